@@ -1,0 +1,120 @@
+"""The contract between Moryflow and its plugins. It imports nothing of the host."""
+
+from ._frozen import Frozen, FrozenDict, freeze, thaw
+from .agents import Agent, ModelSettings
+from .commands import Command, CommandContext, SlashResult
+from .compaction import CompactionPlan
+from .context import PluginContext, ToolContext, Turn
+from .errors import ConfigError, Denied, ModelError, MoryflowError, PluginError, ServiceNotDeclared, ToolError
+from .events import Event
+from .hookspecs import HOOKS, HookInfo
+from .markers import HookOptions, hookimpl
+from .messages import ChatParams, Image, Message, SystemBlock, SystemPrompt, ToolRequest, Usage
+from .models import (
+    BaseProvider,
+    Finished,
+    ModelEvent,
+    ModelInfo,
+    ModelProvider,
+    ModelRequest,
+    ReasoningDelta,
+    Status,
+    TextDelta,
+    ToolSchema,
+)
+from .redact import redact
+from .services import Artifact, Entry, NodeView, SessionView, SpawnResult, StoredCall
+from .targets import (
+    DOMAINS,
+    Identity,
+    Target,
+    TargetRequest,
+    file_target,
+    mcp_target,
+    query_target,
+    shell_target,
+    task_target,
+    tool_target,
+    url_target,
+)
+from .tools import Tool, ToolCall, ToolResult, tool
+from .verdicts import Allow, Ask, Deny, Remember, Rule, Ruling, Stop, Verdict
+
+API = 1
+"""Version of this contract; ``plugin.toml`` names the one it was written for."""
+
+__all__ = [
+    "API",
+    "DOMAINS",
+    "HOOKS",
+    "Agent",
+    "Allow",
+    "Artifact",
+    "Ask",
+    "BaseProvider",
+    "ChatParams",
+    "Command",
+    "CommandContext",
+    "CompactionPlan",
+    "ConfigError",
+    "Denied",
+    "Deny",
+    "Entry",
+    "Event",
+    "Finished",
+    "Frozen",
+    "FrozenDict",
+    "HookInfo",
+    "HookOptions",
+    "Identity",
+    "Image",
+    "Message",
+    "ModelError",
+    "ModelEvent",
+    "ModelInfo",
+    "ModelProvider",
+    "ModelRequest",
+    "ModelSettings",
+    "MoryflowError",
+    "NodeView",
+    "PluginContext",
+    "PluginError",
+    "ReasoningDelta",
+    "Remember",
+    "Rule",
+    "Ruling",
+    "ServiceNotDeclared",
+    "SessionView",
+    "SlashResult",
+    "SpawnResult",
+    "Status",
+    "Stop",
+    "StoredCall",
+    "SystemBlock",
+    "SystemPrompt",
+    "Target",
+    "TargetRequest",
+    "TextDelta",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
+    "ToolRequest",
+    "ToolResult",
+    "ToolSchema",
+    "Turn",
+    "Usage",
+    "Verdict",
+    "file_target",
+    "freeze",
+    "hookimpl",
+    "mcp_target",
+    "query_target",
+    "redact",
+    "shell_target",
+    "task_target",
+    "thaw",
+    "tool",
+    "tool_target",
+    "url_target",
+]

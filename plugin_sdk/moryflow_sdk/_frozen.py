@@ -1,0 +1,85 @@
+"""Values that cannot change after they were judged.
+
+Every type a hook receives is built on :class:`Frozen`: attributes are read-only, mappings are
+:class:`FrozenDict`, lists are tuples, all the way down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NoReturn, Self, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, SkipValidation
+
+
+class FrozenDict(dict[str, Any]):
+    """A mapping that refuses to change; ``{**it, "key": value}`` makes a new, ordinary one.
+
+    It is a real ``dict`` so that ``json.dumps`` and ``match`` work on it.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("this value is frozen; build a new one, for example call.replace(args={**call.args, ...})")
+
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+
+    def __copy__(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, _memo: Any) -> dict[str, Any]:
+        return cast("dict[str, Any]", thaw(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenDict, (dict(self),))
+
+
+def freeze(value: Any) -> Any:
+    """Return `value` with every mapping a :class:`FrozenDict` and every sequence or set a tuple."""
+    if isinstance(value, str | bytes | int | float | None):
+        return value
+    if isinstance(value, FrozenDict):
+        return value
+    if isinstance(value, Mapping):
+        return FrozenDict({str(key): freeze(item) for key, item in cast("Mapping[Any, Any]", value).items()})
+    if isinstance(value, list | tuple | set | frozenset):
+        return tuple(freeze(item) for item in cast("list[Any]", value))
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """Return a deep, ordinary copy: mappings become ``dict``, tuples become lists."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [thaw(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _freeze_mapping(value: Any) -> FrozenDict:
+    if not isinstance(value, Mapping):
+        raise ValueError("a mapping is expected here")
+    return freeze(value)
+
+
+FrozenMapping = Annotated[
+    SkipValidation[Mapping[str, Any]],
+    BeforeValidator(_freeze_mapping),
+    PlainSerializer(thaw, return_type=dict[str, Any]),
+]
+"""A field type: any mapping goes in, a deeply read-only one is kept, a plain ``dict`` is serialised."""
+
+
+class Frozen(BaseModel):
+    """Base of the SDK's values: immutable, compared by content, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with `changes`, validated like a new value.
+
+        :raises pydantic.ValidationError: a field is unknown or has the wrong type.
+        """
+        current = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**current, **changes})

@@ -1,0 +1,45 @@
+"""Agents: a name, a prompt, a model if it wants one of its own, and what it may use (S4.2)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ._frozen import Frozen
+from .verdicts import Rule
+
+
+class ModelSettings(Frozen):
+    """An agent's own parameters; ``None`` means the model's default (D42)."""
+
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    max_tokens: int | None = Field(default=None, gt=0)
+
+
+class Agent(Frozen):
+    """Who works in a session.
+
+    :param mode: ``primary`` agents are chosen by a person, ``subagent`` ones by another agent, ``all`` by both.
+    :param prompt: replaces the built-in system prompt when not empty (D58).
+    :param tools: names or globs the agent may use, ``None`` for all; `deny_tools` takes some away again.
+    :param rules: permission rules of its own; they can only narrow a parent's.
+    :param internal: made by the host; no file or plugin may take the id.
+    :param source: where it was defined, for example the file.
+    """
+
+    id: str
+    name: str = ""
+    description: str = ""
+    mode: Literal["primary", "subagent", "all"] = "primary"
+    prompt: str = ""
+    model: str | None = None
+    settings: ModelSettings = ModelSettings()
+    tools: tuple[str, ...] | None = None
+    deny_tools: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    hidden: bool = False
+    internal: bool = False
+    max_steps: int | None = None
+    source: str = ""

@@ -1,0 +1,72 @@
+"""Commands that a plugin adds to the command line and to ``chat``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from .context import Turn
+    from .tools import Tool, ToolCall
+
+
+class CommandContext(Protocol):
+    """What a command-line command of a plugin can reach; click's ``ctx.obj``."""
+
+    vault: Path
+    home: Path
+    mode: str
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """All tools of the current generation."""
+        ...
+
+    def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:
+        """Run `work` on the host's loop with a turn of the plugin's own and return what it returns."""
+        ...
+
+    def turn(
+        self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
+    ) -> AbstractAsyncContextManager[Turn]:
+        """Open a turn of purpose ``direct``, for use inside :meth:`run`."""
+        ...
+
+    def prepare(self, tool: str, args: Mapping[str, Any], turn: Turn) -> ToolCall:
+        """Return the call as gates would see it: validated, resolved, hashed; nothing runs.
+
+        :raises ToolError: the tool does not exist or the arguments are not valid.
+        """
+        ...
+
+    def print(self, document: Any, *, text: str | None = None) -> None:
+        """Print `document` as JSON under ``--json``, else `text` (or a plain rendering)."""
+        ...
+
+
+@dataclass(frozen=True)
+class SlashResult:
+    """What a slash command did: `text` is shown, `prompt` is sent to the agent."""
+
+    text: str = ""
+    prompt: str = ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    :param name: the noun or verb as typed, for example ``audit`` or ``memory-bank``.
+    :param cli: returns a click command or group; called only when the command is used.
+    :param slash: for ``chat``: the text after ``/name`` → what to show or send.
+    :param aliases: other spellings, for example the plural.
+    """
+
+    name: str
+    help: str
+    cli: Callable[[], Any] | None = None
+    slash: Callable[[str, Turn], Awaitable[SlashResult]] | None = None
+    aliases: Sequence[str] = ()

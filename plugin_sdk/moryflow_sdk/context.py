@@ -1,0 +1,124 @@
+"""What hooks and tools are given to know where they are."""
+
+from __future__ import annotations
+
+from logging import Logger
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .verdicts import Ask, Rule
+
+if TYPE_CHECKING:
+    from .agents import Agent
+    from .models import ModelInfo, Purpose
+    from .services import Artifacts, CodeLoader, Complete, Emit, Files, History, Rules, SessionInfo, Spawn, Watch
+    from .tools import ToolCall
+
+
+class PluginContext(Protocol):
+    """What a plugin is given while it is set up: ``plugin_start`` and the contribute hooks."""
+
+    name: str
+    home: Path
+    data_dir: Path
+    config: Any
+    log: Logger
+    emit: Emit
+    watch: Watch
+    code_loader: CodeLoader
+
+    def invalidate(self) -> None:
+        """Ask for a new generation, because what this plugin contributes has changed."""
+        ...
+
+
+class Turn(Protocol):
+    """The turn a hook runs in, as one plugin sees it.
+
+    :ivar session: id of the session; `id` is the turn's, `step` counts model calls from 1.
+    :ivar vault: the folder the agent works in, resolved; `home` is Moryflow's own folder.
+    :ivar mode: ``agent`` or ``full_access``, read now and not when the turn began.
+    :ivar headless: nobody can be asked.
+    :ivar plugin_set: content hash of the generation.
+    :ivar cancelled: the person has stopped the turn.
+    :ivar data_dir: a folder of the plugin's own, kept across updates.
+    :ivar config: the plugin's settings, an instance of its ``config_model`` (or a plain mapping).
+    :ivar state: JSON of this plugin for this turn; `session_state` for the session. Both are committed with the
+        next node and restored on resume; module globals are not state.
+    :ivar grants: rules that a person granted for this session, in order.
+    """
+
+    id: str
+    session: str
+    parent: str | None
+    vault: Path
+    home: Path
+    agent: Agent
+    model: ModelInfo | None
+    purpose: Purpose
+    profile: str
+    step: int
+    headless: bool
+    plugin_set: str
+    data_dir: Path
+    config: Any
+    log: Logger
+    state: dict[str, Any]
+    session_state: dict[str, Any]
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def cancelled(self) -> bool: ...
+
+    @property
+    def grants(self) -> tuple[Rule, ...]: ...
+
+    @property
+    def files(self) -> Files: ...
+
+    @property
+    def artifacts(self) -> Artifacts: ...
+
+    @property
+    def history(self) -> History: ...
+
+    @property
+    def rules(self) -> Rules: ...
+
+    @property
+    def spawn(self) -> Spawn: ...
+
+    @property
+    def complete(self) -> Complete: ...
+
+    @property
+    def info(self) -> SessionInfo: ...
+
+    @property
+    def emit(self) -> Emit: ...
+
+
+class ToolContext(Turn, Protocol):
+    """What a running tool is given on top (S4.9).
+
+    :ivar call: the call as it was judged; its targets are what :attr:`Turn.files` opens.
+    """
+
+    call: ToolCall
+
+    def progress(self, text: str) -> None:
+        """Show `text` to the person while the tool runs; works from any thread, never stored."""
+        ...
+
+    def metadata(self, **values: Any) -> None:
+        """Add JSON to the result's metadata."""
+        ...
+
+    async def ask(self, question: Ask) -> None:
+        """Ask the person something in the middle of a tool.
+
+        :raises Denied: it was refused, or nobody could be asked.
+        """
+        ...

@@ -1,0 +1,104 @@
+"""Errors that plugins raise and meet. Each message says what happened, where, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+
+class MoryflowError(Exception):
+    """Base of all errors of ours.
+
+    :param message: one sentence: what happened.
+    :param where: file, ``file:line`` or the thing concerned; empty when there is none.
+    :param next_step: the command or change that helps; empty when there is none.
+    """
+
+    code: str = "error"
+
+    def __init__(self, message: str, *, where: str = "", next_step: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        tail = f" Next: {self.next_step}" if self.next_step else ""
+        return f"{where}{self.message}{tail}"
+
+
+class ConfigError(MoryflowError):
+    """The configuration, or a flag, is wrong (exit code 2)."""
+
+    code = "config"
+
+
+class PluginError(MoryflowError):
+    """A plugin cannot be used as it stands."""
+
+    code = "plugin"
+
+
+class ToolError(MoryflowError):
+    """A tool says why it could not do its work; the model reads the message.
+
+    :param code: a short, stable reason, for example ``not_found``, ``binary``, ``not_unique``, ``timeout``.
+    """
+
+    def __init__(self, message: str, *, code: str = "failed", where: str = "", next_step: str = "") -> None:
+        super().__init__(message, where=where, next_step=next_step)
+        self.code = code
+
+
+class Denied(MoryflowError):
+    """Something asked for was refused; raised by :meth:`ToolContext.ask`."""
+
+    code = "denied"
+
+
+class ServiceNotDeclared(PluginError):
+    """A plugin used a service of the host that its manifest does not name."""
+
+    code = "service_not_declared"
+
+
+ModelErrorCode = Literal[
+    "auth", "rate_limit", "overloaded", "timeout", "unreachable", "bad_request", "context", "not_found",
+    "incomplete", "protocol", "too_large", "empty", "content_filter", "missing",
+]  # fmt: skip
+"""Why a model call failed.
+
+``incomplete``: the stream was cut. ``protocol``: the answer is not what the protocol says. ``empty``: no answer at all.
+``context``: the prompt does not fit. ``missing``: the model, its key or its runtime is not there.
+"""
+
+RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "unreachable", "incomplete", "empty"})
+
+
+class ModelError(MoryflowError):
+    """A model call failed.
+
+    :param code: see :data:`ModelErrorCode`; the host retries those in :data:`RETRYABLE` (D55).
+    :param retry_after: seconds the provider asks to wait, if it said so.
+    :param status: HTTP status, if there was one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: ModelErrorCode,
+        retry_after: float | None = None,
+        status: int | None = None,
+        where: str = "",
+        next_step: str = "",
+    ) -> None:
+        super().__init__(message, where=where, next_step=next_step)
+        self.code: str = code
+        self.retry_after = retry_after
+        self.status = status
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.code in RETRYABLE

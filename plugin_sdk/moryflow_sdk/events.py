@@ -1,0 +1,37 @@
+"""The record of what happened. One shape everywhere: hooks, ``stream-json``, server, store (CONTRACT §2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._frozen import Frozen, FrozenMapping
+
+DELTAS: frozenset[str] = frozenset({"text.delta", "reasoning.delta", "tool.delta"})
+"""Event types that are not stored and may be dropped for a slow observer."""
+
+
+class Event(Frozen):
+    """Something that happened.
+
+    :param seq: place in the store, ``None`` for events that are not stored.
+    :param ts: UTC, ISO 8601 with milliseconds.
+    :param data: the fields of this `type`, see CONTRACT §2.
+    """
+
+    type: str
+    session: str
+    ts: str = ""
+    seq: int | None = None
+    parent: str | None = None
+    agent: str | None = None
+    turn: str | None = None
+    step: int | None = None
+    data: FrozenMapping = {}
+    v: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the flat object that clients read; fields that do not apply are left out."""
+        head = {"v": self.v, "type": self.type, "seq": self.seq, "ts": self.ts, "session": self.session}
+        place = {"parent": self.parent, "agent": self.agent, "turn": self.turn, "step": self.step}
+        known = {key: value for key, value in {**head, **place}.items() if value is not None}
+        return {**known, **self.model_dump()["data"]}

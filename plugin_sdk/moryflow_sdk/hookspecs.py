@@ -1,0 +1,301 @@
+"""The hooks and nothing else.
+
+A hook function may be ``def`` or ``async def``, may take any subset of the arguments, receives frozen values, and
+returns a new value or ``None``. The host calls implementations one at a time: built-in, then installed, then user
+plugins, within a tier by declared ``before=``/``after=``, then by name. Deadlines: transform 1 s, gate 2 s,
+observer 1 s, contribute 5 s, ``compaction`` 60 s.
+
+The table :data:`HOOKS` is the one place that says what kind each hook is and how it is spelled in configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .agents import Agent
+from .commands import Command
+from .compaction import CompactionPlan
+from .context import PluginContext, Turn
+from .events import Event
+from .markers import hookspec
+from .messages import ChatParams, Message, SystemBlock, SystemPrompt
+from .models import ModelProvider
+from .tools import Tool, ToolCall, ToolResult
+from .verdicts import Ruling, Verdict
+
+HookKind = Literal["life", "contribute", "transform", "gate", "observe"]
+
+
+@dataclass(frozen=True)
+class HookInfo:
+    """One row of the hook table: `value` names the argument that a transform replaces, `timeout` is in seconds."""
+
+    name: str
+    dotted: str
+    kind: HookKind
+    value: str = ""
+    timeout: float = 1.0
+
+
+HOOKS: dict[str, HookInfo] = {
+    info.name: info
+    for info in (
+        HookInfo("plugin_start", "plugin.start", "life", timeout=5.0),
+        HookInfo("tools", "tools", "contribute", timeout=5.0),
+        HookInfo("agents", "agents", "contribute", timeout=5.0),
+        HookInfo("models", "models", "contribute", timeout=5.0),
+        HookInfo("commands", "commands", "contribute", timeout=5.0),
+        HookInfo("system_blocks", "system.blocks", "contribute", timeout=5.0),
+        HookInfo("chat_messages", "chat.messages", "transform", "messages"),
+        HookInfo("chat_system", "chat.system", "transform", "system"),
+        HookInfo("chat_params", "chat.params", "transform", "params"),
+        HookInfo("tool_before", "tool.before", "transform", "call"),
+        HookInfo("tool_gate", "tool.gate", "gate", timeout=2.0),
+        HookInfo("tool_decided", "tool.decided", "gate", timeout=2.0),
+        HookInfo("tool_after", "tool.after", "transform", "result"),
+        HookInfo("compaction", "compaction", "transform", "plan", timeout=60.0),
+        HookInfo("event", "event", "observe"),
+    )
+}
+
+# ------------------------------------------------------------------------------------------------
+# Life cycle
+# ------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def plugin_start(ctx: PluginContext) -> Callable[[], Any] | None:  # type: ignore[empty-body]
+    """Begin: open what the plugin needs for as long as it is loaded.
+
+    Called once per new plugin object, after the whole plugin was registered and before its other hooks.
+
+    :param ctx: name, data folder, settings and log of this plugin.
+    :returns: a function that undoes it, called when the last turn that used this plugin has ended; or ``None``.
+
+    For connections and watches. Do not do work here that a turn may never need; raising fails the plugin.
+    """
+
+
+# ------------------------------------------------------------------------------------------------
+# Contribute: items that belong to the plugin and go when it goes
+# ------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def tools(ctx: PluginContext) -> Iterable[Tool]:  # type: ignore[empty-body]
+    """Add tools.
+
+    Called once per generation.
+
+    :param ctx: this plugin's context; call ``ctx.invalidate()`` when the answer changes.
+    :returns: tools made with :func:`moryflow_sdk.tool`. An item that is not one is left out and reported; a name that
+        a built-in tool already has is refused.
+
+    For anything the model should be able to call.
+    """
+
+
+@hookspec
+def agents(ctx: PluginContext) -> Iterable[Agent]:  # type: ignore[empty-body]
+    """Add agents.
+
+    Called once per generation.
+
+    :param ctx: this plugin's context.
+    :returns: agents; one whose id is reserved or taken by an earlier tier is left out and reported.
+
+    For plugins that bring a way of working, not only a tool.
+    """
+
+
+@hookspec
+def models(ctx: PluginContext) -> Iterable[ModelProvider]:  # type: ignore[empty-body]
+    """Add model providers.
+
+    Called once per generation.
+
+    :param ctx: this plugin's context.
+    :returns: providers, asked in order until one knows the model.
+
+    For another model service, another protocol, or a stand-in for tests.
+    """
+
+
+@hookspec
+def commands(ctx: PluginContext) -> Iterable[Command]:  # type: ignore[empty-body]
+    """Add commands to the command line or to ``chat``.
+
+    Called once per generation.
+
+    :param ctx: this plugin's context.
+    :returns: commands; a name of the host's own is refused.
+
+    For what a person, not a model, wants from the plugin.
+    """
+
+
+@hookspec
+def system_blocks(turn: Turn) -> Iterable[SystemBlock]:  # type: ignore[empty-body]
+    """Add blocks to the system prompt that no transform can remove.
+
+    Called once per turn, after ``chat_system``; the blocks stay the same for all steps of the turn, so that prompt
+    caches survive.
+
+    :param turn: the turn that begins.
+    :returns: blocks, stable ones first; their ids must be unique.
+
+    For safety texts, protocols and instructions. To change the rest of the prompt use :func:`chat_system`.
+    """
+
+
+# ------------------------------------------------------------------------------------------------
+# Chat: what the model is sent. A transform that fails is skipped.
+# ------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] | None:  # type: ignore[empty-body]
+    """Change the messages of the next request.
+
+    Called before every model call of purpose main or child.
+
+    :param messages: the view built from the session, without the system prompt. A call and its result stay together.
+    :param turn: the turn.
+    :returns: the new sequence, or ``None`` to leave it. It changes this request only, never the session.
+
+    For inserting context or hiding parts. Returning other text for old messages on every step defeats prompt caches.
+    """
+
+
+@hookspec
+def chat_system(system: SystemPrompt, turn: Turn) -> SystemPrompt | None:  # type: ignore[empty-body]
+    """Change the system prompt.
+
+    Called once per turn, for purpose main and child.
+
+    :param system: ordered blocks.
+    :param turn: the turn.
+    :returns: the new prompt, or ``None`` to leave it. The last value wins.
+
+    For house rules and roles. The same turn must get the same text twice.
+    """
+
+
+@hookspec
+def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:  # type: ignore[empty-body]
+    """Change temperature, top-p, output limit or extra fields of the next model call.
+
+    Called before every model call but those of :class:`~moryflow_sdk.services.Complete`.
+
+    :param params: what agent and configuration say; ``None`` fields mean the model's default.
+    :param turn: the turn.
+    :returns: the new parameters, or ``None`` to leave them.
+    """
+
+
+# ------------------------------------------------------------------------------------------------
+# Tools: from the model's wish to the text it reads
+# ------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def tool_before(call: ToolCall, turn: Turn) -> ToolCall | None:  # type: ignore[empty-body]
+    """Change the arguments of a call before anyone judges it.
+
+    Called once per call, before schema validation.
+
+    :param call: the call as the model wrote it; targets are not resolved yet.
+    :param turn: the turn.
+    :returns: the call with other ``args``, or ``None``. Id and tool cannot be changed.
+
+    For defaults and rewriting. To forbid a call use :func:`tool_gate`.
+    """
+
+
+@hookspec
+def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:  # type: ignore[empty-body]
+    """Judge a call.
+
+    Called once per call, in call order; every implementation is asked.
+
+    :param call: what will run, exactly: validated arguments, resolved targets, hash.
+    :param turn: the turn; ``turn.mode`` and ``turn.grants`` are current.
+    :returns: ``Allow``, ``Ask``, ``Deny``, ``Stop``, or ``None`` for no opinion. The most severe verdict counts.
+
+    Raising, overrunning 2 s or returning something else means deny, cause ``hook_failure``.
+    """
+
+
+@hookspec
+def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:  # type: ignore[empty-body]
+    """Learn the final ruling before the body runs; tighten it if it must not stand.
+
+    Called once per call, after mode, headless and a person's answer were applied.
+
+    :param call: the call.
+    :param ruling: what was decided, by whom and why.
+    :param turn: the turn.
+    :returns: a stricter verdict, or ``None``. A looser one is ignored.
+
+    For audit. Failing means deny in full access, else ask.
+    """
+
+
+@hookspec
+def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:  # type: ignore[empty-body]
+    """Change what a tool returned before the model sees it.
+
+    Called once per finished call, also for errors (``result.status == "error"``), before truncation.
+
+    :param call: the call as it ran; its arguments are final.
+    :param result: what the previous implementation returned, whole (D54).
+    :param turn: the turn.
+    :returns: the new result, or ``None`` to leave it. The last value wins.
+
+    For redaction (with ``on_failure="withhold"``), formatting, annotation. To forbid a call use :func:`tool_gate`; to
+    keep output short do nothing, truncation runs after every plugin.
+    """
+
+
+# ------------------------------------------------------------------------------------------------
+# Long conversations
+# ------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:  # type: ignore[empty-body]
+    """Change a compaction before it runs: protect nodes, add context, change instructions, supply the summary, decline.
+
+    Called once per compaction, in the order of transforms; may take up to 60 s.
+
+    :param plan: what will be summarised and what is kept.
+    :param turn: the turn.
+    :returns: the new plan, or ``None`` to leave it. A plan that is not valid is skipped.
+    """
+
+
+# ------------------------------------------------------------------------------------------------
+# Observe
+# ------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def event(event: Event, turn: Turn | None) -> None:
+    """Be told what happened.
+
+    Durable events (``turn.*``, ``step.*``, ``tool.*``, ``session.*`` …) are awaited in order, after they were committed;
+    deltas come through a bounded queue and may be dropped.
+
+    :param event: the event.
+    :param turn: the turn it belongs to, ``None`` outside one.
+
+    For notification and metrics. Whatever is returned or raised changes nothing.
+    """
+
+
+def spelled(name: str) -> str | None:
+    """Return the Python name of a hook written either way (``chat.params`` or ``chat_params``), else ``None``."""
+    candidate = name.replace(".", "_")
+    return candidate if candidate in HOOKS else None

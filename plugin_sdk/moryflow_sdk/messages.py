@@ -1,0 +1,123 @@
+"""What a model is sent and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import PrivateAttr
+
+from ._frozen import Frozen, FrozenMapping
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Image(Frozen):
+    """An image in a message: base64 data and its media type, for example ``image/png``."""
+
+    media_type: str
+    data: str
+    width: int | None = None
+    height: int | None = None
+
+
+class ToolRequest(Frozen):
+    """A tool call as the model wrote it.
+
+    :param arguments: the raw JSON text; it may be broken.
+    :param problem: why it must not run, set by the provider: ``truncated`` (the answer hit its length limit),
+        ``incomplete`` (the stream was cut), ``args_too_large``.
+    """
+
+    id: str
+    name: str
+    arguments: str = ""
+    problem: Literal["truncated", "incomplete", "args_too_large"] | None = None
+
+
+class Usage(Frozen):
+    """Tokens of one model call. `input` includes the `cached` ones; `output` includes `reasoning`."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            reasoning=self.reasoning + other.reasoning,
+        )
+
+
+class Message(Frozen):
+    """One message of a request.
+
+    :param node: id of the session node it was built from, empty for one that a hook added.
+    :param call_id: for role ``tool``, the call it answers.
+    :param reasoning: what the model thought aloud, where a provider wants it back.
+    """
+
+    role: Role
+    text: str = ""
+    images: tuple[Image, ...] = ()
+    tool_calls: tuple[ToolRequest, ...] = ()
+    call_id: str = ""
+    reasoning: str = ""
+    node: str = ""
+    _encoded: dict[str, bytes] = PrivateAttr(default_factory=dict[str, bytes])
+
+    def encoded(self, wire: str, encode: Callable[[Message], bytes]) -> bytes:
+        """Return this message in the form a provider sends it, made once per `wire` name and kept.
+
+        A step of a long session then costs what is new, not what is old.
+        """
+        found = self._encoded.get(wire)
+        if found is None:
+            found = self._encoded[wire] = encode(self)
+        return found
+
+
+class SystemBlock(Frozen):
+    """One named part of the system prompt. Blocks marked stable come first, so that prompt caches survive."""
+
+    id: str
+    text: str
+    stable: bool = True
+    plugin: str = ""
+
+
+class SystemPrompt(Frozen):
+    """The system prompt as ordered blocks; `text` joins them, stable ones first."""
+
+    blocks: tuple[SystemBlock, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The prompt as one string, blocks separated by an empty line."""
+        ordered = [b for b in self.blocks if b.stable] + [b for b in self.blocks if not b.stable]
+        return "\n\n".join(block.text for block in ordered if block.text)
+
+    def append(self, block: SystemBlock) -> SystemPrompt:
+        """Return a prompt with `block` at the end of its half."""
+        return self.replace(blocks=(*self.blocks, block))
+
+
+class ChatParams(Frozen):
+    """Parameters of a model call; ``None`` means the model's own default (S0.83).
+
+    :param extra: fields passed to the provider as they are, for what the common set does not name.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    response_format: FrozenMapping | None = None
+    extra: FrozenMapping = {}
+
+
+def as_dict(value: Frozen) -> dict[str, Any]:
+    """Return `value` as plain JSON types, without fields that stand at their default."""
+    return value.model_dump(mode="json", exclude_defaults=True)

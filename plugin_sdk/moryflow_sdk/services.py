@@ -1,0 +1,296 @@
+"""What a plugin may ask of the host, as small protocols.
+
+A plugin names the ones it uses (``services = [...]`` in ``plugin.toml`` or in its module) and finds them on its
+:class:`~moryflow_sdk.context.Turn` under the same name; it gets no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO, Literal, Protocol
+
+from ._frozen import Frozen, FrozenMapping
+from .agents import Agent
+from .events import Event
+from .messages import ChatParams, Message, Usage
+from .targets import Domain, Target
+from .verdicts import Rule
+
+SERVICES: tuple[str, ...] = (
+    "artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "watch",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A folder entry: its name, ``file``, ``dir``, ``link`` or ``other``, and its size in bytes."""
+
+    name: str
+    kind: Literal["file", "dir", "link", "other"]
+    size: int = 0
+    modified: float = 0.0
+
+
+class Files(Protocol):
+    """Opens what was judged and nothing else (R12).
+
+    Every path is walked from its root's descriptor without following links, and the object found is compared with the
+    target's identity. Errors are :class:`~moryflow_sdk.errors.ToolError` with codes ``not_found``, ``is_directory``,
+    ``not_a_directory``, ``not_a_file`` (device, socket, pipe), ``changed`` (no longer the object that was judged),
+    ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
+    """
+
+    def resolve(self, path: str, *, domain: Domain = "read", base: str | None = None) -> Target:
+        """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``."""
+        ...
+
+    def open(self, target: Target) -> AbstractContextManager[BinaryIO]:
+        """Open a regular file for reading."""
+        ...
+
+    def read(self, target: Target, *, limit: int = 64 * 1024 * 1024) -> bytes:
+        """Return a whole regular file.
+
+        :raises ToolError: ``too_large`` over `limit` bytes, or as above.
+        """
+        ...
+
+    def write(self, target: Target, data: bytes, *, create_parents: bool = True) -> None:
+        """Replace or create a regular file atomically: a random 0600 file beside it, synced, then renamed (R12).
+
+        Mode bits of an existing file are kept.
+        """
+        ...
+
+    def remove(self, target: Target) -> None:
+        """Remove a file, a link itself, or an empty folder."""
+        ...
+
+    def move(self, source: Target, destination: Target) -> None:
+        """Rename; refuses to replace an existing `destination` (``exists``)."""
+        ...
+
+    def entries(self, target: Target) -> list[Entry]:
+        """List a folder, sorted by name."""
+        ...
+
+    def walk(self, target: Target, *, ignore: bool = True) -> Iterator[tuple[str, Entry]]:
+        """Yield ``(path relative to target, entry)`` of all files below a folder, following no links.
+
+        With `ignore`, what ``.gitignore`` and ``.ignore`` exclude is left out.
+        """
+        ...
+
+
+class Artifact(Frozen):
+    """A stored output (D62). `state` is ``expired`` once its file is gone; the row stays."""
+
+    id: str
+    session: str
+    call_id: str
+    tool: str
+    path: str
+    size: int
+    sha256: str
+    created: str
+    expires: str | None = None
+    state: Literal["stored", "expired"] = "stored"
+
+
+class Artifacts(Protocol):
+    """Outputs that are too large for the context."""
+
+    async def store(self, content: str | bytes | Path, *, call_id: str, tool: str, ttl_days: float | None = 7) -> Artifact:
+        """Store an output (D36, D37); a :class:`Path` is a spooled file that is moved, not read.
+
+        :raises OSError: neither the vault nor the home can be written.
+        """
+        ...
+
+    async def get(self, artifact: str) -> Artifact | None:
+        """Return the record of an artifact."""
+        ...
+
+    async def list(self, *, session: str | None = None, limit: int = 100) -> Sequence[Artifact]:
+        """Return records, newest first."""
+        ...
+
+    async def read(self, artifact: str, *, offset: int = 0, limit: int = 65536) -> bytes:
+        """Return bytes of a stored output.
+
+        :raises ToolError: ``expired`` or ``not_found``.
+        """
+        ...
+
+    async def expire(self) -> int:
+        """Remove files that are past their time and mark their rows (D38); return how many."""
+        ...
+
+
+class NodeView(Frozen):
+    """A node of the session tree, as plugins see it. Order is `seq` and nothing else."""
+
+    id: str
+    session: str
+    seq: int
+    parent: str | None
+    kind: Literal["user", "assistant", "tool", "compaction", "prune", "note", "marker"]
+    payload: FrozenMapping
+    created: str
+
+
+class SessionView(Frozen):
+    """A session, as plugins see it."""
+
+    id: str
+    title: str
+    vault: str
+    agent: str
+    mode: str
+    parent: str | None
+    created: str
+    updated: str
+    purpose: str = "main"
+
+
+class StoredCall(Frozen):
+    """A tool call of the past and how it was decided."""
+
+    id: str
+    session: str
+    tool: str
+    args: FrozenMapping
+    state: str
+    decision: str | None
+    cause: str | None
+    created: str
+
+
+class History(Protocol):
+    """Read sessions and move between branches."""
+
+    async def sessions(self, *, limit: int = 50) -> Sequence[SessionView]:
+        """Return sessions, the last used first."""
+        ...
+
+    async def path(self, session: str | None = None) -> Sequence[NodeView]:
+        """Return the active path, root first; of this session when none is named."""
+        ...
+
+    async def calls(self, *, session: str | None = None, since: str | None = None) -> Sequence[StoredCall]:
+        """Return stored tool calls, oldest first."""
+        ...
+
+    async def switch(self, node: str) -> None:
+        """Make `node` the active one, at the turn's next pause."""
+        ...
+
+
+class Rules(Protocol):
+    """The user's permission rules."""
+
+    def all(self) -> Sequence[Rule]:
+        """Return configured rules in the order they are matched: user, then inline, then session grants."""
+        ...
+
+    async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> None:
+        """Add a rule. ``user`` writes ``config.jsonc`` keeping its comments (D44–D46); it holds at once.
+
+        :raises ConfigError: the file cannot be written; the rule then holds for the session.
+        """
+        ...
+
+
+class SpawnResult(Frozen):
+    """What a child session gave."""
+
+    session: str
+    text: str
+    end_reason: str
+    usage: Usage = Usage()
+    cost: float | None = None
+    steps: int = 0
+
+
+class Spawn(Protocol):
+    """Run another agent in a child session, with rules that can only be narrower (R4)."""
+
+    async def __call__(
+        self,
+        agent: str | Agent,
+        prompt: str,
+        *,
+        session: str | None = None,
+        rules: Sequence[Rule] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SpawnResult:
+        """Run `prompt` to its end reason; `session` resumes an earlier child.
+
+        :raises ToolError: ``unknown_agent``, ``unknown_session`` or ``too_deep``.
+        """
+        ...
+
+
+class Complete(Protocol):
+    """Ask a model something, outside the conversation. Runs no chat hooks, counts toward cost, does not nest."""
+
+    async def __call__(
+        self,
+        messages: str | Sequence[Message],
+        *,
+        model: str | None = None,
+        system: str = "",
+        params: ChatParams | None = None,
+        timeout: float = 60.0,
+    ) -> str:
+        """Return the answer's text.
+
+        :raises ModelError: the call failed.
+        """
+        ...
+
+
+class CodeLoader(Protocol):
+    """Import a Python file under a name of its own, from source, once a person has consented to it."""
+
+    def load(self, path: Path) -> ModuleType:
+        """Return the module.
+
+        :raises PluginError: no consent, unsafe owner or mode (R17), or the import failed.
+        """
+        ...
+
+
+class Watch(Protocol):
+    """Be told when files change."""
+
+    def __call__(self, path: Path, changed: Callable[[Path], None]) -> Callable[[], None]:
+        """Call `changed` on the loop after changes below `path`; return a function that ends the watch."""
+        ...
+
+
+class SessionInfo(Protocol):
+    """Title and notes of the current session."""
+
+    async def set_title(self, title: str) -> None:
+        """Set the session's title."""
+        ...
+
+    async def note(self, text: str, *, title: str = "") -> None:
+        """Append a note that the model sees as a marked user message; applied between steps or when idle."""
+        ...
+
+
+class Emit(Protocol):
+    """Publish an event of the plugin's own; its type becomes ``plugin.<name>.<type>``."""
+
+    def __call__(self, type: str, **data: Any) -> None:
+        """Publish; works from any thread."""
+        ...
+
+
+Observer = Callable[[Event], None]

@@ -1,0 +1,90 @@
+"""What a rule is matched against: ``vault:/a.md``, ``shell:git status``, ``url:https://…`` (S0.41).
+
+A tool declares *requests* from its arguments; the host resolves each once, before any gate runs. Gates, question,
+audit and body then all see the same :class:`Target`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ._frozen import Frozen
+
+Domain = str
+"""``read``, ``edit``, ``bash``, ``web_fetch``, ``web_search``, ``mcp``, ``task`` or ``tool`` (S0.31, D26)."""
+
+DOMAINS: tuple[str, ...] = ("read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool")
+
+TargetKind = Literal["file", "shell", "url", "query", "mcp", "task", "tool"]
+
+
+class TargetRequest(Frozen):
+    """What a tool says it is about to touch, before the host has resolved it."""
+
+    kind: TargetKind
+    value: str
+    domain: Domain
+
+
+class Identity(Frozen):
+    """Which object a path was when it was judged: device and inode, as ``os.fstat`` gives them."""
+
+    device: int
+    inode: int
+
+
+class Target(Frozen):
+    """A resolved target.
+
+    :param text: the canonical string; files are ``vault:/relative`` or ``fs:/absolute``, with ``/`` on every platform.
+    :param given: what the tool's argument said.
+    :param path: for files, the absolute path after all links were followed; of a file that does not exist yet,
+        its resolved parent plus the remaining names.
+    :param identity: for files that exist, the object that was judged (R12).
+    :param lexical: for files, the canonical string of the path as given, before links were followed (R10).
+    :param error: why it could not be resolved; such a call is denied (R20).
+    """
+
+    domain: Domain
+    kind: TargetKind
+    text: str
+    given: str = ""
+    path: str | None = None
+    identity: Identity | None = None
+    lexical: str | None = None
+    error: str | None = None
+
+
+def file_target(path: str, domain: Domain = "read") -> TargetRequest:
+    """A file or folder; relative paths start at the vault."""
+    return TargetRequest(kind="file", value=path, domain=domain)
+
+
+def shell_target(command: str) -> TargetRequest:
+    """A shell command, whole."""
+    return TargetRequest(kind="shell", value=command, domain="bash")
+
+
+def url_target(url: str) -> TargetRequest:
+    """An address to be fetched."""
+    return TargetRequest(kind="url", value=url, domain="web_fetch")
+
+
+def query_target(query: str) -> TargetRequest:
+    """A web search."""
+    return TargetRequest(kind="query", value=query, domain="web_search")
+
+
+def mcp_target(server: str, tool: str) -> TargetRequest:
+    """A tool of an MCP server."""
+    return TargetRequest(kind="mcp", value=f"{server}/{tool}", domain="mcp")
+
+
+def task_target(agent: str) -> TargetRequest:
+    """A sub-agent to start."""
+    return TargetRequest(kind="task", value=agent, domain="task")
+
+
+def tool_target(name: str) -> TargetRequest:
+    """A tool that declares no domain of its own."""
+    return TargetRequest(kind="tool", value=name, domain="tool")

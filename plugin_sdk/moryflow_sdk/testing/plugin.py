@@ -1,0 +1,1 @@
+"""Fixtures: see the package."""

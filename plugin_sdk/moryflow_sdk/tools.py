@@ -1,0 +1,232 @@
+"""Tools: a typed function with a docstring, and what a call and its result look like."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints, overload
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from ._frozen import Frozen, FrozenMapping
+from .messages import Image
+from .targets import Domain, Target, TargetRequest, tool_target
+
+if TYPE_CHECKING:
+    from .context import ToolContext
+    from .models import ModelInfo
+
+ResultStatus = Literal["ok", "error", "denied", "interrupted"]
+ToolState = Literal["pending", "waiting", "running", "completed", "error"]
+"""Where a call stands (S2.15); ``waiting`` is pending with a question open."""
+
+
+class ToolCall(Frozen):
+    """A call of a tool.
+
+    In ``tool_before`` only `id`, `tool`, `args` and `step` count. From ``tool_gate`` on the value is final:
+    `args` were validated, `targets` resolved, and `hash` is the SHA-256 of the canonical JSON of `args` (R11).
+    """
+
+    id: str
+    tool: str
+    args: FrozenMapping
+    step: int = 0
+    domain: Domain = "tool"
+    targets: tuple[Target, ...] = ()
+    hash: str = ""
+
+
+class ToolResult(Frozen):
+    """What a call gave.
+
+    :param output: the text the model reads.
+    :param code: for errors, a short stable reason (``invalid_args``, ``unknown_tool``, ``not_found`` …).
+    :param title: one line for people, for example ``read notes.md (120 lines)``.
+    :param metadata: JSON for hooks and clients, never sent to the model.
+    :param spool: a file that holds the whole output when it was too large for memory (over 32 MiB).
+    """
+
+    status: ResultStatus = "ok"
+    output: str = ""
+    code: str | None = None
+    title: str = ""
+    metadata: FrozenMapping = {}
+    images: tuple[Image, ...] = ()
+    truncated: bool = False
+    output_id: str | None = None
+    path: str | None = None
+    spool: str | None = None
+
+
+TargetsFunction = Callable[[Mapping[str, Any]], Sequence[TargetRequest]]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool as the host keeps it; made by :func:`tool`.
+
+    :param targets: arguments → what the call touches; without it the tool is asked about as ``tool:<name>``.
+    :param offered: whether a model is told of the tool; a tool that is not offered is refused when called (R23).
+    :param timeout: seconds the body may run; ``None`` means the host's default.
+    :param direct: may be called without a model (``moryflow tool run``).
+    """
+
+    name: str
+    description: str
+    function: Callable[..., Any]
+    domain: Domain = "tool"
+    targets: TargetsFunction | None = None
+    parallel_safe: bool = False
+    timeout: float | None = None
+    offered: Callable[[ModelInfo], bool] | None = None
+    context_parameter: str | None = None
+    schema: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @cached_property
+    def arguments(self) -> type[BaseModel]:
+        """The pydantic model of the arguments, made from the function's type hints."""
+        return _arguments_model(self.name, self.function, self.context_parameter)
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON Schema of the arguments."""
+        if self.schema is not None:
+            return self.schema
+        schema = self.arguments.model_json_schema()
+        return cast("Mapping[str, Any]", _without_titles(schema))
+
+    def validate(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `args` checked and converted, as plain JSON types, without defaults that were not given.
+
+        :raises pydantic.ValidationError: an argument is missing, unknown or has the wrong type.
+        """
+        if self.schema is not None:
+            return dict(args)
+        return self.arguments.model_validate(args).model_dump(mode="json", exclude_unset=True, by_alias=True)
+
+    def target_requests(self, args: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
+        """Return what a call with `args` touches; never empty."""
+        requests = tuple(self.targets(args)) if self.targets else ()
+        return requests or (tool_target(self.name),)
+
+    def bind(self, canonical: bytes, context: ToolContext) -> dict[str, Any]:
+        """Return fresh keyword arguments for the body, built from the canonical JSON that was judged."""
+        if self.schema is not None:
+            keywords = cast("dict[str, Any]", json.loads(canonical))
+        else:
+            values = self.arguments.model_validate_json(canonical)
+            keywords = {name: getattr(values, name) for name in values.model_fields_set}
+        if self.context_parameter:
+            keywords[self.context_parameter] = context
+        return keywords
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    domain: Domain = "tool",
+    targets: TargetsFunction | None = None,
+    parallel_safe: bool = False,
+    timeout: float | None = None,
+    offered: Callable[[ModelInfo], bool] | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    domain: Domain = "tool",
+    targets: TargetsFunction | None = None,
+    parallel_safe: bool = False,
+    timeout: float | None = None,
+    offered: Callable[[ModelInfo], bool] | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function with type hints and a docstring.
+
+    The first paragraph of the docstring is what the model reads; parameters are described with
+    ``Annotated[str, "what it is"]``. A parameter annotated :class:`ToolContext` receives the context.
+    A plain function of a third-party plugin runs on the plugin's thread, an ``async`` one on the loop.
+
+    :raises TypeError: a parameter has no type hint, or the function takes ``*args``.
+    """
+
+    def make(target: Callable[..., Any]) -> Tool:
+        doc = inspect.cleandoc(description or target.__doc__ or "")
+        return Tool(
+            name=name or target.__name__,
+            description=doc,
+            function=target,
+            domain=domain,
+            targets=targets,
+            parallel_safe=parallel_safe,
+            timeout=timeout,
+            offered=offered,
+            context_parameter=_context_parameter(target),
+        )
+
+    return make(function) if function is not None else make
+
+
+def _context_parameter(function: Callable[..., Any]) -> str | None:
+    """Return the name of the parameter that receives the context, checking the others on the way."""
+    found = None
+    for parameter in inspect.signature(function).parameters.values():
+        where = f"{function.__module__}.{function.__qualname__}"
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY, parameter.VAR_KEYWORD):
+            raise TypeError(f"{where}: a tool takes named parameters only, not {parameter}")
+        annotation = parameter.annotation
+        if annotation is parameter.empty:
+            raise TypeError(f"{where}: parameter {parameter.name!r} needs a type hint; the schema is made from it")
+        if annotation == "ToolContext" or getattr(annotation, "__name__", "") == "ToolContext":
+            found = parameter.name
+    return found
+
+
+def _arguments_model(name: str, function: Callable[..., Any], context_parameter: str | None) -> type[BaseModel]:
+    hints = get_type_hints(function, include_extras=True, localns=_late_names())
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name == context_parameter:
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (_described(hints[parameter.name]), default)
+    return create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _described(hint: Any) -> Any:
+    """Turn ``Annotated[str, "text"]`` into ``Annotated[str, Field(description="text")]``."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    base, *extras = get_args(hint)
+    turned = [Field(description=extra) if isinstance(extra, str) else extra for extra in extras]
+    return Annotated[(base, *turned)]
+
+
+def _late_names() -> dict[str, Any]:
+    """Names that a tool's module may import for type checkers only."""
+    from .context import ToolContext
+
+    return {"ToolContext": ToolContext}
+
+
+def _without_titles(schema: Any) -> Any:
+    """Drop pydantic's generated titles; they cost tokens and say nothing."""
+    if isinstance(schema, dict):
+        mapping = cast("dict[str, Any]", schema)
+        return {k: _without_titles(v) for k, v in mapping.items() if not (k == "title" and isinstance(v, str))}
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in cast("list[Any]", schema)]
+    return schema

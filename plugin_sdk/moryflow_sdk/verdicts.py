@@ -1,0 +1,123 @@
+"""What a gate answers, and the rules it answers from.
+
+Strength: ``Stop`` > ``Deny`` > ``Ask`` > ``Allow`` > ``None``. All gates run; an allow lifts no other gate's ask.
+Only the kernel applies the session's mode and what happens when nobody can be asked.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ._frozen import Frozen
+
+Decision = Literal["allow", "ask", "deny", "stop"]
+Cause = Literal[
+    "policy", "hook_failure", "gate_missing", "invalid_input", "doom_loop", "memory_bank", "hard_limit",
+    "headless", "unresolved", "no_verdict", "mode", "user",
+]  # fmt: skip
+"""Why a verdict was given. ``policy`` is a rule; ``hook_failure`` is a gate that raised or took too long."""
+
+Bypass = Literal["mode", "never"]
+"""Whether ``full_access`` may lift a verdict: ``mode`` yes, ``never`` no (D2)."""
+
+
+class Rule(Frozen):
+    """One permission rule and where it stands.
+
+    :param source: ``default``, ``user``, ``inline``, ``agent`` or ``session``.
+    :param file: the file that holds it, if any; `line` is 1-based; `index` is its place in its list.
+    """
+
+    domain: str
+    pattern: str
+    decision: Literal["allow", "ask", "deny"]
+    source: str = "user"
+    file: str | None = None
+    line: int | None = None
+    index: int | None = None
+
+
+class Remember(Frozen):
+    """What answering *always* would store.
+
+    :param scope: ``user`` writes a rule to the configuration, ``session`` holds for this session, ``none`` stores nothing.
+    :param pattern: the literal pattern, shown before it is saved (D5).
+    """
+
+    scope: Literal["user", "session", "none"] = "none"
+    domain: str = ""
+    pattern: str = ""
+
+
+class Allow(Frozen):
+    """This gate has no objection."""
+
+    reason: str = ""
+    rule: Rule | None = None
+    decision: Literal["allow"] = "allow"
+
+
+class Ask(Frozen):
+    """A person must agree first.
+
+    :param reason: one sentence shown in the question.
+    :param remember: what *always* would store; without it the answer counts once.
+    """
+
+    reason: str
+    cause: Cause = "policy"
+    bypass: Bypass = "mode"
+    remember: tuple[Remember, ...] = ()
+    rule: Rule | None = None
+    decision: Literal["ask"] = "ask"
+
+
+class Deny(Frozen):
+    """The call must not run; the model reads `reason` and `next_step` and the turn goes on."""
+
+    reason: str
+    cause: Cause = "policy"
+    bypass: Bypass = "never"
+    next_step: str = ""
+    rule: Rule | None = None
+    decision: Literal["deny"] = "deny"
+
+
+class Stop(Frozen):
+    """The call must not run and the turn ends.
+
+    :param end_reason: how the turn ends.
+    """
+
+    reason: str
+    cause: Cause = "policy"
+    end_reason: Literal["denied", "doom_loop", "budget", "stopped"] = "denied"
+    rule: Rule | None = None
+    decision: Literal["stop"] = "stop"
+
+
+Verdict = Allow | Ask | Deny | Stop
+
+
+class Ruling(Frozen):
+    """The combined verdict of all gates, after mode and headless, as ``tool_decided`` sees it.
+
+    :param decision: what happens: the call runs (``allow``), is refused (``deny``), or ends the turn (``stop``);
+        ``ask`` stands only while a person has not answered.
+    :param verdicts: every gate's own verdict, by plugin name, in order.
+    :param mode: the session's mode when it was taken.
+    :param by: who lifted or answered it: ``rule``, ``mode``, ``user`` or ``headless``.
+    :param gate_us: microseconds all gates took together.
+    """
+
+    decision: Decision
+    cause: Cause = "policy"
+    reason: str = ""
+    next_step: str = ""
+    rule: Rule | None = None
+    remember: tuple[Remember, ...] = ()
+    end_reason: Literal["denied", "doom_loop", "budget", "stopped"] | None = None
+    verdicts: tuple[tuple[str, Verdict], ...] = ()
+    mode: str = "agent"
+    by: Literal["rule", "mode", "user", "headless"] = "rule"
+    gate_us: int = 0
