@@ -1,0 +1,171 @@
+"""Configuration: layers, checks, origins, and edits that keep comments (CONTRACT §1, ARCHITECTURE §7)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import Rule
+
+from .layers import MISSING, Layer, merged
+from .load import environment_layer, flag_layer, inline_layer, user_layer
+from .problems import Origin, Problem
+from .rules import RULES, read_rules
+
+if TYPE_CHECKING:
+    from .schema import Known
+
+__all__ = ["Config", "Origin", "Problem", "config_file", "load_config"]
+
+
+def config_file(home: Path, environ: Mapping[str, str] | None = None) -> Path:
+    """Return the user's file: ``config.jsonc`` in `home`, or what ``MORYFLOW_CONFIG`` names."""
+    named = (os.environ if environ is None else environ).get("MORYFLOW_CONFIG", "").strip()
+    return Path(named).expanduser() if named else home / "config.jsonc"
+
+
+def load_config(
+    home: Path,
+    *,
+    inline: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    known: Iterable[Known] | None = None,
+) -> Config:
+    """Read all layers; whatever is wrong in the user's file becomes a problem, and the defaults hold.
+
+    :param inline: ``--config``: JSON text or a path.
+    :param flags: dotted key → value; ``None`` values are flags that were not given.
+    :param known: the plugins' settings, by path; with it unknown keys are reported too (see :meth:`Config.checked`).
+    :raises ConfigError: `inline` cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    problems: list[Problem] = []
+    path = config_file(home, environ)
+    layers = [
+        user_layer(path, problems, asked_for=path != home / "config.jsonc"),
+        environment_layer(environ),
+        inline_layer(inline, problems) if inline is not None else Layer("inline", {}, "--config"),
+        flag_layer(flags or {}),
+    ]
+    config = Config(tuple(layer for layer in layers if layer.value), tuple(problems), path)._host_checked()
+    return config if known is None else config.checked(known)
+
+
+class Config:
+    """The settings that hold, and where each comes from. Never changes; :meth:`checked` makes a new one.
+
+    :ivar file: the user's file, whether it exists or not.
+    """
+
+    def __init__(self, layers: tuple[Layer, ...], problems: tuple[Problem, ...], file: Path) -> None:
+        self.layers, self.problems, self.file = layers, problems, file
+        self._value: dict[str, Any] = {}
+        self._rules: list[Rule] = []
+        for layer in layers:
+            self._value = merged(self._value, layer.value)
+
+    def get(self, dotted: str, default: Any = None) -> Any:
+        """Return the value at `dotted` (``agents.runtime.mode.default``), or `default` where no layer sets it."""
+        value: Any = self._value
+        for name in dotted.split(".") if dotted else ():
+            if not isinstance(value, Mapping) or name not in value:
+                return default
+            value = value[name]
+        return value
+
+    def section(self, dotted: str) -> Mapping[str, Any]:
+        """Return the object at `dotted`; an empty one where there is none."""
+        value = self.get(dotted)
+        return value if isinstance(value, Mapping) else {}
+
+    def origin(self, dotted: str) -> Origin:
+        """Return the strongest layer that sets `dotted`, or something below it."""
+        path = dotted.split(".")
+        for layer in reversed(self.layers):
+            if layer.find(path) is not MISSING:
+                return Origin(layer.source, layer.label(path) or None, layer.position(path)[0])
+        return Origin("default")
+
+    def setters(self, dotted: str) -> list[tuple[Any, Origin]]:
+        """Return every layer's value for `dotted`, the strongest first."""
+        path = dotted.split(".")
+        found = [(layer, layer.find(path)) for layer in reversed(self.layers)]
+        return [
+            (value, Origin(layer.source, layer.label(path) or None, layer.position(path)[0]))
+            for layer, value in found
+            if value is not MISSING
+        ]
+
+    def rules(self) -> list[Rule]:
+        """Return the permission rules in matching order: the user's, then inline ones (D56)."""
+        return list(self._rules)
+
+    def checked(self, known: Iterable[Known]) -> Config:
+        """Return the configuration held against the plugins' settings too: bad values dropped, unknown keys reported."""
+        if not any(layer.value for layer in self.layers):
+            return self
+        from .checks import drop_bad_values, unknown_keys
+        from .schema import host_models
+
+        known = tuple(known)
+        layers, problems = [], list(self.problems)
+        for layer in self.layers:
+            problems.extend(unknown_keys(layer, (*host_models(), *known)))
+            clean, bad = drop_bad_values(layer, known)
+            layers.append(clean)
+            problems.extend(bad)
+        return self._with(layers, problems)
+
+    def _host_checked(self) -> Config:
+        if not self.layers:
+            return self
+        from .checks import drop_bad_values
+        from .schema import host_models
+
+        layers, problems = [], list(self.problems)
+        for layer in map(_mode_alias, self.layers):
+            clean, bad = drop_bad_values(layer, host_models())
+            problems.extend([*bad, *_rules_shape(clean)])
+            layers.append(clean)
+        checked = self._with(layers, problems)
+        for layer in layers:
+            rules, bad = read_rules(layer)
+            checked._rules += rules
+            checked.problems += tuple(bad)
+        return checked
+
+    def _with(self, layers: list[Layer], problems: list[Problem]) -> Config:
+        config = Config(tuple(layers), tuple(problems), self.file)
+        config._rules = self._rules
+        rules = [rule for layer in layers for rule in _listed(layer)]
+        if rules:
+            config._value = merged(config._value, {"agents": {"runtime": {"permission": {"rules": rules}}}})
+        return config
+
+
+def _listed(layer: Layer) -> list[Any]:
+    rules = layer.find(RULES)
+    return rules if isinstance(rules, list) else []
+
+
+def _rules_shape(layer: Layer) -> list[Problem]:
+    for end in range(1, len(RULES)):
+        section = layer.find(RULES[:end])
+        if section is not MISSING and not isinstance(section, Mapping):
+            return [layer.problem(RULES[:end], f"{'.'.join(RULES[:end])} must be an object; it is ignored", code="config_type")]
+    rules = layer.find(RULES)
+    if rules is MISSING or isinstance(rules, list):
+        return []
+    return [layer.problem(RULES, "permission.rules must be a list of rules", code="rule_invalid", fatal=True)]
+
+
+def _mode_alias(layer: Layer) -> Layer:
+    """``ask`` is the older name of the mode ``agent`` (D1)."""
+    if layer.find(("agents", "runtime", "mode", "default")) != "ask":
+        return layer
+    from dataclasses import replace
+
+    return replace(layer, value=merged(layer.value, {"agents": {"runtime": {"mode": {"default": "agent"}}}}))

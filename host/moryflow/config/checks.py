@@ -1,0 +1,167 @@
+"""Hold a layer against the models of its settings: a bad value is dropped and named, the rest holds."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from .layers import MISSING, Layer, dotted, merged
+from .problems import MOST, Problem
+from .schema import RULES_PATH, Known
+
+_ROUNDS = 5
+"""Dropping one value may bring another error to light; after this many rounds the whole section goes."""
+
+
+def drop_bad_values(layer: Layer, known: Iterable[Known]) -> tuple[Layer, list[Problem]]:
+    """Return `layer` with only values that its models accept, and what was dropped."""
+    problems: list[Problem] = []
+    for path, model in known:
+        layer = _checked(layer, tuple(path.split(".")) if path else (), model, problems)
+    if len(problems) > MOST:
+        rest = layer.problem((), f"{len(problems) - MOST} more values are wrong", code="config_value")
+        problems = [*problems[:MOST], rest]
+    return layer, problems
+
+
+def _checked(layer: Layer, path: tuple[str, ...], model: type[BaseModel], problems: list[Problem]) -> Layer:
+    for end in range(1, len(path) + 1):
+        section = layer.find(path[:end])
+        if section is MISSING:
+            return layer
+        if not isinstance(section, Mapping):
+            message = f"{dotted(path[:end])} must be an object, not {kind(section)}; it is ignored"
+            problems.append(layer.problem(path[:end], message, code="config_type"))
+            return layer.without(path[:end])
+    for _ in range(_ROUNDS):
+        section = _own(layer.find(path), model)
+        if not section:
+            return layer
+        try:
+            model.model_validate_json(json.dumps(section), strict=True)
+        except ValidationError as error:
+            layer = _without_bad(layer, path, section, error, problems)
+        else:
+            return layer
+    return layer.without(path) if path else layer
+
+
+def _own(section: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """Return the part of `section` that `model` declares; another model may declare the rest."""
+    names = fields(model)
+    return {key: value for key, value in section.items() if key in names}
+
+
+def _without_bad(
+    layer: Layer, path: tuple[str, ...], section: dict[str, Any], error: ValidationError, problems: list[Problem]
+) -> Layer:
+    bad: dict[tuple[str | int, ...], str] = {}
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        place = _deepest(section, detail["loc"])
+        bad.setdefault((*path, *place), str(detail["msg"]))
+    for place in bad:
+        value = layer.find(place)
+        shown = "" if isinstance(value, Mapping | list) else f", not {json.dumps(value, ensure_ascii=False)[:60]}"
+        message = f"{dotted(place)}: {_sentence(bad[place])}{shown}; the default holds"
+        problems.append(layer.problem(place, message, code="config_value"))
+    for place in sorted(bad, key=_last_first, reverse=True):
+        layer = layer.without(place) if place else layer
+    return layer
+
+
+def _last_first(place: tuple[str | int, ...]) -> tuple[Any, ...]:
+    return tuple((0, part, "") if isinstance(part, int) else (1, 0, part) for part in place)
+
+
+def _deepest(value: Any, location: tuple[str | int, ...]) -> list[str | int]:
+    """Follow `location` as far as it exists; union members and missing keys are steps that do not."""
+    place: list[str | int] = []
+    for step in location:
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            continue
+        place.append(step)
+    return _whole_entry(place)
+
+
+def _whole_entry(place: list[str | int]) -> list[str | int]:
+    """Half an entry of a list is not what somebody wrote: drop the entry."""
+    for index, step in enumerate(place):
+        if isinstance(step, int):
+            return place[: index + 1]
+    return place
+
+
+def _sentence(message: str) -> str:
+    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    return message[:1].lower() + message[1:]
+
+
+def kind(value: Any) -> str:
+    """Name the JSON type of `value`."""
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+    return names.get(type(value), "null")
+
+
+def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
+    """Report every key that no model declares, with the name that was probably meant."""
+    shape: dict[str, Any] = {}
+    for path, model in known:
+        branch: Any = _shape(model)
+        for name in reversed(path.split(".") if path else []):
+            branch = {name: branch}
+        shape = merged(shape, branch)
+    branch = None
+    for name in reversed(RULES_PATH.split(".")):
+        branch = {name: branch}
+    problems: list[Problem] = []
+    _compare(layer, (), layer.value, merged(shape, branch), problems)
+    return problems[:MOST]
+
+
+def _compare(layer: Layer, path: tuple[str, ...], value: Any, shape: Any, problems: list[Problem]) -> None:
+    if not isinstance(value, Mapping) or not isinstance(shape, Mapping):
+        return
+    for key, item in value.items():
+        if key in shape:
+            _compare(layer, (*path, key), item, shape[key], problems)
+        elif not shape.get("*"):
+            close = difflib.get_close_matches(key, [name for name in shape if name != "*"], n=1)
+            hint = f'did you mean "{close[0]}"?' if close else ""
+            problems.append(
+                layer.problem((*path, key), f'unknown key "{dotted((*path, key))}"', hint, code="config_unknown_key")
+            )
+
+
+def fields(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the names a section of `model` may hold, with their types."""
+    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+
+
+def _shape(model: type[BaseModel]) -> dict[str, Any]:
+    shape: dict[str, Any] = {name: _inner(annotation) for name, annotation in fields(model).items()}
+    if model.model_config.get("extra") == "allow":
+        shape["*"] = True
+    return shape
+
+
+def _inner(annotation: Any) -> Any:
+    """Return the shape below a field: a model's, ``{"*": True}`` for a free mapping, else nothing."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _shape(annotation)
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _inner(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return next((inner for inner in map(_inner, get_args(annotation)) if inner), None)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"*": True}
+    return None

@@ -1,0 +1,82 @@
+"""Read a configuration file without trusting what it is: kind, size, owner, mode, encoding."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_BYTES = 4 * 1024 * 1024
+"""A configuration of more than 4 MiB is a mistake."""
+
+
+class Unreadable(Exception):
+    """The file gives no text; `code` is the class of the report."""
+
+    def __init__(self, message: str, code: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.code, self.hint = message, code, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a file, and why it may not loosen anything (empty: it may)."""
+
+    text: str
+    distrust: str = ""
+    mark: bool = False
+
+
+def read_source(path: Path) -> Source:
+    """Return the text of `path`.
+
+    :raises FileNotFoundError: there is no such file.
+    :raises Unreadable: it is no regular file, too large, not UTF-8, or cannot be read.
+    """
+    data, distrust = _read(path)
+    if b"\0" in data:
+        raise Unreadable("the file is not UTF-8 text (it holds NUL bytes)", "config_encoding", "save it as UTF-8")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise Unreadable(f"the file is not UTF-8 text (line {line})", "config_encoding", "save it as UTF-8") from error
+    return Source(text.removeprefix("\ufeff"), distrust, mark=text.startswith("\ufeff"))
+
+
+def _read(path: Path) -> tuple[bytes, str]:
+    try:
+        # Without O_NONBLOCK a named pipe in place of the file would hold the host for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from error
+    except OSError as error:
+        raise Unreadable(f"the file cannot be read ({error.strerror})", "config_unreadable") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable("this is not a regular file", "config_unreadable", "put a text file there")
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise Unreadable(f"the file cannot be read ({error.strerror})", "config_unreadable") from error
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_BYTES:
+        raise Unreadable(f"the file is larger than {MAX_BYTES // 1024 // 1024} MiB", "config_limits")
+    return data, _distrust(status)
+
+
+def _distrust(status: os.stat_result) -> str:
+    """Say why others could have written this file, or nothing (R17)."""
+    if status.st_uid not in (0, os.geteuid()):
+        return f"it belongs to another user (uid {status.st_uid})"
+    if status.st_mode & stat.S_IWOTH:
+        return "everybody can write to it"
+    if status.st_mode & stat.S_IWGRP:
+        return "its group can write to it"
+    return ""

@@ -1,0 +1,206 @@
+"""JSON with comments and trailing commas: read into values, and into a tree of spans for lines and for edits.
+
+Comments are blanked in place, so that every position the standard library reports is the position in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MAX_DEPTH = 64
+"""Deeper than any configuration needs, and far from the interpreter's own limit."""
+
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n\r]*|/\*.*?\*/|[{}\[\]:,]|[^\s{}\[\]:,"/]+|\s+|.', re.DOTALL)
+_NOT_A_LINE_END = re.compile(r"[^\n\r]")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class JsoncError(ValueError):
+    """Text that is not JSON with comments: what is wrong and at which line and column, from 1."""
+
+    def __init__(self, message: str, line: int, column: int) -> None:
+        super().__init__(message)
+        self.message, self.line, self.column = message, line, column
+
+
+class Node:
+    """Where one value stands: ``text[start:end]``; `key` is where its name begins, `comma` the comma after it."""
+
+    __slots__ = ("comma", "end", "items", "key", "last", "members", "start")
+
+    def __init__(self, start: int, key: int | None = None) -> None:
+        self.start, self.end, self.key = start, start, key
+        self.comma: int | None = None
+        self.members: dict[str, Node] | None = None
+        self.items: list[Node] | None = None
+        self.last: Node | None = None
+
+    @property
+    def begin(self) -> int:
+        """Where the entry begins: its key if it has one."""
+        return self.start if self.key is None else self.key
+
+    @property
+    def children(self) -> list[Node]:
+        """The members or items, in the order they are written."""
+        return list(self.members.values()) if self.members is not None else self.items or []
+
+    def child(self, name: str | int) -> Node | None:
+        """Return the member or item called `name`."""
+        if isinstance(name, int):
+            return self.items[name] if self.items is not None and 0 <= name < len(self.items) else None
+        return self.members.get(name) if self.members is not None else None
+
+
+def position(text: str, offset: int) -> tuple[int, int]:
+    """Return the line and column of `offset`, both from 1."""
+    line = text.count("\n", 0, offset) + 1
+    return line, offset - (text.rfind("\n", 0, offset) + 1) + 1
+
+
+def _tokens(text: str) -> Iterator[tuple[int, str]]:
+    for match in _TOKEN.finditer(text):
+        yield match.start(), match.group()
+
+
+def _is_comment(token: str) -> bool:
+    return token.startswith(("//", "/*"))
+
+
+def blank(text: str) -> str:
+    """Return `text` with comments and trailing commas as spaces; every other character stays where it was.
+
+    :raises JsoncError: it is nested too deeply, or a comment is not closed.
+    """
+    parts: list[str] = []
+    depth, comma, before = 0, -1, ""
+    for start, token in _tokens(text):
+        if _is_comment(token):
+            parts.append(_NOT_A_LINE_END.sub(" ", token))
+            continue
+        parts.append(token)
+        if token.isspace():
+            continue
+        if token == "/":
+            raise JsoncError("a comment is not closed, or this is not a comment", *position(text, start))
+        if token in "{[":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise JsoncError(f"nested deeper than {MAX_DEPTH} levels", *position(text, start))
+        elif token in "}]":
+            depth -= 1
+            if comma >= 0:
+                parts[comma] = " "
+        comma = len(parts) - 1 if token == "," and before not in ("", "{", "[", ",", ":") else -1
+        before = token
+    return "".join(parts)
+
+
+def parse(text: str) -> Any:
+    """Return the value of `text`; no text at all is an empty object.
+
+    :raises JsoncError: it is not JSON with comments, or a key stands twice, or a number or a character is impossible.
+    """
+    plain = blank(text)
+    if not plain.strip():
+        return {}
+    repeated: list[str] = []
+
+    def pairs(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(entries)
+        if len(value) != len(entries):
+            names = [name for name, _ in entries]
+            repeated.append(next(name for name in names if names.count(name) > 1))
+        return value
+
+    def constant(name: str) -> Any:
+        raise JsoncError(f"{name} is not a number that JSON knows", *position(text, max(0, plain.find(name))))
+
+    try:
+        value = json.loads(plain, object_pairs_hook=pairs, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        raise JsoncError(_readable(error, plain), error.lineno, error.colno) from error
+    except JsoncError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise JsoncError(f"a value is too large: {error}", 1, 1) from error
+    if repeated:
+        raise JsoncError(f'the key "{repeated[0]}" stands twice in one object', *position(text, _second(text, repeated[0])))
+    _refuse_half_characters(text, value)
+    return value
+
+
+def _readable(error: json.JSONDecodeError, plain: str) -> str:
+    found = repr(plain[error.pos]) if error.pos < len(plain) else "the end of the file"
+    return f"{error.msg[0].lower()}{error.msg[1:]}, found {found}"
+
+
+def _second(text: str, key: str) -> int:
+    """Return where `key` stands for the second time in one object (the last place that is not the first)."""
+    seen: list[set[str]] = []
+    previous = (0, "")
+    for start, token in _tokens(text):
+        if token.isspace() or _is_comment(token):
+            continue
+        if token in "{[":
+            seen.append(set())
+        elif token in "}]":
+            seen.pop()
+        elif token == ":" and seen and previous[1].startswith('"'):
+            name = json.loads(previous[1])
+            if name == key and name in seen[-1]:
+                return previous[0]
+            seen[-1].add(name)
+        previous = (start, token)
+    return 0
+
+
+def _refuse_half_characters(text: str, value: Any) -> None:
+    if not (match := _SURROGATE_ESCAPE.search(text)):
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise JsoncError("half of a surrogate pair is not a character", *position(text, match.start())) from error
+
+
+def tree(text: str) -> Node | None:
+    """Return the spans of a text that :func:`parse` accepts, ``None`` for one without a value."""
+    root: Node | None = None
+    open_nodes: list[Node] = []
+    key: tuple[int, str] | None = None
+    last: tuple[int, str] = (0, "")
+    for start, token in _tokens(text):
+        if token.isspace() or _is_comment(token):
+            continue
+        if token == ":":
+            key = last
+        elif token == ",":
+            if open_nodes[-1].last:
+                open_nodes[-1].last.comma = start
+        elif token in "}]":
+            open_nodes.pop().end = start + 1
+        elif not (token.startswith('"') and open_nodes and open_nodes[-1].members is not None and key is None):
+            node = Node(start, key[0] if key else None)
+            node.end = start + len(token)
+            _attach(open_nodes, node, key)
+            root, key = root or node, None
+            if token in "{[":
+                node.members, node.items = ({}, None) if token == "{" else (None, [])
+                open_nodes.append(node)
+        last = (start, token)
+    return root
+
+
+def _attach(open_nodes: list[Node], node: Node, key: tuple[int, str] | None) -> None:
+    if not open_nodes:
+        return
+    parent = open_nodes[-1]
+    parent.last = node
+    if parent.items is not None:
+        parent.items.append(node)
+    elif parent.members is not None and key is not None:
+        parent.members[json.loads(key[1])] = node

@@ -1,0 +1,108 @@
+"""One layer of the configuration: its values, and where each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from .jsonc import JsoncError, Node, position, tree
+from .problems import Problem, SourceName
+
+Path_ = Sequence[str | int]
+MISSING: Any = object()
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Values of one source; `text` is kept to find lines, `lines` says them where there is no text.
+
+    :param file: the file, or the name to show in its place (``--config``, a flag).
+    :param names: top-level key → the variable it comes from, for the environment.
+    """
+
+    source: SourceName
+    value: dict[str, Any]
+    file: str = ""
+    text: str = ""
+    is_file: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
+
+    @cached_property
+    def _tree(self) -> Node | None:
+        try:
+            return tree(self.text) if self.text else None
+        except (JsoncError, ValueError, IndexError):
+            return None
+
+    def find(self, path: Path_) -> Any:
+        """Return the value at `path`, or :data:`MISSING`."""
+        value: Any = self.value
+        for name in path:
+            if isinstance(value, Mapping) and name in value:
+                value = value[name]
+            elif isinstance(value, list) and isinstance(name, int) and name < len(value):
+                value = value[name]
+            else:
+                return MISSING
+        return value
+
+    def position(self, path: Path_) -> tuple[int | None, int | None]:
+        """Return line and column of `path`, or of the nearest container that stands in the text."""
+        node = self._tree
+        if node is None:
+            return self.lines.get(tuple(path)), None
+        for name in path:
+            child = node.child(name)
+            if child is None:
+                break
+            node = child
+        return position(self.text, node.begin)
+
+    def label(self, path: Path_) -> str:
+        """Return the file, variable or flag that `path` comes from."""
+        return self.names.get(dotted(path[:1]), self.file) if self.names else self.file
+
+    def problem(self, path: Path_, message: str, hint: str = "", *, code: str, fatal: bool = False) -> Problem:
+        """Return a problem that stands at `path`."""
+        line, column = self.position(path)
+        return Problem(self.label(path), line, column, message, hint, fatal, code)
+
+    def without(self, path: Path_) -> Layer:
+        """Return the layer without the value at `path`."""
+        return replace(self, value=_without(self.value, list(path)))
+
+
+def _without(value: Any, path: list[str | int]) -> Any:
+    head, rest = path[0], path[1:]
+    if isinstance(value, Mapping):
+        if rest:
+            return {key: _without(item, rest) if key == head else item for key, item in value.items()}
+        return {key: item for key, item in value.items() if key != head}
+    if not isinstance(value, list):
+        return value
+    if rest:
+        return [_without(item, rest) if index == head else item for index, item in enumerate(value)]
+    return [item for index, item in enumerate(value) if index != head]
+
+
+def dotted(path: Path_) -> str:
+    """Spell a path as people write it: ``agents.runtime.hooks.tool.after[0].prependText``."""
+    text = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in path)
+    return text.removeprefix(".")
+
+
+def nested(path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return `value` wrapped in one mapping per name of `path`."""
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+def merged(below: Any, above: Any) -> Any:
+    """Lay `above` over `below`: mappings join, anything else replaces."""
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return above
+    return {**below, **{key: merged(below[key], item) if key in below else item for key, item in above.items()}}

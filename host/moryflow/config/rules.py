@@ -1,0 +1,140 @@
+"""Permission rules as they stand in a configuration: a bad one is named, a readable deny is never lost (D26)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import DOMAINS, Rule
+
+from .jsonc import JsoncError, blank, position
+from .layers import Layer
+from .problems import MOST, Problem
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+RULES = ("agents", "runtime", "permission", "rules")
+"""Where the rules stand."""
+
+DECISIONS = ("allow", "ask", "deny")
+MAX_PATTERN = 4096
+_KEYS = ("domain", "pattern", "decision")
+_FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bad(Exception):
+    message: str
+    hint: str = ""
+
+
+def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
+    """Return the good rules of `layer` in order, and what is wrong with the others."""
+    rules: list[Rule] = []
+    problems: list[Problem] = []
+    entries = layer.find(RULES)
+    for index, raw in enumerate(entries if isinstance(entries, list) else []):
+        try:
+            rules.append(_rule(layer, index, raw, problems))
+        except _Bad as bad:
+            problems.append(layer.problem((*RULES, index), bad.message, bad.hint, code="rule_invalid", fatal=_denies(raw)))
+    if len(problems) > MOST:
+        fatal = any(problem.fatal for problem in problems[MOST:])
+        more = layer.problem(RULES, f"{len(problems) - MOST} more rules are wrong", code="rule_invalid", fatal=fatal)
+        problems = [*problems[:MOST], more]
+    return rules, problems
+
+
+def _rule(layer: Layer, index: int, raw: Any, problems: list[Problem]) -> Rule:
+    if not isinstance(raw, Mapping):
+        raise _Bad("a rule is an object with domain, pattern and decision")
+    for missing in (key for key in _KEYS if key not in raw):
+        raise _Bad(f'the rule has no "{missing}"', _meant(missing, [str(key) for key in raw if key not in _KEYS], "has"))
+    decision = _decision(raw["decision"])
+    if not isinstance(raw["domain"], str) or raw["domain"] not in DOMAINS:
+        raise _Bad(f"{_shown(raw['domain'])} is not a domain", _meant(raw["domain"], DOMAINS) or f"one of {', '.join(DOMAINS)}")
+    check_pattern(raw["pattern"])
+    if decision != raw["decision"]:
+        message = f'{_shown(raw["decision"])} is read as "{decision}"'
+        problems.append(layer.problem((*RULES, index, "decision"), message, code="rule_invalid", fatal=decision == "deny"))
+    for extra in (key for key in raw if key not in _KEYS):
+        message = f"a rule has no key {_shown(extra)}; it is ignored"
+        problems.append(layer.problem((*RULES, index, extra), message, _meant(extra, _KEYS), code="config_unknown_key"))
+    source: Literal["inline", "user"] = "user" if layer.source == "user" else "inline"
+    line = layer.position((*RULES, index))[0]
+    return Rule(
+        domain=raw["domain"],
+        pattern=raw["pattern"],
+        decision=decision,
+        source=source,
+        file=layer.file if layer.is_file else None,
+        line=line,
+        index=index,
+    )
+
+
+def _decision(value: Any) -> Literal["allow", "ask", "deny"]:
+    if value == "allow" or value == "ask" or value == "deny":
+        return value
+    if isinstance(value, str) and value.strip().casefold() == "deny":
+        return "deny"
+    raise _Bad(f"{_shown(value)} is not a decision", _meant(value, DECISIONS) or f"one of {', '.join(DECISIONS)}")
+
+
+def check_pattern(pattern: Any) -> None:
+    """Refuse a pattern that can never match anything."""
+    if not isinstance(pattern, str) or not pattern:
+        raise _Bad("the pattern must be a text that is not empty")
+    if len(pattern) > MAX_PATTERN:
+        raise _Bad(f"the pattern is longer than {MAX_PATTERN} characters")
+    if "\0" in pattern:
+        raise _Bad("the pattern holds a NUL character")
+    if pattern.startswith("regex:"):
+        try:
+            re.compile(pattern.removeprefix("regex:"))
+        except (re.error, RecursionError, OverflowError) as error:
+            raise _Bad(f"the regular expression does not compile: {error}") from error
+
+
+def _denies(raw: Any) -> bool:
+    """Whether somebody meant a deny with `raw`."""
+    if isinstance(raw, str):
+        return "deny" in raw.casefold()
+    if not isinstance(raw, Mapping):
+        return False
+    words = [value.strip().casefold() for value in raw.values() if isinstance(value, str) and len(value) < 20]
+    return any(difflib.get_close_matches(word, ["deny"], cutoff=0.75) for word in words)
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)[:60]
+
+
+def _meant(word: Any, known: Any, verb: str = "did you mean") -> str:
+    close = difflib.get_close_matches(str(word).strip().casefold(), [str(name).casefold() for name in known], n=1)
+    if not close:
+        return ""
+    original = next(str(name) for name in known if str(name).casefold() == close[0])
+    return f'{verb} "{original}"' + ("?" if verb == "did you mean" else "")
+
+
+def salvage_denies(text: str) -> Iterator[tuple[dict[str, str], int]]:
+    """Yield what can still be read as a deny rule in a text that does not parse, with its line."""
+    try:
+        text = blank(text)
+    except JsoncError:
+        pass
+    for match in _FLAT_OBJECT.finditer(text):
+        try:
+            pairs = json.loads(match.group(), object_pairs_hook=list)
+        except (ValueError, RecursionError):
+            continue
+        rule = {key: value for key, value in pairs if isinstance(value, str)}
+        decisions = [value for key, value in pairs if key == "decision"]
+        if "deny" in decisions and rule.get("domain") in DOMAINS and "pattern" in rule:
+            yield {**{key: rule[key] for key in ("domain", "pattern")}, "decision": "deny"}, position(text, match.start())[0]
