@@ -1,0 +1,50 @@
+"""Which files hold secrets, told by their names; the one list for rules, search and everything else (S0.33, D3).
+
+The globs are matched without regard to case; ``*`` stops at ``/``.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fnmatch import translate
+
+SENSITIVE_NAMES: tuple[str, ...] = (
+    "*.env", "*.env[!a-z]*", ".envrc",
+    "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.ppk", "*.kdbx", "*.keystore", "*.keychain", "*.keychain-db",
+    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
+    ".npmrc", ".pypirc", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".htpasswd", ".s3cfg", ".boto", ".dockercfg",
+    ".vault-token", "credentials", "credentials.json", "credentials.y*ml", "credentials.toml", "credentials.ini",
+    "credentials.csv", "credentials.xml", "credentials.txt", "*.credentials", "*-credentials", "*_credentials",
+    "*[-_.]credentials.json", "client_secret*.json", "service[-_]account*.json",
+    "secrets.json", "secrets.y*ml", "secrets.toml", "secrets.ini", "secrets.txt",
+)  # fmt: skip
+"""Globs of file names. ``*.env[!a-z]*`` is ``.env.local`` and ``prod.env-old`` but not ``my.environment.md``."""
+
+SENSITIVE_FOLDERS: tuple[str, ...] = (".ssh", ".gnupg", ".aws", ".azure", ".kube", ".envs", ".docker", ".password-store")
+"""Folders in which every file counts."""
+
+_NAME = re.compile("|".join(translate(glob) for glob in SENSITIVE_NAMES))
+_FOLDERS = frozenset(SENSITIVE_FOLDERS)
+_BACKUP = re.compile(r"(~|\.(bak|backup|old|orig|save|swp|tmp|copy))$")
+
+
+def sensitive(path: str) -> bool:
+    """Whether `path` (a name, a path or a target's text, with ``/`` between names) looks like a file of secrets.
+
+    A trailing slash, spaces, dots, a stream (``:name``) or a backup ending hide nothing: some file systems, and
+    people, make the same file of them.
+    """
+    *folders, name = _plain(path).rstrip("/").split("/")
+    if _NAME.match(name) or not _FOLDERS.isdisjoint(folders):
+        return True
+    bare = _BACKUP.sub("", name.partition(":")[0].strip().rstrip(". "))
+    return bare != name and _NAME.match(bare) is not None
+
+
+def _plain(path: str) -> str:
+    """Return `path` as a case-insensitive volume sees it; invisible characters are dropped."""
+    if path.isascii():
+        return path.lower()
+    visible = "".join(c for c in unicodedata.normalize("NFKC", path) if unicodedata.category(c) != "Cf")
+    return unicodedata.normalize("NFC", visible.casefold())
