@@ -1,0 +1,32 @@
+"""Moryflow's in-process API: ``async with await open_host() as host``.
+
+The names are imported when first used, so that ``moryflow --help`` stays light.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .host import Host, open_host
+    from .kernel.outcome import RunOptions, TurnResult
+    from .session import Session
+
+__version__ = "0.1.0"
+__all__ = ["Host", "RunOptions", "Session", "TurnResult", "__version__", "open_host"]
+
+_HOMES = {
+    "Host": "host",
+    "open_host": "host",
+    "Session": "session",
+    "RunOptions": "kernel.outcome",
+    "TurnResult": "kernel.outcome",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

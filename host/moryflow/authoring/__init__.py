@@ -1,0 +1,1 @@
+"""What plugin authors use: call one hook chain, see what each implementation did."""

@@ -1,0 +1,103 @@
+"""Call one hook chain with a given input (``moryflow hook fire``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moryflow_sdk import (
+    HOOKS,
+    ChatParams,
+    CompactionPlan,
+    ConfigError,
+    Event,
+    Message,
+    Ruling,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+)
+from moryflow_sdk.hookspecs import spelled
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from moryflow.host import Host
+from moryflow.kernel.scope import TurnScope
+from moryflow.kernel.verdicts import combine
+
+_TYPES: dict[str, Any] = {
+    "call": ToolCall,
+    "result": ToolResult,
+    "ruling": Ruling,
+    "params": ChatParams,
+    "system": SystemPrompt,
+    "plan": CompactionPlan,
+    "event": Event,
+    "messages": tuple[Message, ...],
+}
+_CONTEXT = {"tool_gate": ("call",), "tool_decided": ("call", "ruling"), "tool_after": ("call",)}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "call": {"id": "call_fire", "tool": "read", "args": {}},
+    "ruling": {"decision": "allow"},
+    "result": {"output": ""},
+    "event": {"type": "fire", "session": ""},
+}
+
+
+@dataclass(frozen=True)
+class FireResult:
+    """The value after the chain, as JSON, and every implementation that was called."""
+
+    hook: str
+    value: Any
+    chain: Sequence[dict[str, Any]]
+
+
+async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: str | None = None) -> FireResult:
+    """Call the implementations of `hook`, in order, in a hidden session.
+
+    :param given: JSON of the hook's arguments by name, for example ``{"call": {"tool": "read", "args": {…}}}``; for a
+        hook with one value, the value itself will do.
+    :raises ConfigError: there is no such hook, it cannot be fired, or the input does not fit.
+    """
+    name = spelled(hook)
+    if name is None:
+        raise ConfigError(f"there is no hook {hook!r}", next_step="moryflow hook list")
+    info = HOOKS[name]
+    if info.kind not in ("transform", "gate", "observe"):
+        raise ConfigError(f"{info.dotted} is called while plugins load, not in a turn", next_step="moryflow plugin info NAME")
+    session = await host.new_session(vault, purpose="direct")
+
+    async def work(scope: TurnScope) -> Any:
+        dispatcher = host.surroundings.dispatcher
+        needed = _CONTEXT.get(name, ())
+        values = {key: _value(key, given) for key in needed}
+        if info.kind == "gate":
+            verdicts = await dispatcher.gates(scope, name, **values)
+            ruling = combine(verdicts, mode=scope.live.mode) if verdicts else None
+            return ruling.model_dump(mode="json", exclude_defaults=True) if ruling else None
+        if info.kind == "observe":
+            return await dispatcher.observe(scope, _value("event", given))
+        start = _value(info.value, given if info.value in given or needed else {info.value: given})
+        return _plain(await dispatcher.transform(scope, name, start, **values))
+
+    value, chain = await session.scoped(work)
+    return FireResult(name, value, chain)
+
+
+def _value(name: str, given: Mapping[str, Any]) -> Any:
+    raw = {**_DEFAULTS.get(name, {}), **given[name]} if isinstance(given.get(name), dict) else given.get(name)
+    raw = _DEFAULTS.get(name, {} if name != "messages" else []) if raw is None else raw
+    try:
+        return TypeAdapter(_TYPES[name]).validate_json(json.dumps(raw))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, (name, *first["loc"])))
+        raise ConfigError(f"the input does not fit: {place}: {first['msg']}", next_step="moryflow hook list") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    return [_plain(item) for item in value]

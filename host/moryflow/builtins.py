@@ -1,0 +1,27 @@
+"""The visible table: which plugins come with the host. Removing a line removes the feature."""
+
+from __future__ import annotations
+
+BUILTINS: tuple[str, ...] = (
+    "moryflow_builtins.permission",
+    "moryflow_builtins.doom_loop",
+    "moryflow_builtins.audit",
+    "moryflow_builtins.truncation",
+    "moryflow_builtins.files",
+    "moryflow_builtins.search",
+    "moryflow_builtins.shell",
+    "moryflow_builtins.openai_compatible",
+    "moryflow_builtins.local_model",
+    "moryflow_builtins.script_model",
+    "moryflow_builtins.litellm_models",
+)
+
+FINAL_TOOL_AFTER = "truncation"
+"""The one occupant of the last phase of ``tool_after``."""
+
+CONTRIBUTED: tuple[tuple[str, str], ...] = (
+    ("audit", "Show the decisions that were taken, with filters"),
+    ("output", "List, show and open stored tool outputs"),
+    ("permission", "Explain, check, test and change what is allowed"),
+)
+"""Commands of the built-in plugins, named here so that ``--help`` can show them without loading a plugin."""

@@ -1,0 +1,130 @@
+"""Commands that plugins bring: built when used, given the common flags, run on one loop with one host."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from moryflow_sdk import Tool, ToolCall, Turn
+
+from moryflow.host import Host, home_folder
+from moryflow.kernel.prepare import prepared_call
+
+from .hosting import host_for
+from .options import Flags, flags_of
+
+
+def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
+    """Load the plugins and return the command `name` that one of them contributes, else ``None``."""
+    runner = asyncio.Runner()
+    host = runner.run(host_for(flags_of(ctx)))
+    ctx.call_on_close(lambda: _close(runner, host))
+    for plugin, command in host.plugin_set.owned_commands():
+        if command.cli is not None and name in (command.name, *command.aliases):
+            built = command.cli()
+            built.name = command.name
+            _give_common_flags(built)
+            built.context_settings = {**built.context_settings, "obj": HostContext(runner, host, plugin, flags_of(ctx))}
+            return built
+    return None
+
+
+def _close(runner: asyncio.Runner, host: Host) -> None:
+    runner.run(host.aclose())
+    runner.close()
+
+
+class HostContext:
+    """The :class:`moryflow_sdk.CommandContext` of a contributed command; click's ``ctx.obj``."""
+
+    def __init__(self, runner: asyncio.Runner, host: Host, plugin: str, flags: Flags) -> None:
+        import os
+
+        self._runner = runner
+        self._host = host
+        self._plugin = plugin
+        self.flags = flags
+        self.home: Path = home_folder(None, os.environ)
+
+    @property
+    def vault(self) -> Path:
+        return Path(self.flags.vault or ".").absolute()
+
+    @property
+    def mode(self) -> str:
+        return self._host.config.get("agents.runtime.mode.default") or "agent"
+
+    @property
+    def yes(self) -> bool:
+        return self.flags.yes
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        return {name: owned.tool for name, owned in self._host.tools.items()}
+
+    def run(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None, vault: Path | None = None) -> Any:
+        """Run `work` with a turn of this plugin's own and return what it returns."""
+
+        async def within() -> Any:
+            async with self.turn(session=session, vault=vault) as turn:
+                return await work(turn)
+
+        return self._runner.run(within())
+
+    @asynccontextmanager
+    async def turn(
+        self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
+    ) -> AsyncIterator[Turn]:
+        """Open a turn without a model; it writes nothing."""
+        async with self._host.looking(vault or self.vault, session=session, mode=mode) as scope:
+            yield scope.view(self._plugin)
+
+    def prepare(self, tool: str, args: Mapping[str, Any], turn: Turn) -> ToolCall:
+        """Return the call as gates would see it; nothing runs."""
+        return prepared_call(turn, tool, args)
+
+    def print(self, document: Any, *, text: str | None = None) -> None:
+        """Print `document` as JSON under ``--json``, else `text`."""
+        params = click.get_current_context().params
+        if self.flags.as_json or params.get("as_json") or params.get("json") or text is None:
+            document = json.dumps(document, ensure_ascii=False, default=str)
+            sys.stdout.write(document.encode("utf-8", "backslashreplace").decode() + "\n")
+        elif text:
+            click.echo(text)
+
+
+def _give_common_flags(command: click.Command) -> None:
+    """Let every verb take ``--vault``, ``--json``, ``-y`` and the like, unless it has its own."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            verb = command.get_command(click.Context(command), name)
+            if verb is not None:
+                _give_common_flags(verb)
+        return
+    taken = {spelling for parameter in command.params for spelling in (*parameter.opts, parameter.name)}
+    for option in _common_flags():
+        if not taken & {*option.opts, option.name}:
+            command.params.append(option)
+
+
+def _common_flags() -> list[click.Option]:
+    def keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+        holder = ctx.find_object(HostContext)
+        if value and holder is not None and parameter.name:
+            holder.flags = replace(holder.flags, **{parameter.name: value})
+
+    shared: dict[str, Any] = {"expose_value": False, "callback": keep}
+    return [
+        click.Option(["--vault"], type=click.Path(path_type=Path), help="The folder to work in.", **shared),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.", **shared),
+        click.Option(["-y", "--yes"], is_flag=True, help="Answer this command's own questions with yes.", **shared),
+        click.Option(["-q", "--quiet"], is_flag=True, help="No notices on standard error.", **shared),
+        click.Option(["-v", "--verbose"], is_flag=True, help="More on standard error; tracebacks.", **shared),
+    ]

@@ -1,0 +1,97 @@
+"""The command table: names and one-line help, without importing what is behind them."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import Any
+
+import click
+
+from moryflow import __version__
+from moryflow.builtins import CONTRIBUTED
+
+from .options import host_options
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("run", "Run one prompt and print the answer"),
+    "chat": ("chat", "Talk with an agent, with approvals and slash commands"),
+    "tool": ("tool", "List, show and run tools without a model"),
+    "hook": ("hook", "List the hooks; call one hook chain with a given input"),
+    "session": ("session", "List, show, branch, export and search sessions"),
+    "approval": ("approval", "List open questions and answer them"),
+    "agent": ("agent", "List and show agents"),
+    "model": ("model", "List models, install the local one, choose a default"),
+    "plugin": ("plugin", "List plugins and what they bring"),
+    "config": ("config", "Show, explain, check and change the configuration"),
+    "doctor": ("doctor", "One line per thing that could be wrong, and what fixes it"),
+    "completion": ("completion", "Print the completion script for a shell"),
+}
+ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin")} | {
+    "configs": "config"
+}
+VERB_ALIASES = {"ls": "list", "rm": "delete"}
+
+WELCOME = """\
+Moryflow runs LLM agents on your files.
+
+  moryflow run "What is this project?"     one prompt, one answer
+  moryflow chat                            a conversation
+  moryflow doctor                          what is missing, and how to fix it
+
+`moryflow --help` lists everything.
+"""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; imports one when it is used, and asks the plugins only for a name it does not know."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *(name for name, _ in CONTRIBUTED)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name in COMMANDS:
+            return import_module(f"moryflow.cli.{COMMANDS[name][0]}").command
+        from .contributed import contributed_command
+
+        return contributed_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        command = self.get_command(ctx, args[0])
+        if command is None:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx)
+        return command.name, command, args[1:]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, help_line) for name, (_, help_line) in COMMANDS.items()] + list(CONTRIBUTED)
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class NounGroup(click.Group):
+    """A noun with verbs: accepts ``ls`` and ``rm``, and says what is near when a verb is not known."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        return found or super().get_command(ctx, VERB_ALIASES.get(cmd_name, cmd_name))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None:
+            verbs = self.list_commands(ctx)
+            near = difflib.get_close_matches(args[0], verbs, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" One of: {', '.join(verbs)}."
+            raise click.UsageError(f"there is no {ctx.info_name} {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="moryflow")
+@host_options
+@click.pass_context
+def cli(ctx: click.Context, **_flags: Any) -> None:
+    """Moryflow: a host for LLM agents that people want to extend."""
+    if ctx.invoked_subcommand is None:
+        click.echo(WELCOME, nl=False)

@@ -1,0 +1,78 @@
+"""Flags that mean the same everywhere. They may stand before or after the verb; the last one given counts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the common flags said; ``None`` and ``False`` mean not given."""
+
+    vault: Path | None = None
+    config: str | None = None
+    safe_mode: bool = False
+    strict: bool = False
+    profile: str | None = None
+    quiet: bool = False
+    verbose: bool = False
+    as_json: bool = False
+    yes: bool = False
+
+
+def flags_of(ctx: click.Context) -> Flags:
+    """Return the flags given so far on the command line."""
+    return ctx.find_object(Flags) or Flags()
+
+
+_COMMON = (
+    click.option("--vault", type=click.Path(path_type=Path), help="The folder to work in (default: the current one)."),
+    click.option("--config", metavar="JSON|PATH", help="An inline layer of configuration."),
+    click.option("--safe-mode", is_flag=True, default=False, help="Load built-in plugins only."),
+    click.option("--strict", is_flag=True, default=False, help="A failed plugin is an error (exit code 6)."),
+    click.option("--profile", type=click.Choice(["local", "remote"]), help="What this host may do."),
+    click.option("-q", "--quiet", is_flag=True, default=False, help="No notices on standard error."),
+    click.option("-v", "--verbose", is_flag=True, default=False, help="More on standard error; tracebacks."),
+)
+_JSON = click.option("--json", "as_json", is_flag=True, default=False, help="Print JSON.")
+_YES = click.option("-y", "--yes", is_flag=True, default=False, help="Answer this command's own questions with yes.")
+
+
+def _collecting(function: F, options: tuple[Any, ...]) -> F:
+    names = {"vault", "config", "safe_mode", "strict", "profile", "quiet", "verbose", "as_json", "yes"}
+
+    @functools.wraps(function)
+    def collect(*args: Any, **given: Any) -> Any:
+        ctx = click.get_current_context()
+        own = {name: given.pop(name) for name in names & set(given)}
+        said = {name: value for name, value in own.items() if value}
+        ctx.obj = replace(flags_of(ctx), **said)
+        return function(*args, **given)
+
+    wrapped: Any = collect
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def host_options(function: F) -> F:
+    """Add the flags of every command that opens a host."""
+    return _collecting(function, _COMMON)
+
+
+def document_options(function: F) -> F:
+    """Add the flags of commands that print a document: those of the host, and ``--json``."""
+    return _collecting(function, (*_COMMON, _JSON))
+
+
+def asking_options(function: F) -> F:
+    """Add the flags of commands that may ask something of their own: ``--json`` and ``-y``."""
+    return _collecting(function, (*_COMMON, _JSON, _YES))

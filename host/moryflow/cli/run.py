@@ -1,0 +1,200 @@
+"""``moryflow run``: one turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import Flags, asking_options, flags_of
+
+
+@dataclass(frozen=True)
+class RunFlags:
+    """The flags of ``run`` beside the common ones."""
+
+    prompt: str | None
+    files: tuple[Path, ...]
+    model: str | None
+    agent: str | None
+    mode: str | None
+    resume: str | None
+    output: str
+    on_ask: str | None
+    max_steps: int | None
+    max_cost: float | None
+
+
+@click.command("run")
+@click.argument("prompt", required=False)
+@click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="Attach a text file or an image.")
+@click.option("-m", "--model", help="The model, for example openai/gpt-4.1 or local.")
+@click.option("--agent", help="The agent's id.")
+@click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the session may do.")
+@click.option("-c", "--continue", "again", is_flag=True, help="Go on with the last session of this vault.")
+@click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
+@click.option("--output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True)
+@click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question.")
+@click.option("--max-steps", type=click.IntRange(min=1))
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD")
+@asking_options
+@click.pass_context
+def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
+    """Run one prompt and print the answer.
+
+    The prompt is the argument, what is piped in, or both. Files are attached with -f.
+    """
+    from moryflow_sdk import ConfigError
+
+    from .hosting import with_host
+    from .stdin import piped_text
+
+    flags = flags_of(ctx)
+    if flags.as_json and given["output"] == "text":
+        given["output"] = "json"
+    replies = given["output"] == "stream-json" and given["prompt"] is not None
+    piped = None if replies else piped_text(have_prompt=given["prompt"] is not None)
+    prompt = "\n\n".join(part for part in (given.pop("prompt"), piped) if part) or None
+    chosen = RunFlags(prompt=prompt, resume=resume or ("" if again else None), **given)
+    if prompt is None and chosen.resume is None and not chosen.files:
+        raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
+    return with_host(ctx, lambda host: _run(host, flags, chosen))
+
+
+async def _run(host: Any, flags: Flags, chosen: RunFlags) -> int:
+    from moryflow.kernel.outcome import RunOptions
+
+    from .installing import ensure_model
+    from .stdin import attachment
+
+    attached: dict[str, list[Any]] = {"files": [], "images": []}
+    for path in chosen.files:
+        kind, item = attachment(path)
+        attached[kind].append(item)
+    await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
+    session = await _session(host, flags, chosen)
+    options = RunOptions(on_ask=_on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
+    view = _view(host, session, flags, chosen)
+    stop_on_signals(session.cancel)
+    if chosen.prompt is None and not any(attached.values()):
+        work = session.proceed(options)
+    else:
+        work = session.prompt(chosen.prompt or "", options=options, **attached)
+    result = await work
+    view(result)
+    return result.exit_code
+
+
+async def _session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
+    vault = flags.vault
+    if chosen.resume is None:
+        await confirm_mode(chosen.mode, flags)
+        return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=chosen.model)
+    session = await host.resume(vault, chosen.resume or None, agent=chosen.agent, model=chosen.model)
+    if chosen.mode is not None and chosen.mode != session.mode:
+        await confirm_mode(chosen.mode, flags)
+        await session.set_mode(chosen.mode)
+    return session
+
+
+async def confirm_mode(mode: str | None, flags: Flags) -> None:
+    """Ask once before full access (S0.69).
+
+    :raises ConfigError: it was refused, or nobody could be asked and ``-y`` was not given.
+    """
+    from moryflow_sdk import ConfigError
+
+    if mode != "full_access" or flags.yes:
+        return
+    text = "full_access allows every tool what you may do yourself, without asking; explicit denies stay. Go on?"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or not click.confirm(text, err=True):
+        raise ConfigError("full_access was not confirmed", next_step="add -y to confirm it")
+
+
+def _on_ask(chosen: RunFlags) -> Any:
+    if chosen.on_ask is not None:
+        return chosen.on_ask
+    interactive = sys.stdin.isatty() and sys.stderr.isatty() and chosen.output == "text"
+    return "prompt" if interactive else "deny"
+
+
+def _view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
+    """Subscribe what shows the turn; return what shows its result."""
+    if chosen.output == "text":
+        return _text_view(host, session, flags, chosen)
+    if chosen.output == "stream-json":
+        from .streaming import answer_from_stdin, init_event, write_line
+
+        write_line(init_event(host, session))
+        host.bus.subscribe(lambda event: write_line(event.as_json()))
+        if _on_ask(chosen) == "prompt":
+            answer_from_stdin(host)
+        return lambda result: write_line(result.as_json())
+    return lambda result: click.echo(json.dumps(result.as_json(), ensure_ascii=False))
+
+
+def _text_view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
+    from .asking import TerminalAsker
+    from .render import TerminalView
+
+    view = TerminalView(quiet=flags.quiet, verbose=flags.verbose)
+    host.bus.subscribe(view)
+    if _on_ask(chosen) == "prompt":
+        host.bus.subscribe(TerminalAsker(host, session))
+
+    def show(result: Any) -> None:
+        view.finish(result.text)
+        explain(result, flags)
+
+    return show
+
+
+def explain(result: Any, flags: Flags) -> None:
+    """Say on standard error how a turn ended when it did not simply complete."""
+    if result.error is not None:
+        error = result.error
+        click.echo(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}", err=True)
+        if error.next_step:
+            click.echo(f"  next: {error.next_step}", err=True)
+    elif result.end_reason != "completed":
+        next_step = _NEXT.get(result.end_reason, "moryflow run -c continues")
+        click.echo(f"moryflow: the turn ended: {result.end_reason}\n  next: {next_step}", err=True)
+    if result.unasked and not flags.quiet:
+        click.echo(f"moryflow: {len(result.denied)} call(s) denied because nobody could be asked", err=True)
+        click.echo(
+            "  next: run it at a terminal, allow it with a rule (moryflow permission rules), or --mode full_access -y", err=True
+        )
+
+
+_NEXT = {
+    "approval_required": "moryflow approval list, then moryflow approval reply ID once|always|reject, then moryflow run -c",
+    "max_steps": "moryflow run -c --max-steps N",
+    "budget": "moryflow run -c --max-cost USD",
+    "prompt_too_long": "moryflow run with a new session",
+    "plugin_failed": "moryflow plugin list",
+}
+
+
+def stop_on_signals(stop: Any) -> None:
+    """Stop the turn on the first SIGINT, SIGTERM or SIGHUP, and leave at once on the second."""
+    loop = asyncio.get_running_loop()
+    seen: list[int] = []
+
+    def received(number: int) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            import os
+
+            os._exit(130)
+        stop()
+
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None:
+            loop.add_signal_handler(number, received, number)

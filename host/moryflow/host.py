@@ -1,0 +1,336 @@
+"""The host of one process: configuration, plugins, store, and the sessions that run on them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, Ruling, ToolResult
+
+from .agents import DEFAULT_AGENT, DEFAULT_PROMPT
+from .builtins import BUILTINS, FINAL_TOOL_AFTER
+from .config import Config, load_config
+from .kernel.approvals import ApprovalDesk
+from .kernel.dispatch import Dispatcher
+from .kernel.events import Bus
+from .kernel.models import Models
+from .kernel.outcome import RunOptions
+from .kernel.plugins import PluginSet, PluginSettings, dispose, load_plugin_set, start
+from .kernel.scope import Surroundings, TurnScope
+from .looking import blank_session, looking_scope
+from .services import SERVICES
+from .session import Session
+from .sessions import SessionRow, Store
+
+if TYPE_CHECKING:
+    from .authoring.fire import FireResult
+    from .kernel.plugins import OwnedTool
+
+
+@dataclass(frozen=True)
+class DirectResult:
+    """What ``moryflow tool run`` gave: result, ruling, and every hook call on the way."""
+
+    result: ToolResult
+    ruling: Ruling | None
+    chain: Sequence[dict[str, Any]]
+    session: str
+    call_id: str
+    exit_code: int
+
+
+class Host:
+    """Owns what lives as long as the process. Use :func:`open_host`, and close it."""
+
+    def __init__(
+        self, home: Path, config: Config, plugin_set: PluginSet, *, profile: str, strict: bool, environ: Mapping[str, str]
+    ):
+        self.home = home
+        self.config = config
+        self.plugin_set = plugin_set
+        self.profile = profile
+        self.strict = strict
+        self.environ = environ
+        self.bus = Bus()
+        self.approvals = ApprovalDesk(lambda: self.store)
+        self._dispatcher = Dispatcher()
+        self._sessions: list[Session] = []
+        self._models: tuple[str, Models] | None = None
+
+    # ---------------------------------------------------------------- parts
+
+    @cached_property
+    def store(self) -> Store:
+        """The session store, opened when first needed."""
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return Store.open(self.home / "sessions.db")
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """What the kernel may reach."""
+        return Surroundings(
+            home=self.home,
+            store=self.store,
+            bus=self.bus,
+            dispatcher=self._dispatcher,
+            desk=self.approvals,
+            config=self.config,
+            environ=self.environ,
+            services=SERVICES,
+            base_prompt=self.base_prompt,
+            models=self.models,
+            profile=self.profile,
+            strict=self.strict,
+        )
+
+    @property
+    def tools(self) -> Mapping[str, OwnedTool]:
+        return self.plugin_set.tools
+
+    @property
+    def agents(self) -> dict[str, Agent]:
+        """Every agent by id; the default one first."""
+        return {DEFAULT_AGENT.id: DEFAULT_AGENT, **self.plugin_set.agents}
+
+    def models(self, plugin_set: PluginSet) -> Models:
+        """Return the models of a generation."""
+        if self._models is None or self._models[0] != plugin_set.id:
+            self._models = (plugin_set.id, Models(plugin_set.providers, self.environ))
+        return self._models[1]
+
+    def base_prompt(self, scope: TurnScope) -> str:
+        """Return the base of the system prompt: the agent's, else the custom one, else the built-in one (D58)."""
+        custom = self.config.section("agents.runtime.prompt")
+        chosen = custom.get("text") if custom.get("mode") == "custom" else None
+        return scope.agent.prompt or chosen or DEFAULT_PROMPT
+
+    # ---------------------------------------------------------------- choosing
+
+    def agent(self, name: str | None) -> Agent:
+        """Return an agent by id, the configured one, or the default.
+
+        :raises ConfigError: `name` was given and is not known (D43).
+        """
+        if name is not None:
+            if name in self.agents:
+                return self.agents[name]
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self.agents, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")
+        return self.agents.get(self.config.get("agents.runtime.agent.id") or DEFAULT_AGENT.id, DEFAULT_AGENT)
+
+    def choose_model(self, session: Session) -> tuple[ModelProvider, ModelInfo]:
+        """Return provider and model: flag, session, agent, configuration (with environment), then the keys found.
+
+        :raises ConfigError: there is none, or nobody knows it.
+        """
+        models = self.models(self.plugin_set)
+        return models.choose(session.model, session.row.model or None, session.agent.model, self.config.get("model"))
+
+    def check_strict(self, scope: TurnScope) -> None:
+        """Refuse a turn under ``--strict`` while a plugin has failed to load.
+
+        :raises PluginError: one has.
+        """
+        failed = [record for record in scope.plugin_set.records if record.status == "failed"]
+        if self.strict and failed:
+            first = failed[0]
+            raise PluginError(
+                f"plugin {first.name!r} failed: {first.error}", where=first.file, next_step="moryflow plugin list"
+            )
+
+    # ---------------------------------------------------------------- sessions
+
+    async def new_session(
+        self,
+        vault: Path | str | None = None,
+        *,
+        agent: str | None = None,
+        mode: str | None = None,
+        model: str | None = None,
+        parent: str | None = None,
+        purpose: str = "main",
+    ) -> Session:
+        """Create a session.
+
+        :raises ConfigError: the vault is not a readable folder, or agent or model is not known.
+        """
+        self.approvals.attach(asyncio.get_running_loop())
+        folder = readable_vault(vault)
+        chosen = self.agent(agent)
+        wanted = mode or self.config.get("agents.runtime.mode.default") or "agent"
+        if purpose != "direct":
+            self.models(self.plugin_set).choose(model, chosen.model, self.config.get("model"))
+        row = await self.store.create(
+            vault=str(folder),
+            agent=chosen.id,
+            mode="agent" if wanted == "ask" else wanted,
+            model=model or "",
+            parent=parent,
+            purpose=purpose,
+        )
+        return self._session(row, chosen, model)
+
+    async def resume(
+        self,
+        vault: Path | str | None = None,
+        session_id: str | None = None,
+        *,
+        agent: str | None = None,
+        model: str | None = None,
+    ) -> Session:
+        """Open a session by id or unique prefix, or the last one of `vault`.
+
+        :raises ConfigError: there is none.
+        """
+        self.approvals.attach(asyncio.get_running_loop())
+        if session_id is not None:
+            row = await self.store.session(session_id)
+        else:
+            folder = readable_vault(vault)
+            row = await self.store.latest(str(folder))
+            if row is None:
+                raise ConfigError(f"no session of {folder} to continue", next_step="moryflow session list")
+        chosen = self.agent(agent) if agent else self.agents.get(row.agent, self.agent(None))
+        return self._session(row, chosen, model)
+
+    def _session(self, row: SessionRow, agent: Agent, model: str | None) -> Session:
+        session = Session(self, row, agent, model)
+        self._sessions.append(session)
+        return session
+
+    async def call_tool(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        *,
+        vault: Path | str | None = None,
+        mode: str | None = None,
+        agent: str | None = None,
+        options: RunOptions | None = None,
+    ) -> DirectResult:
+        """Run one tool without a model, through the whole chain, in a hidden session of purpose ``direct``."""
+        session = await self.new_session(vault, agent=agent, mode=mode, purpose="direct")
+        done = await session.call(name, json.dumps(dict(args)), options or RunOptions())
+        end = done.outcome.end_reason
+        result = done.result or ToolResult(status="denied", code=end, output=f"not run: {end.replace('_', ' ')}")
+        return DirectResult(result, done.ruling, done.chain, session.id, done.id, done.outcome.exit_code)
+
+    @asynccontextmanager
+    async def looking(
+        self, vault: Path | str | None, *, session: str | None = None, mode: str | None = None
+    ) -> AsyncIterator[TurnScope]:
+        """A turn that only looks: for commands that judge or explain without running anything. It writes nothing."""
+        row = await self.store.session(session) if session else blank_session(vault, mode)
+        self.approvals.attach(asyncio.get_running_loop())
+        yield looking_scope(self, row, mode)
+
+    async def fire(self, hook: str, given: Mapping[str, Any], *, vault: str | None = None) -> FireResult:
+        """Call one hook chain with a given input; see :func:`moryflow.authoring.fire.fire`."""
+        from .authoring.fire import fire
+
+        return await fire(self, hook, given, vault=vault)
+
+    # ---------------------------------------------------------------- end
+
+    async def aclose(self) -> None:
+        """Stop turns, free providers, dispose of plugins, close the store."""
+        for session in self._sessions:
+            session.cancel()
+            session.release()
+        for provider in self.plugin_set.providers:
+            await provider.aclose()
+        await dispose(self.plugin_set)
+        if "store" in self.__dict__:
+            self.store.close()
+
+    async def __aenter__(self) -> Host:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+async def open_host(
+    home: Path | str | None = None,
+    *,
+    config: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    safe_mode: bool | None = None,
+    plugins: Sequence[str] | None = None,
+    strict: bool | None = None,
+    profile: str | None = None,
+    builtins: Sequence[str] = BUILTINS,
+) -> Host:
+    """Load configuration and plugins and return a host.
+
+    :param home: Moryflow's own folder; ``MORYFLOW_HOME``, else ``~/.moryflow``.
+    :param config: an inline layer: JSON text or a path.
+    :param plugins: names of third-party plugins to load; empty means built-ins only; ``None`` means all.
+    :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
+    """
+    env = os.environ if environ is None else environ
+    folder = home_folder(home, env)
+    settings = load_config(folder, inline=config, environ=env, flags=flags)
+    chosen = env.get("MORYFLOW_PLUGINS") if plugins is None else ",".join(plugins)
+    only = None if chosen is None else frozenset(name.strip() for name in chosen.split(",") if name.strip())
+    plugin_set = load_plugin_set(
+        home=folder,
+        builtins=builtins,
+        settings=PluginSettings(
+            disabled=frozenset(settings.get("disabledPlugins") or ()),
+            only=only,
+            safe_mode=_flag(safe_mode, env, "MORYFLOW_SAFE_MODE"),
+        ),
+        config=settings,
+        final_after=FINAL_TOOL_AFTER,
+    )
+    plugin_set = await start(plugin_set) or plugin_set
+    return Host(
+        folder,
+        settings,
+        plugin_set,
+        profile=profile or settings.get("profile") or "local",
+        strict=_flag(strict, env, "MORYFLOW_STRICT"),
+        environ=env,
+    )
+
+
+def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
+    """Return Moryflow's own folder; it need not exist yet."""
+    return Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
+
+
+def readable_vault(vault: Path | str | None) -> Path:
+    """Return the vault, resolved.
+
+    :raises ConfigError: it does not exist, is no folder, or cannot be read.
+    """
+    try:
+        folder = Path(vault or ".").resolve()
+        next(iter(folder.iterdir()), None)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            "the vault does not exist", where=str(vault or "."), next_step="give a folder with --vault DIR"
+        ) from error
+    except NotADirectoryError as error:
+        raise ConfigError("the vault is not a folder", where=str(vault), next_step="give a folder with --vault DIR") from error
+    except OSError as error:
+        raise ConfigError(
+            f"the vault cannot be read: {error.strerror}", where=str(vault), next_step="check its permissions"
+        ) from error
+    return folder
+
+
+def _flag(given: bool | None, environ: Mapping[str, str], name: str) -> bool:
+    return given if given is not None else environ.get(name, "").lower() in ("1", "true", "yes", "on")

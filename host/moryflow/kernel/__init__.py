@@ -1,0 +1,1 @@
+"""What cannot be a plugin: loading and calling plugins, the turn loop, the one door to tools, verdicts, approvals."""

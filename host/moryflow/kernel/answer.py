@@ -1,0 +1,159 @@
+"""One model call: stream it, note what arrived, keep what arrived before a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from moryflow_sdk import Finished, ModelInfo, ModelProvider, ReasoningDelta, Status, TextDelta, ToolRequest, Usage
+
+from moryflow.sessions import CallRow
+
+from .events import now
+from .journal import Journal
+from .models import stream
+from .request import RequestBuilder
+from .scope import TurnScope
+
+
+@dataclass
+class Tally:
+    """What a turn has used and met so far."""
+
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+    text: str = ""
+    denied: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        self.usage = self.usage + usage
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
+
+
+class Answering:
+    """The model's side of a turn."""
+
+    def __init__(self, scope: TurnScope, journal: Journal, tally: Tally, provider: ModelProvider | None) -> None:
+        self._scope = scope
+        self._journal = journal
+        self._tally = tally
+        self._provider = provider
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._spent: tuple[Usage, float | None] = (Usage(), None)
+
+    async def ask(self, requests: RequestBuilder) -> Finished:
+        """Stream one answer and note it.
+
+        :raises ModelError: the call failed; :meth:`keep_partial` notes what had arrived.
+        """
+        assert self._provider is not None
+        request = await requests.build()
+        self._text, self._reasoning = [], []
+        finished = Finished()
+        async for event in stream(self._provider, request, self._waiting):
+            match event:
+                case TextDelta():
+                    self._text.append(event.text)
+                    self._journal.delta("text.delta", text=event.text)
+                case ReasoningDelta():
+                    self._reasoning.append(event.text)
+                    self._journal.delta("reasoning.delta", text=event.text)
+                case Status():
+                    self._journal.delta("session.status", status="busy", text=event.text)
+                case Finished():
+                    finished = event
+        return self.note(finished)
+
+    async def _waiting(self, attempt: int, seconds: float, reason: str) -> None:
+        at = asyncio.get_running_loop().time() + seconds
+        data = {"attempt": attempt, "in": round(seconds, 1), "at": round(at, 3), "reason": reason}
+        self._journal.delta("session.status", status="retry", **data)
+
+    def note(self, answer: Finished) -> Finished:
+        """Note the assistant node with its calls; return the answer with ids that are unique in the session."""
+        scope = self._scope
+        finished = answer.replace(tool_calls=tuple(self._unique(request) for request in answer.tool_calls))
+        text = "".join(self._text)
+        scope.node = secrets.token_hex(8)
+        payload: dict[str, Any] = {
+            "text": text,
+            "calls": [_stored(call) for call in finished.tool_calls],
+            "usage": finished.usage.model_dump(),
+            "model": scope.model.id if scope.model else "",
+            "finish": finished.reason,
+        }
+        if self._reasoning:
+            payload["reasoning"] = "".join(self._reasoning)
+        self._journal.node("assistant", payload, scope.node)
+        for call in finished.tool_calls:
+            self._journal.call(_pending(scope, call))
+            self._journal.event("tool.start", call_id=call.id, tool=call.name, args=call.arguments, state="pending")
+        self._account(finished.usage, text)
+        self._text, self._reasoning = [], []
+        return finished
+
+    def _account(self, usage: Usage, text: str) -> None:
+        info = self._priced()
+        cost = info.cost(usage) if info else None
+        self._spent = (usage, cost)
+        self._tally.add(usage, cost)
+        self._tally.text = text or self._tally.text
+
+    def _unique(self, request: ToolRequest) -> ToolRequest:
+        """Give a call a new id where the model repeated one of this session; calls and results are matched by it."""
+        seen = self._scope.live.call_ids
+        unique = request if request.id and request.id not in seen else request.replace(id=f"call_{secrets.token_hex(8)}")
+        seen.add(unique.id)
+        return unique
+
+    def _priced(self) -> ModelInfo | None:
+        """Return the model with prices that a provider may have learned only while it answered."""
+        model = self._scope.model
+        if model is None or self._provider is None or model.input_price is not None:
+            return model
+        return self._provider.find(model.id) or model
+
+    def finish_step(self) -> None:
+        """Note the end of the step and what it used."""
+        usage, cost = self._spent
+        shown = {"input": usage.input, "output": usage.output, "cached": usage.cached}
+        self._journal.event("step.finish", usage=shown, cost=cost)
+
+    def keep_partial(self) -> None:
+        """Note the text of an answer that was cut off, so that nothing a person saw is lost."""
+        if not self._text:
+            return
+        text = "".join(self._text)
+        self._tally.text = text
+        model = self._scope.model.id if self._scope.model else ""
+        self._journal.node("assistant", {"text": text, "calls": [], "model": model, "finish": "cut", "partial": True})
+        self._text = []
+
+
+def _stored(call: ToolRequest) -> dict[str, Any]:
+    kept = {"id": call.id, "name": call.name[:200], "arguments": call.arguments}
+    return kept if call.problem is None else {**kept, "problem": call.problem}
+
+
+def _pending(scope: TurnScope, request: ToolRequest) -> CallRow:
+    stamp = now()
+    return CallRow(
+        id=request.id,
+        session=scope.session,
+        turn=scope.turn,
+        node=scope.node,
+        step=scope.step,
+        tool=request.name[:200],
+        args=request.arguments,
+        hash="",
+        state="pending",
+        decision=None,
+        cause=None,
+        ruling=None,
+        created=stamp,
+        updated=stamp,
+    )

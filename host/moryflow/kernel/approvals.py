@@ -1,0 +1,211 @@
+"""Questions to a person: stored before they are asked, answered once, answerable later and from elsewhere (D65)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, thaw
+
+from moryflow.sessions import ApprovalRow, CallRow
+
+from .arguments import canonical
+from .events import now
+from .verdicts import allowed, refused
+
+if TYPE_CHECKING:
+    from moryflow.sessions import Store
+
+    from .journal import Journal
+    from .scope import TurnScope
+
+Reply = Literal["once", "always", "reject", "stop"]
+OnAsk = Literal["prompt", "deny", "fail"]
+REPLIES: tuple[str, ...] = ("once", "always", "reject", "stop")
+POLL_SECONDS = 0.5
+"""How often a waiting turn looks for an answer that another process stored."""
+
+
+class ApprovalRequired(Exception):
+    """The turn must end here: a question is open and ``--on-ask fail`` was chosen."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was answered, with a message for the model, and by whom."""
+
+    reply: str
+    message: str = ""
+    by: str = "user"
+
+
+class ApprovalDesk:
+    """Asks and waits. One per host; a reply may come from this process, or through the store from another."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+        self._open: dict[str, tuple[str, Ruling, asyncio.Future[Answer]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Remember the loop that turns run on."""
+        self._loop = loop
+
+    def from_any_thread(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call `function` on the loop."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *args)
+
+    async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
+        """Store an answer; the first one stands (D65).
+
+        :raises MoryflowError: there is no such question, or `reply` is none of the four.
+        """
+        if reply not in REPLIES:
+            raise MoryflowError(f"unknown reply {reply!r}", next_step=f"one of {', '.join(REPLIES)}")
+        row = await self._store().reply(approval_id, reply, message=message, by=by)
+        waiting = self._open.get(row.id)
+        if waiting is not None and not waiting[2].done():
+            waiting[2].set_result(Answer(row.reply or reply, row.message or "", row.by or by))
+        return row
+
+    def reconsider(self, session: str) -> None:
+        """Answer the open questions of `session` that its new mode lifts (D65)."""
+        for owner, ruling, future in tuple(self._open.values()):
+            asks = [v for _, v in ruling.verdicts if v.decision == "ask"]
+            if owner == session and not future.done() and all(getattr(v, "bypass", "never") == "mode" for v in asks):
+                future.set_result(Answer("once", by="mode"))
+
+    async def nobody_left(self) -> None:
+        """Answer every open question with stop: whoever could have answered has gone."""
+        for approval_id in tuple(self._open):
+            await self.reply(approval_id, "stop", by="closed")
+
+    async def settle(self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, on_ask: OnAsk) -> Ruling:
+        """Turn an ask into allow, deny or stop.
+
+        :raises ApprovalRequired: nobody can be asked now and the turn is to end (``on_ask="fail"``).
+        """
+        earlier = await self._earlier(scope, call)
+        if earlier is not None and earlier.state == "replied":
+            return await self._apply(scope, journal, ruling, earlier)
+        if on_ask == "deny":
+            reason = f"{ruling.reason}; nobody could be asked"
+            return refused(ruling, cause="headless", reason=reason, by="headless")
+        row = earlier or _question(scope, call, ruling)
+        await self._ask(scope, journal, call, ruling, row)
+        if on_ask == "fail":
+            raise ApprovalRequired(row.id)
+        answer = await self._wait(scope, ruling, row)
+        answered = replace(row, state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
+        return await self._apply(scope, journal, ruling, answered)
+
+    async def _earlier(self, scope: TurnScope, call: ToolCall) -> ApprovalRow | None:
+        """Return the question that was already asked for exactly this call, with these arguments (R18)."""
+        if call.id not in scope.live.asked:
+            return None
+        rows = await self._store().approvals(session=scope.session)
+        same = (row for row in rows if row.call_id == call.id and row.request.get("hash") == call.hash)
+        return next((row for row in same if row.state != "expired"), None)
+
+    async def _ask(self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow) -> None:
+        scope.live.asked.add(call.id)
+        journal.approval(row)
+        journal.call(call_row(scope, call, "waiting", ruling))
+        journal.event("permission.asked", **{"approval_id": row.id, "call_id": call.id, **row.request})
+        journal.event("session.status", status="waiting")
+        await journal.commit()
+
+    async def _wait(self, scope: TurnScope, ruling: Ruling, row: ApprovalRow) -> Answer:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[row.id] = (scope.session, ruling, future)
+        try:
+            while not future.done():
+                await asyncio.wait((future,), timeout=POLL_SECONDS)
+                stored = await self._store().approval(row.id)
+                if not future.done() and stored is not None and stored.state == "replied":
+                    return Answer(stored.reply or "reject", stored.message or "", stored.by or "user")
+            return future.result()
+        finally:
+            del self._open[row.id]
+
+    async def _apply(self, scope: TurnScope, journal: Journal, ruling: Ruling, row: ApprovalRow) -> Ruling:
+        journal.approval(row)
+        journal.event("permission.replied", approval_id=row.id, call_id=row.call_id, reply=row.reply, by=row.by)
+        journal.event("session.status", status="busy")
+        match row.reply:
+            case "once":
+                return allowed(ruling, by="mode" if row.by == "mode" else "user")
+            case "always":
+                await self._remember(scope, journal, ruling)
+                return allowed(ruling, by="user")
+            case "stop":
+                return refused(ruling, cause="user", reason="stopped by the user", by="user", stop=True)
+            case _:
+                reason = row.message or "the user refused this call"
+                return refused(ruling, cause="user", reason=reason, by="user")
+
+    async def _remember(self, scope: TurnScope, journal: Journal, ruling: Ruling) -> None:
+        """Store each ask's own pattern. A grant holds at once, whatever becomes of the file (D44)."""
+        rules = scope.around.services["rules"](scope, "moryflow")
+        for item in ruling.remember:
+            if item.scope == "none":
+                continue
+            rule = Rule(domain=item.domain, pattern=item.pattern, decision="allow", source="session")
+            try:
+                await rules.append(rule, scope=item.scope)
+            except MoryflowError as error:
+                journal.event("error", code=error.code, message=error.message, where=error.where, next=error.next_step)
+        journal.session(grants=[rule.model_dump(exclude_defaults=True) for rule in scope.live.grants])
+
+
+def _question(scope: TurnScope, call: ToolCall, ruling: Ruling) -> ApprovalRow:
+    patterns = [item.pattern for item in ruling.remember if item.scope != "none"]
+    request = {
+        "tool": call.tool,
+        "args": thaw(call.args),
+        "hash": call.hash,
+        "domain": call.domain,
+        "targets": [target.text for target in call.targets],
+        "reason": ruling.reason,
+        "remember": patterns[0] if len(patterns) == 1 else (patterns or None),
+        "agent": scope.agent.id,
+    }
+    return ApprovalRow(
+        id=f"ap_{secrets.token_hex(6)}",
+        session=scope.session,
+        call_id=call.id,
+        turn=scope.turn,
+        kind=ruling.cause,
+        request=request,
+        state="pending",
+        reply=None,
+        message="",
+        by=None,
+        created=now(),
+        replied_at=None,
+    )
+
+
+def call_row(scope: TurnScope, call: ToolCall, state: str, ruling: Ruling | None = None) -> CallRow:
+    """Return the record of `call` in `state`."""
+    stamp = now()
+    return CallRow(
+        id=call.id,
+        session=scope.session,
+        turn=scope.turn,
+        node=scope.node,
+        step=call.step,
+        tool=call.tool,
+        args=canonical(call.args).decode(),
+        hash=call.hash,
+        state=state,
+        decision=ruling.decision if ruling else None,
+        cause=ruling.cause if ruling else None,
+        ruling=ruling.model_dump_json(exclude_defaults=True) if ruling else None,
+        created=stamp,
+        updated=stamp,
+    )

@@ -1,0 +1,108 @@
+"""The calls of one answer: judged in call order, run one by one or side by side, each with exactly one result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from moryflow_sdk import ToolRequest, ToolResult
+
+from .answer import Tally
+from .invoke import Door, Judged, interrupted, skipped
+from .journal import Journal
+from .outcome import EndReason
+from .scope import TurnScope
+
+
+class Batch:
+    """Runs the calls of a turn and remembers which have no result yet."""
+
+    def __init__(self, scope: TurnScope, journal: Journal, door: Door, tally: Tally) -> None:
+        self._scope = scope
+        self._journal = journal
+        self._door = door
+        self._tally = tally
+        self._open: list[ToolRequest] = []
+        self._started: set[str] = set()
+
+    async def run(self, requests: Sequence[ToolRequest]) -> EndReason | None:
+        """Judge and run `requests`; return why the turn must end, if it must."""
+        self._open = list(requests)
+        return await (self._side_by_side(requests) if self._all_parallel(requests) else self._one_by_one(requests))
+
+    async def direct(self, request: ToolRequest) -> Judged:
+        """Judge and run a single call and return what became of it."""
+        self._open = [request]
+        judged = await self._door.judge(request)
+        await self._execute([judged])
+        return judged
+
+    async def resume(self, unfinished: Sequence[tuple[ToolRequest, str]]) -> EndReason | None:
+        """Give every open call of an earlier turn its one result; what had started is never run twice."""
+        self._open = [request for request, _ in unfinished]
+        for index, (request, state) in enumerate(unfinished):
+            started = state in ("running", "completed", "error", "interrupted")
+            judged = interrupted(request, "the host ended while it ran") if started else await self._door.judge(request)
+            await self._execute([judged])
+            if judged.stops:
+                return await self._stop(judged, [item for item, _ in unfinished[index + 1 :]])
+        return None
+
+    async def close(self, why: str) -> None:
+        """Give what is still open a result that says why it has none."""
+        for request in tuple(self._open):
+            judged = interrupted(request, why) if request.id in self._started else skipped(request, why)
+            await self._finish(judged, *(await self._door.body(judged)))
+
+    def _all_parallel(self, requests: Sequence[ToolRequest]) -> bool:
+        tools = self._scope.plugin_set.tools
+        return len(requests) > 1 and all(r.name in tools and tools[r.name].tool.parallel_safe for r in requests)
+
+    async def _one_by_one(self, requests: Sequence[ToolRequest]) -> EndReason | None:
+        for index, request in enumerate(requests):
+            judged = await self._door.judge(request)
+            await self._execute([judged])
+            if judged.stops:
+                return await self._stop(judged, requests[index + 1 :])
+        return None
+
+    async def _side_by_side(self, requests: Sequence[ToolRequest]) -> EndReason | None:
+        """Gates and counters in call order, bodies together, results in call order (D67)."""
+        judged: list[Judged] = []
+        for request in requests:
+            judged.append(await self._door.judge(request))
+            if judged[-1].stops:
+                break
+        await self._execute(judged)
+        return await self._stop(judged[-1], requests[len(judged) :]) if judged[-1].stops else None
+
+    async def _execute(self, group: Sequence[Judged]) -> None:
+        """Commit the starts, run the bodies together, note the results in order; the next commit writes those."""
+        running = [judged for judged in group if judged.result is None]
+        for judged in running:
+            self._door.record_start(judged)
+        if running:
+            await self._journal.commit()
+            self._started |= {judged.call.id for judged in running}
+        outcomes = await asyncio.gather(*(self._door.body(judged) for judged in group))
+        for judged, (result, ms) in zip(group, outcomes, strict=True):
+            await self._finish(judged, result, ms)
+
+    async def _finish(self, judged: Judged, result: ToolResult, ms: int) -> None:
+        final = await self._door.finish(judged, result, ms)
+        self._open = [request for request in self._open if request.id != judged.call.id]
+        if final.status == "denied":
+            self._tally.denied.append(_denial(judged, final.output))
+
+    async def _stop(self, judged: Judged, rest: Sequence[ToolRequest]) -> EndReason:
+        ruling = judged.ruling
+        assert ruling is not None
+        await self._execute([skipped(request, ruling.reason) for request in rest])
+        return ruling.end_reason or "denied"
+
+
+def _denial(judged: Judged, output: str) -> dict[str, Any]:
+    cause = judged.ruling.cause if judged.ruling else "user"
+    targets = [target.text for target in judged.call.targets]
+    return {"call_id": judged.call.id, "tool": judged.call.tool, "targets": targets, "cause": cause, "reason": output}

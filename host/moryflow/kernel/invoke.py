@@ -1,0 +1,227 @@
+"""The one door to a tool body (invariant 1). Every call, from wherever it comes, passes the whole chain exactly once:
+
+transform → validate → freeze and resolve → gates → question → decided → record → run → transform → truncate → cap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from moryflow_sdk import (
+    Ask,
+    Denied,
+    Deny,
+    Ruling,
+    ToolCall,
+    ToolError,
+    ToolRequest,
+    ToolResult,
+    thaw,
+)
+
+from .approvals import OnAsk, call_row
+from .arguments import parse, unacceptable
+from .dispatch import Withheld
+from .journal import Journal
+from .offer import offered_tools
+from .prepare import call_as_judged
+from .records import OwnedTool
+from .results import as_result, capped, failure, refusal, tool_payload
+from .scope import ToolView, TurnScope
+from .verdicts import combine, floor, tightened
+
+DEFAULT_TIMEOUT = 600.0
+
+_PROBLEMS = {
+    "truncated": "the answer was cut at its length limit before the arguments were complete; nothing was run",
+    "incomplete": "the stream ended before the arguments were complete; nothing was run",
+    "args_too_large": "the arguments are too large; nothing was run",
+}
+
+
+@dataclass
+class Judged:
+    """A call after its gates: either a ruling to run it, or the result that stands in its place."""
+
+    call: ToolCall
+    owned: OwnedTool | None = None
+    ruling: Ruling | None = None
+    encoded: bytes = b""
+    result: ToolResult | None = None
+
+    @property
+    def stops(self) -> bool:
+        return self.ruling is not None and self.ruling.decision == "stop"
+
+
+class Door:
+    """Judges and runs the calls of one turn."""
+
+    def __init__(self, scope: TurnScope, journal: Journal, on_ask: OnAsk) -> None:
+        self._scope = scope
+        self._journal = journal
+        self._on_ask: OnAsk = on_ask
+        self._dispatch = scope.around.dispatcher
+        self.unasked: list[str] = []
+
+    # ---------------------------------------------------------------- judging
+
+    async def judge(self, request: ToolRequest) -> Judged:
+        """Take a call up to its ruling. Nothing has run when this returns.
+
+        :raises ApprovalRequired: the turn ends with the question open.
+        """
+        try:
+            judged = await self._prepare(request)
+        except ToolError as error:
+            call = ToolCall(id=request.id, tool=request.name, args={}, step=self._scope.step)
+            return Judged(call, result=failure(error))
+        judged.ruling = await self._rule(judged.call)
+        if judged.ruling.decision != "allow":
+            judged.result = refusal(judged.ruling)
+        return judged
+
+    async def _prepare(self, request: ToolRequest) -> Judged:
+        """Transform, validate, freeze, resolve."""
+        if request.problem:
+            raise ToolError(_PROBLEMS[request.problem], code=request.problem)
+        owned = self._offered(request.name)
+        wish = ToolCall(id=request.id, tool=request.name, args=parse(request.arguments), step=self._scope.step)
+        wish = await self._dispatch.transform(self._scope, "tool_before", wish)
+        call, encoded = call_as_judged(self._scope, owned.plugin, wish.tool, wish.args, wish.id, wish.step)
+        return Judged(call, owned, encoded=encoded)
+
+    def _offered(self, name: str) -> OwnedTool:
+        """Return the tool, refusing one that this agent or model is not offered (R23)."""
+        offered = offered_tools(self._scope)
+        if name in offered:
+            return offered[name]
+        known = ", ".join(sorted(offered)) or "none"
+        raise ToolError(f"unknown tool {name[:80]!r}; the tools are: {known}", code="unknown_tool")
+
+    async def _rule(self, call: ToolCall) -> Ruling:
+        """Ask every gate, combine, ask the person if need be, and let ``tool_decided`` tighten it."""
+        scope = self._scope
+        ruling = await self._gates(call)
+        if ruling.decision == "ask":
+            ruling = await self._ask(call, ruling)
+        context = {"call": call, "ruling": ruling}
+        decided = await self._dispatch.gates(scope, "tool_decided", **context)
+        final = tightened(ruling, decided, mode=scope.live.mode)
+        return await self._ask(call, final) if final.decision == "ask" else final
+
+    async def _gates(self, call: ToolCall) -> Ruling:
+        scope = self._scope
+        started = time.perf_counter_ns()
+        reason = unacceptable(call)
+        if reason is not None:
+            verdicts = [("moryflow", Deny(reason=reason, cause="invalid_input"))]
+        else:
+            verdicts = await self._dispatch.gates(scope, "tool_gate", call=call)
+            verdicts += floor(scope.plugin_set.missing_gates, verdicts)
+        spent = (time.perf_counter_ns() - started) // 1000
+        return combine(verdicts, mode=scope.live.mode, gate_us=spent)
+
+    async def _ask(self, call: ToolCall, ruling: Ruling) -> Ruling:
+        settled = await self._scope.around.desk.settle(self._scope, self._journal, call, ruling, self._on_ask)
+        if settled.by == "headless":
+            self.unasked.append(call.id)
+        return settled
+
+    # ---------------------------------------------------------------- running
+
+    def record_start(self, judged: Judged) -> None:
+        """Note that the body is about to run; the caller commits before it does."""
+        if judged.result is None:
+            self._journal.call(call_row(self._scope, judged.call, "running", judged.ruling))
+            shown = {"call_id": judged.call.id, "tool": judged.call.tool, "args": thaw(judged.call.args)}
+            self._journal.event("tool.start", **shown, state="running")
+
+    async def body(self, judged: Judged) -> tuple[ToolResult, int]:
+        """Run the body, if the ruling says so; return the raw result and how many milliseconds it took."""
+        started = time.perf_counter_ns()
+        result = judged.result or await self._body(judged)
+        return result, (time.perf_counter_ns() - started) // 1_000_000
+
+    async def finish(self, judged: Judged, result: ToolResult, ms: int) -> ToolResult:
+        """Let plugins see the result and note what the model will read; in call order. The caller commits."""
+        result = await self._after(judged.call, result)
+        self._record_end(judged, result, ms)
+        return result
+
+    async def _body(self, judged: Judged) -> ToolResult:
+        owned = judged.owned
+        assert owned is not None
+        view = ToolView(self._scope, owned.plugin, judged.call, self._asker(judged.call))
+        limit = owned.tool.timeout or DEFAULT_TIMEOUT
+        try:
+            async with asyncio.timeout(limit):
+                outcome = await self._call_body(owned, judged.encoded, view)
+            result = as_result(outcome)
+        except ToolError as error:
+            result = failure(error)
+        except Denied as error:
+            result = ToolResult(status="denied", code="denied", output=str(error))
+        except TimeoutError:
+            result = ToolResult(status="error", code="timeout", output=f"{owned.tool.name} took longer than {limit:g} s")
+        except Exception as error:
+            # The boundary around other people's code: the model is told, the plugin is named, the turn goes on.
+            output = f"{owned.tool.name} (plugin {owned.plugin}) failed: {type(error).__name__}: {error}"
+            result = ToolResult(status="error", code="tool_failed", output=output)
+        if view.collected:
+            result = result.replace(metadata={**result.metadata, **view.collected})
+        return result
+
+    async def _call_body(self, owned: OwnedTool, encoded: bytes, view: ToolView) -> Any:
+        tool = owned.tool
+        keywords = tool.bind(encoded, view)
+        if inspect.iscoroutinefunction(tool.function):
+            return await tool.function(**keywords)
+        return await self._dispatch.run_plain(owned, keywords, tool.timeout or DEFAULT_TIMEOUT)
+
+    def _asker(self, call: ToolCall) -> Any:
+        async def ask(question: Ask) -> None:
+            ruling = combine([("tool", question)], mode=self._scope.live.mode)
+            if ruling.decision == "ask":
+                ruling = await self._ask(call, ruling)
+            if ruling.decision != "allow":
+                raise Denied(ruling.reason)
+
+        return ask
+
+    async def _after(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        """Let plugins change the result, truncate it last, and cap it whatever they did (invariant 11)."""
+        try:
+            result = await self._dispatch.transform(self._scope, "tool_after", result, call=call)
+        except Withheld as error:
+            output = f"the output is withheld: plugin {error.plugin} failed while checking it"
+            return ToolResult(status="error", code="withheld", output=output)
+        return capped(result, self._scope)
+
+    def _record_end(self, judged: Judged, result: ToolResult, ms: int) -> None:
+        state = "completed" if result.status == "ok" else "error"
+        call = judged.call
+        self._journal.node("tool", tool_payload(call, result))
+        self._journal.call(
+            call_row(self._scope, call, "interrupted" if result.status == "interrupted" else state, judged.ruling)
+        )
+        shown = {"call_id": call.id, "tool": call.tool, "state": state, "status": result.status, "output": result.output}
+        extra = {"code": result.code, "title": result.title, "output_id": result.output_id, "path": result.path}
+        shown.update({key: value for key, value in extra.items() if value})
+        self._journal.event("tool.result", **shown, truncated=result.truncated, ms=ms)
+
+
+def skipped(request: ToolRequest, reason: str) -> Judged:
+    """Return a call that is not even judged, because the turn has ended before it."""
+    call = ToolCall(id=request.id, tool=request.name, args={})
+    return Judged(call, result=ToolResult(status="error", code="skipped", output=f"skipped: {reason}"))
+
+
+def interrupted(request: ToolRequest, reason: str) -> Judged:
+    """Return a call that was running when its turn ended; it is never run again by itself."""
+    call = ToolCall(id=request.id, tool=request.name, args={})
+    return Judged(call, result=ToolResult(status="interrupted", code="interrupted", output=f"interrupted: {reason}"))

@@ -1,0 +1,82 @@
+"""Collects what became true, commits it in one transaction, and only then tells anyone (invariant 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from moryflow_sdk import Event
+
+from moryflow.sessions import ApprovalRow, CallRow, Commit, NewNode, Node, RunRow
+
+from .scope import TurnScope
+
+
+class Journal:
+    """The pen of a turn. What is noted is invisible until :meth:`commit`; a failed commit publishes nothing."""
+
+    def __init__(self, scope: TurnScope) -> None:
+        self._scope = scope
+        self._next = Commit()
+
+    def node(self, kind: str, payload: dict[str, Any], node_id: str = "") -> None:
+        """Append a node to the active path."""
+        self._next.nodes.append(NewNode(kind=kind, payload=payload, id=node_id))
+
+    def call(self, row: CallRow) -> None:
+        """Record where a tool call stands."""
+        self._next.calls.append(row)
+
+    def approval(self, row: ApprovalRow) -> None:
+        """Record a question or its answer."""
+        self._next.approvals.append(row)
+
+    def run(self, row: RunRow) -> None:
+        """Record where the turn stands."""
+        self._next.runs.append(row)
+
+    def session(self, **fields: Any) -> None:
+        """Change fields of the session's own row."""
+        self._next.session.update(fields)
+
+    def switch(self, node_id: str) -> None:
+        """Make `node_id` the active node."""
+        self._next.active = node_id
+
+    def event(self, kind: str, **data: Any) -> None:
+        """Record a durable event, published after the commit."""
+        self._next.events.append(self._scope.event(kind, **data))
+
+    async def commit(self) -> list[Node]:
+        """Write everything noted since the last commit and publish its events; return the new nodes.
+
+        A cancelled turn waits for the disk first, so that memory and disk never disagree about what was written.
+        """
+        writing = asyncio.ensure_future(self._write())
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait((writing,))
+            raise
+
+    async def _write(self) -> list[Node]:
+        scope, commit = self._scope, self._next
+        self._next = Commit()
+        commit.events += scope.notices
+        scope.notices = []
+        commit.hook_calls = scope.ledger.drain()
+        commit.plugin_state = scope.changed_state()
+        committed = await scope.live.hold.commit(commit)
+        for event in committed.events:
+            await self._tell(event)
+        return committed.nodes
+
+    def delta(self, kind: str, **data: Any) -> None:
+        """Publish an event that is not stored, at once."""
+        event = self._scope.event(kind, **data)
+        self._scope.around.bus.publish(event)
+        self._scope.around.dispatcher.observe_soon(self._scope, event)
+
+    async def _tell(self, event: Event) -> None:
+        self._scope.around.bus.publish(event)
+        await self._scope.around.dispatcher.observe(self._scope, event)

@@ -1,0 +1,94 @@
+"""How a turn ends: options in, result out, and the exit code of each end reason (CONTRACT §1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from moryflow_sdk import MoryflowError, Usage
+
+from .approvals import OnAsk
+
+EndReason = Literal[
+    "completed", "stopped", "denied", "approval_required", "max_steps", "doom_loop", "budget", "prompt_too_long",
+    "plugin_failed", "model_error", "interrupted", "host_error",
+]  # fmt: skip
+
+EXIT_CODES: dict[str, int] = {
+    "completed": 0,
+    "host_error": 1,
+    "denied": 4,
+    "approval_required": 4,
+    "max_steps": 5,
+    "doom_loop": 5,
+    "budget": 5,
+    "prompt_too_long": 5,
+    "plugin_failed": 6,
+    "model_error": 7,
+    "stopped": 130,
+    "interrupted": 130,
+}
+NOBODY_ASKED = 4
+DEFAULT_MAX_STEPS = 200
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How one turn is run.
+
+    :param on_ask: ``prompt`` waits for a person, ``deny`` tells the model no, ``fail`` ends the turn.
+    :param max_cost: US dollars.
+    """
+
+    on_ask: OnAsk = "deny"
+    max_steps: int | None = None
+    max_cost: float | None = None
+
+
+@dataclass(frozen=True)
+class TurnResult:
+    """What a turn gave; the fields of the ``result`` object of ``--output json``."""
+
+    session: str
+    end_reason: EndReason
+    text: str
+    usage: Usage
+    cost: float | None
+    steps: int
+    denied: tuple[dict[str, Any], ...] = ()
+    unasked: bool = False
+    error: MoryflowError | None = field(default=None, compare=False)
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit code; a call refused because nobody could be asked shows (CONTRACT §1)."""
+        code = EXIT_CODES[self.end_reason]
+        return NOBODY_ASKED if code == 0 and self.unasked else code
+
+    @property
+    def status(self) -> str:
+        """``completed`` or ``failed``."""
+        return "completed" if self.end_reason == "completed" else "failed"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the ``result`` event."""
+        usage = {"input": self.usage.input, "output": self.usage.output, "cached": self.usage.cached}
+        found = {
+            "v": 1,
+            "type": "result",
+            "status": self.status,
+            "end_reason": self.end_reason,
+            "exit_code": self.exit_code,
+            "text": self.text,
+            "usage": usage,
+            "cost": self.cost,
+            "steps": self.steps,
+            "denied": list(self.denied),
+            "session": self.session,
+        }
+        return found if self.error is None else {**found, "error": error_json(self.error)}
+
+
+def error_json(error: MoryflowError) -> dict[str, Any]:
+    """Return the fields of an ``error`` event."""
+    return {"code": error.code, "message": error.message, "where": error.where, "next": error.next_step}

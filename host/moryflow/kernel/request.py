@@ -1,0 +1,87 @@
+"""What the next model call is sent: system prompt, messages, tools, parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moryflow_sdk import ChatParams, Message, ModelInfo, ModelRequest, SystemBlock, SystemPrompt, ToolSchema
+
+from .context import ContextBuilder
+from .offer import offered_tools
+from .scope import TurnScope
+
+CHAT_PURPOSES = ("main", "child")
+
+
+class RequestBuilder:
+    """Builds the requests of one turn; what cannot change within a turn is made once."""
+
+    def __init__(self, scope: TurnScope, context: ContextBuilder, model: ModelInfo) -> None:
+        self._scope = scope
+        self._context = context
+        self._model = model
+        self._system: Message | None = None
+        self._tools: tuple[ToolSchema, ...] | None = None
+
+    async def build(self) -> ModelRequest:
+        """Return the request for the session as it stands now."""
+        scope = self._scope
+        messages = self._context.build(scope.live.hold.path)
+        if scope.purpose in CHAT_PURPOSES:
+            messages = list(await scope.around.dispatcher.transform(scope, "chat_messages", messages))
+        if self._system is None:
+            self._system = Message(role="system", text=(await self.system_prompt()).text)
+        return ModelRequest(
+            model=self._model,
+            messages=(self._system, *messages) if self._system.text else tuple(messages),
+            tools=self._schemas(),
+            params=await self._params(),
+            purpose=scope.purpose,
+            session=scope.session,
+        )
+
+    async def system_prompt(self) -> SystemPrompt:
+        """Return the turn's system prompt: the base, what transforms made of it, then the blocks nobody can remove (D52)."""
+        scope = self._scope
+        base = SystemPrompt(
+            blocks=(
+                SystemBlock(id="base", text=scope.around.base_prompt(scope)),
+                SystemBlock(id="place", text=f"Working folder: {scope.vault}", stable=False),
+            )
+        )
+        if scope.purpose not in CHAT_PURPOSES:
+            return base
+        dispatcher = scope.around.dispatcher
+        changed = await dispatcher.transform(scope, "chat_system", base)
+        blocks = await dispatcher.contribute(scope, "system_blocks")
+        owned = tuple(block.replace(plugin=plugin) for plugin, block in blocks)
+        return changed.replace(blocks=(*changed.blocks, *owned))
+
+    def _schemas(self) -> tuple[ToolSchema, ...]:
+        if not self._model.tools or self._scope.purpose not in CHAT_PURPOSES:
+            return ()
+        if self._tools is None:
+            offered = offered_tools(self._scope)
+            self._tools = tuple(
+                ToolSchema(name=name, description=owned.tool.description, parameters=owned.tool.parameters)
+                for name, owned in sorted(offered.items())
+            )
+        return self._tools
+
+    async def _params(self) -> ChatParams:
+        scope = self._scope
+        custom = scope.around.config.section("agents.runtime.prompt")
+        chosen = dict(custom.get("params", {})) if custom.get("mode") == "custom" else {}
+        settings = scope.agent.settings
+        params = ChatParams(
+            temperature=_first(settings.temperature, chosen.get("temperature")),
+            top_p=_first(settings.top_p, chosen.get("topP")),
+            max_tokens=_first(settings.max_tokens, chosen.get("maxTokens")),
+        )
+        if scope.purpose == "complete":
+            return params
+        return await scope.around.dispatcher.transform(scope, "chat_params", params)
+
+
+def _first(own: Any, other: Any) -> Any:
+    return other if own is None else own

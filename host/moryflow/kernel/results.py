@@ -1,0 +1,58 @@
+"""Results: from what a body returned, or from why it did not run, to what the model reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from moryflow_sdk import Ruling, ToolCall, ToolError, ToolResult
+
+from .scope import TurnScope
+
+CAP_FACTOR = 4
+DEFAULT_LIMIT_BYTES = 51200
+
+
+def as_result(outcome: Any) -> ToolResult:
+    """Return what a body returned as a result: text as it is, anything else as JSON."""
+    if isinstance(outcome, ToolResult):
+        return outcome
+    if isinstance(outcome, str):
+        return ToolResult(output=outcome)
+    if outcome is None:
+        return ToolResult(output="done")
+    return ToolResult(output=json.dumps(outcome, ensure_ascii=False, default=str))
+
+
+def tool_payload(call: ToolCall, result: ToolResult) -> dict[str, Any]:
+    """Return the node payload of a result."""
+    fields = result.model_dump(mode="json", exclude_defaults=True, exclude={"spool"})
+    return {"call_id": call.id, "tool": call.tool, "status": result.status, "output": result.output, **fields}
+
+
+def capped(result: ToolResult, scope: TurnScope) -> ToolResult:
+    """Return `result` within four times the truncation limit, whatever plugins did."""
+    limit = scope.around.config.get("agents.runtime.truncation.maxBytes", DEFAULT_LIMIT_BYTES)
+    cap = CAP_FACTOR * (limit if isinstance(limit, int) and limit > 0 else DEFAULT_LIMIT_BYTES)
+    data = result.output.encode("utf-8", "replace")
+    if len(data) <= cap:
+        return result if len(data) == len(result.output) or _clean(result.output) else result.replace(output=data.decode())
+    kept = data[:cap].decode("utf-8", "ignore")
+    return result.replace(output=f"{kept}\n[cut by the host: {len(data)} bytes]", truncated=True)
+
+
+def _clean(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def failure(error: ToolError) -> ToolResult:
+    return ToolResult(status="error", code=error.code, output=str(error))
+
+
+def refusal(ruling: Ruling) -> ToolResult:
+    step = f" Next: {ruling.next_step}" if ruling.next_step else ""
+    return ToolResult(status="denied", code=ruling.cause, output=f"denied: {ruling.reason}.{step}")

@@ -1,0 +1,245 @@
+"""Where a turn stands, and the view of it that each plugin gets."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import Agent, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, ToolCall, Usage
+
+from .events import now
+from .ledger import Ledger
+from .quarantine import Quarantine
+
+if TYPE_CHECKING:
+    from moryflow_sdk.services import Files
+
+    from moryflow.config import Config
+    from moryflow.sessions import Hold, SessionRow, Store
+
+    from .approvals import ApprovalDesk
+    from .dispatch import Dispatcher
+    from .events import Bus
+    from .journal import Journal
+    from .models import Models
+    from .records import HookFailure, PluginSet
+
+
+@dataclass
+class Surroundings:
+    """What a turn needs of its host. One per host; the only way the kernel reaches outside itself."""
+
+    home: Path
+    store: Store
+    bus: Bus
+    dispatcher: Dispatcher
+    desk: ApprovalDesk
+    config: Config
+    environ: Mapping[str, str]
+    services: Mapping[str, Callable[[TurnScope, str], Any]]
+    base_prompt: Callable[[TurnScope], str]
+    models: Callable[[PluginSet], Models]
+    profile: str = "local"
+    strict: bool = False
+
+
+@dataclass
+class LiveSession:
+    """A session held by this process: what may change while a turn runs (invariant 8)."""
+
+    hold: Hold
+    mode: str
+    grants: list[Rule] = field(default_factory=list)
+    state: dict[str, dict[str, Any]] = field(default_factory=dict)
+    turn_states: dict[str, dict[str, Any]] = field(default_factory=dict)
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    cancelled: bool = False
+    call_ids: set[str] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
+    inbox: list[Callable[[Journal], None]] = field(default_factory=list)
+
+    @property
+    def row(self) -> SessionRow:
+        return self.hold.session
+
+
+@dataclass
+class TurnScope:
+    """One turn: its generation, its place, its records. Implements what dispatch needs of a scope."""
+
+    around: Surroundings
+    live: LiveSession
+    plugin_set: PluginSet
+    turn: str
+    agent: Agent
+    model: ModelInfo | None
+    purpose: str
+    headless: bool
+    step: int = 0
+    node: str = ""
+    ledger: Ledger = field(default_factory=Ledger)
+    failures: list[HookFailure] = field(default_factory=list)
+    notices: list[Event] = field(default_factory=list)
+    extra_usage: list[tuple[Usage, float | None]] = field(default_factory=list)
+    files: Files | None = None
+    _views: dict[str, View] = field(default_factory=dict)
+    _saved: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def session(self) -> str:
+        return self.live.row.id
+
+    @property
+    def strict(self) -> bool:
+        return self.around.strict
+
+    @property
+    def vault(self) -> Path:
+        return Path(self.live.row.vault)
+
+    def view(self, plugin: str) -> View:
+        """Return the turn as `plugin` sees it; one object per plugin and turn."""
+        if plugin not in self._views:
+            self._views[plugin] = View(self, plugin)
+        return self._views[plugin]
+
+    def event(self, kind: str, **data: Any) -> Event:
+        """Return an event stamped with this turn's place."""
+        return Event(
+            type=kind,
+            session=self.session,
+            ts=now(),
+            parent=self.live.row.parent,
+            agent=self.agent.id,
+            turn=self.turn,
+            step=self.step or None,
+            data=data,
+        )
+
+    def report(self, failure: HookFailure) -> None:
+        """Keep a failed hook call; the journal publishes it with the next commit."""
+        self.failures.append(failure)
+        kind = "plugin.quarantined" if failure.quarantined else "plugin.failed"
+        self.notices.append(self.event(kind, **failure.as_event()))
+
+    def state_of(self, plugin: str, lasting: bool) -> dict[str, Any]:
+        """Return the JSON a plugin may change: of the session when `lasting`, else of the turn."""
+        place = self.live.state if lasting else self.live.turn_states
+        key = (plugin, "session" if lasting else f"turn:{self.turn}")
+        found = place.setdefault(plugin, {})
+        self._saved.setdefault(key, json.dumps(found, sort_keys=True))
+        return found
+
+    def changed_state(self) -> dict[tuple[str, str], Any]:
+        """Return the plugin states that differ from what was committed last."""
+        changed: dict[tuple[str, str], Any] = {}
+        for key, before in self._saved.items():
+            plugin, place = key
+            value = (self.live.state if place == "session" else self.live.turn_states)[plugin]
+            after = json.dumps(value, sort_keys=True, default=str)
+            if after != before:
+                changed[key] = json.loads(after)
+                self._saved[key] = after
+        return changed
+
+
+class View:
+    """A :class:`moryflow_sdk.Turn` for one plugin: its own settings, state and the services it declared."""
+
+    def __init__(self, scope: TurnScope, plugin: str) -> None:
+        self._scope = scope
+        self._plugin = plugin
+        self._services: dict[str, Any] = {}
+        loaded = scope.plugin_set.plugins.get(plugin)
+        self._declared: Sequence[str] = loaded.services if loaded else ()
+        self.config: Any = loaded.config if loaded else {}
+        self.id = scope.turn
+        self.session = scope.session
+        self.parent = scope.live.row.parent
+        self.vault = scope.vault
+        self.home = scope.around.home
+        self.agent = scope.agent
+        self.model = scope.model
+        self.purpose = scope.purpose
+        self.profile = scope.around.profile
+        self.headless = scope.headless
+        self.plugin_set = scope.plugin_set.id
+
+    @property
+    def step(self) -> int:
+        return self._scope.step
+
+    @property
+    def mode(self) -> str:
+        return self._scope.live.mode
+
+    @property
+    def cancelled(self) -> bool:
+        return self._scope.live.cancelled
+
+    @property
+    def grants(self) -> tuple[Rule, ...]:
+        return tuple(self._scope.live.grants)
+
+    @property
+    def data_dir(self) -> Path:
+        folder = self.home / "data" / self._plugin
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def log(self) -> logging.Logger:
+        return logging.getLogger(f"moryflow.plugin.{self._plugin}")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._scope.state_of(self._plugin, lasting=False)
+
+    @property
+    def session_state(self) -> dict[str, Any]:
+        return self._scope.state_of(self._plugin, lasting=True)
+
+    def scope_for_host(self) -> TurnScope:
+        """For the host's own commands; not part of what plugins are promised."""
+        return self._scope
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a service of the host; only the declared ones (`services` in the manifest)."""
+        factory = self._scope.around.services.get(name) if not name.startswith("_") else None
+        if factory is None:
+            raise AttributeError(f"a turn has no {name!r}")
+        if name not in self._declared:
+            raise ServiceNotDeclared(
+                f"plugin {self._plugin!r} uses the service {name!r} without declaring it",
+                next_step=f'add "{name}" to services in plugin.toml or in the module',
+            )
+        if name not in self._services:
+            self._services[name] = factory(self._scope, self._plugin)
+        return self._services[name]
+
+
+class ToolView(View):
+    """A :class:`moryflow_sdk.ToolContext`: a view for one running call."""
+
+    def __init__(self, scope: TurnScope, plugin: str, call: ToolCall, ask: Callable[[Ask], Any]) -> None:
+        super().__init__(scope, plugin)
+        self.call = call
+        self.collected: dict[str, Any] = {}
+        self._ask = ask
+
+    def progress(self, text: str) -> None:
+        """Show `text` while the tool runs; from any thread."""
+        event = self._scope.event("tool.delta", call_id=self.call.id, text=text)
+        self._scope.around.desk.from_any_thread(self._scope.around.bus.publish, event)
+
+    def metadata(self, **values: Any) -> None:
+        """Add to the result's metadata."""
+        self.collected.update(values)
+
+    async def ask(self, question: Ask) -> None:
+        """Ask the person; raises :class:`moryflow_sdk.Denied` when it is refused."""
+        await self._ask(question)

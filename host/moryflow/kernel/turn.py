@@ -1,0 +1,161 @@
+"""One user prompt to its end reason: the loop (S4.4, S4.5).
+
+A step is one model call and its tool calls. Nodes are committed before anyone is told of them; a step with one call
+costs two commits: the answer with the call's start, then its result with the next step's beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from moryflow_sdk import Finished, ModelError, ModelProvider, MoryflowError, ToolRequest
+
+from moryflow.sessions import RunRow
+
+from .answer import Answering, Tally
+from .batch import Batch
+from .context import ContextBuilder
+from .events import now
+from .invoke import Door, Judged
+from .journal import Journal
+from .outcome import DEFAULT_MAX_STEPS, EndReason, RunOptions, TurnResult, error_json
+from .request import RequestBuilder
+from .scope import TurnScope
+
+
+class Turn:
+    """Runs one turn. :meth:`work` may be cancelled at any await; :meth:`end` then settles what was open."""
+
+    def __init__(self, scope: TurnScope, provider: ModelProvider | None, context: ContextBuilder, options: RunOptions) -> None:
+        self._scope = scope
+        self._options = options
+        self._tally = Tally()
+        self._journal = Journal(scope)
+        self._door = Door(scope, self._journal, options.on_ask)
+        self._batch = Batch(scope, self._journal, self._door, self._tally)
+        self._answering = Answering(scope, self._journal, self._tally, provider)
+        self._requests = RequestBuilder(scope, context, scope.model) if scope.model else None
+        self._begun = now()
+
+    async def work(self, prompt: dict[str, Any] | None, unfinished: Sequence[tuple[ToolRequest, str]]) -> EndReason:
+        """Settle what an earlier turn left open, then run from `prompt` until no calls are left.
+
+        :param prompt: the payload of the user node, or ``None`` to go on without one.
+        :param unfinished: calls without a result, with the state they were left in.
+        """
+        self._announce()
+        if unfinished:
+            reason = await self._batch.resume(unfinished)
+            if reason is not None:
+                return reason
+        if prompt is not None:
+            self._journal.node("user", prompt)
+        await self._next_step()
+        return await self._steps()
+
+    async def direct(self, request: ToolRequest) -> Judged:
+        """Take one call through the whole chain without a model (``moryflow tool run``)."""
+        self._announce()
+        self._scope.step = 1
+        self._answering.note(Finished(reason="tool_calls", tool_calls=(request,)))
+        return await self._batch.direct(request)
+
+    async def _steps(self) -> EndReason:
+        assert self._requests is not None
+        while True:
+            finished = await self._answering.ask(self._requests)
+            reason = await self._batch.run(finished.tool_calls) if finished.tool_calls else None
+            self._answering.finish_step()
+            _check_whole(finished)
+            if reason is None and not finished.tool_calls and finished.reason != "pause":
+                return "completed"
+            reason = reason or self._limit()
+            if reason is not None:
+                return reason
+            await self._next_step()
+
+    def _limit(self) -> EndReason | None:
+        """Return why no further step may be taken, if that is so."""
+        scope, options = self._scope, self._options
+        if scope.strict and scope.failures:
+            return "plugin_failed"
+        cost = self._tally.cost
+        if options.max_cost is not None and cost is not None and cost >= options.max_cost:
+            return "budget"
+        limit = options.max_steps or scope.agent.max_steps or DEFAULT_MAX_STEPS
+        return "max_steps" if scope.step >= limit else None
+
+    def _announce(self) -> None:
+        scope = self._scope
+        self._journal.run(self._run_row("running", None))
+        self._journal.event("turn.start", purpose=scope.purpose, plugin_set=scope.plugin_set.id)
+        self._journal.event("session.status", status="busy")
+
+    async def _next_step(self) -> None:
+        """Commit what the last step gave, take what waited in the inbox, and begin the next one."""
+        self._take_inbox()
+        self._scope.step += 1
+        self._journal.event("step.start")
+        await self._journal.commit()
+
+    def _take_inbox(self) -> None:
+        inbox, self._scope.live.inbox = self._scope.live.inbox, []
+        for record in inbox:
+            record(self._journal)
+        for usage, cost in self._scope.extra_usage:
+            self._tally.add(usage, cost)
+        self._scope.extra_usage = []
+
+    async def end(self, reason: EndReason, error: MoryflowError | None = None) -> TurnResult:
+        """Settle what is open, commit, and return the result. A turn that waits for an answer keeps its calls open."""
+        self._answering.keep_partial()
+        if reason != "approval_required":
+            await self._batch.close(f"the turn ended ({reason})")
+        self._take_inbox()
+        if error is not None:
+            self._journal.event("error", **error_json(error))
+        self._journal.run(self._run_row("ended", reason))
+        self._journal.event("session.status", status="waiting" if reason == "approval_required" else "idle")
+        self._journal.event("turn.finish", end_reason=reason, steps=self._scope.step, cost=self._tally.cost)
+        await self._journal.commit()
+        return self.result(reason, error)
+
+    def result(self, reason: EndReason, error: MoryflowError | None = None) -> TurnResult:
+        """Return the turn's result as it stands."""
+        tally = self._tally
+        return TurnResult(
+            session=self._scope.session,
+            end_reason=reason,
+            text=tally.text,
+            usage=tally.usage,
+            cost=tally.cost,
+            steps=self._scope.step,
+            denied=tuple(tally.denied),
+            unasked=bool(self._door.unasked),
+            error=error,
+        )
+
+    def _run_row(self, state: str, reason: str | None) -> RunRow:
+        scope, tally = self._scope, self._tally
+        return RunRow(
+            id=scope.turn,
+            session=scope.session,
+            purpose=scope.purpose,
+            agent=scope.agent.id,
+            model=scope.model.id if scope.model else "",
+            plugin_set=scope.plugin_set.id,
+            state=state,
+            end_reason=reason,
+            usage=tally.usage.model_dump_json(),
+            cost=tally.cost,
+            steps=scope.step,
+            started=self._begun,
+            ended=now() if reason else None,
+        )
+
+
+def _check_whole(finished: Finished) -> None:
+    """End the turn when the answer broke off inside a call; its results are noted and nothing of it ran."""
+    if any(request.problem == "incomplete" for request in finished.tool_calls):
+        raise ModelError("the answer was cut off in the middle of a tool call", code="incomplete")

@@ -1,0 +1,97 @@
+"""Combine what the gates said, apply mode, and say what happens when nobody can be asked.
+
+Only this module looks at the session's mode to lift a verdict; gates never do (ARCHITECTURE §3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moryflow_sdk import Allow, Ask, Deny, Ruling, Stop, Verdict
+
+_STRENGTH = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
+
+Given = Sequence[tuple[str, Verdict]]
+
+
+def floor(missing_gates: Sequence[str], verdicts: Given) -> list[tuple[str, Verdict]]:
+    """Return the asks that stand under every call: for gates that are missing, and when no gate spoke (invariant 4)."""
+    extra: list[tuple[str, Verdict]] = []
+    if missing_gates:
+        names = ", ".join(missing_gates)
+        reason = f"the gate of plugin {names} is not loaded; `moryflow plugin list` says why"
+        extra.append(("moryflow", Ask(reason=reason, cause="gate_missing", bypass="never")))
+    if not verdicts and not missing_gates:
+        extra.append(("moryflow", Ask(reason="no gate judged this call", cause="no_verdict")))
+    return extra
+
+
+def lifted(verdict: Verdict, mode: str) -> Verdict:
+    """Return `verdict` as it stands in `mode`: ``full_access`` turns what may be bypassed into allow (D2)."""
+    liftable = isinstance(verdict, Ask | Deny) and verdict.bypass == "mode"
+    if mode != "full_access" or not liftable:
+        return verdict
+    return Allow(reason=f"full_access; otherwise: {verdict.reason}", rule=verdict.rule)
+
+
+def combine(verdicts: Given, *, mode: str, gate_us: int = 0) -> Ruling:
+    """Return the ruling of all gates: stop > deny > ask > allow; several asks become one question with all reasons.
+
+    :param verdicts: (plugin, verdict) in the order the gates ran; not empty.
+    """
+    standing = [lifted(verdict, mode) for _, verdict in verdicts]
+    strongest = max(standing, key=lambda verdict: _STRENGTH[verdict.decision])
+    by_mode = any(after is not before for after, (_, before) in zip(standing, verdicts, strict=True))
+    ruling = Ruling(
+        decision=strongest.decision,
+        cause=getattr(strongest, "cause", "policy"),
+        reason=strongest.reason,
+        rule=strongest.rule,
+        verdicts=tuple(verdicts),
+        mode=mode,
+        by="mode" if by_mode and strongest.decision == "allow" else "rule",
+        gate_us=gate_us,
+    )
+    match strongest:
+        case Deny():
+            return ruling.replace(next_step=strongest.next_step)
+        case Stop():
+            return ruling.replace(end_reason=strongest.end_reason)
+        case Ask():
+            asks = [verdict for verdict in standing if isinstance(verdict, Ask)]
+            reasons = dict.fromkeys(ask.reason for ask in asks)
+            patterns = dict.fromkeys(item for ask in asks for item in ask.remember)
+            return ruling.replace(reason="; ".join(reasons), remember=tuple(patterns))
+        case _:
+            return ruling
+
+
+def refused(ruling: Ruling, *, cause: str, reason: str, by: str, stop: bool = False) -> Ruling:
+    """Return `ruling` turned into a refusal, for example because nobody could be asked."""
+    if stop:
+        return ruling.replace(decision="stop", cause=cause, reason=reason, by=by, end_reason="stopped")
+    return ruling.replace(decision="deny", cause=cause, reason=reason, by=by)
+
+
+def allowed(ruling: Ruling, *, by: str) -> Ruling:
+    """Return `ruling` as a person (or a change of mode) answered it."""
+    return ruling.replace(decision="allow", by=by)
+
+
+def tightened(ruling: Ruling, verdicts: Given, *, mode: str) -> Ruling:
+    """Apply what ``tool_decided`` said: only a stricter verdict counts.
+
+    A failing implementation denies in full access and asks otherwise, so that nothing runs unrecorded.
+    """
+    strict = [(plugin, _gentle(verdict, mode)) for plugin, verdict in verdicts]
+    stronger = [item for item in strict if _STRENGTH[item[1].decision] > _STRENGTH[ruling.decision]]
+    if not stronger:
+        return ruling
+    final = combine(stronger, mode=mode, gate_us=ruling.gate_us)
+    return final.replace(verdicts=(*ruling.verdicts, *stronger))
+
+
+def _gentle(verdict: Verdict, mode: str) -> Verdict:
+    if isinstance(verdict, Deny) and verdict.cause == "hook_failure" and mode != "full_access":
+        return Ask(reason=verdict.reason, cause="hook_failure", bypass="never")
+    return verdict

@@ -1,0 +1,85 @@
+"""What plugins may ask of the host: one small implementation per protocol of ``moryflow_sdk.services``.
+
+:data:`SERVICES` maps a service's name to a factory ``(scope, plugin) -> service``. Factories import their module when
+first used, so that a turn pays only for what its plugins ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import Target, TargetRequest
+
+if TYPE_CHECKING:
+    from moryflow.kernel.scope import TurnScope
+
+Factory = Callable[["TurnScope", str], Any]
+
+
+def _files(scope: TurnScope, _plugin: str) -> Any:
+    if scope.files is None:
+        from pathlib import Path
+
+        from .files import VaultFiles
+
+        scope.files = VaultFiles(scope.vault, scope.around.home, Path.home())
+    return scope.files
+
+
+def _artifacts(scope: TurnScope, _plugin: str) -> Any:
+    from .artifacts import artifacts_of
+
+    return artifacts_of(scope)
+
+
+def _history(scope: TurnScope, _plugin: str) -> Any:
+    from .history import HistoryService
+
+    return HistoryService(scope)
+
+
+def _rules(scope: TurnScope, _plugin: str) -> Any:
+    from .rules import RulesService
+
+    return RulesService(scope)
+
+
+def _complete(scope: TurnScope, plugin: str) -> Any:
+    from .complete import CompleteService
+
+    return CompleteService(scope, plugin)
+
+
+def _info(scope: TurnScope, _plugin: str) -> Any:
+    from .info import InfoService
+
+    return InfoService(scope)
+
+
+def _emit(scope: TurnScope, plugin: str) -> Any:
+    def emit(kind: str, **data: Any) -> None:
+        event = scope.event(f"plugin.{plugin}.{kind}", **data)
+        scope.around.desk.from_any_thread(scope.around.bus.publish, event)
+
+    return emit
+
+
+def _resolve(scope: TurnScope, plugin: str) -> Callable[[TargetRequest], Target]:
+    """Internal to the kernel: turn what a tool declared into what is judged."""
+    from .targets import resolved
+
+    files = _files(scope, plugin)
+    return lambda request: resolved(request, files)
+
+
+SERVICES: Mapping[str, Factory] = {
+    "artifacts": _artifacts,
+    "complete": _complete,
+    "emit": _emit,
+    "files": _files,
+    "history": _history,
+    "info": _info,
+    "resolve": _resolve,
+    "rules": _rules,
+}

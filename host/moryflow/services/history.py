@@ -1,0 +1,60 @@
+"""Read sessions, and move between branches, for plugins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import NodeView, SessionView, StoredCall
+
+if TYPE_CHECKING:
+    from moryflow.kernel.scope import TurnScope
+    from moryflow.sessions import CallRow, Node, SessionRow
+
+
+class HistoryService:
+    """A plugin's reading glasses; the only change it can ask for is a switch, made at the turn's next pause."""
+
+    def __init__(self, scope: TurnScope) -> None:
+        self._scope = scope
+        self._store = scope.around.store
+
+    async def sessions(self, *, limit: int = 50) -> Sequence[SessionView]:
+        """Return sessions, the last used first."""
+        return [_session(row) for row in await self._store.sessions(limit=limit)]
+
+    async def path(self, session: str | None = None) -> Sequence[NodeView]:
+        """Return the active path of `session`, or of the running one."""
+        here = session in (None, self._scope.session)
+        nodes = self._scope.live.hold.path if here else await self._store.path(str(session))
+        return [_node(node) for node in nodes]
+
+    async def calls(self, *, session: str | None = None, since: str | None = None) -> Sequence[StoredCall]:
+        """Return stored calls, oldest first."""
+        return [_call(row) for row in await self._store.calls(session=session, since=since)]
+
+    async def switch(self, node: str) -> None:
+        """Move the active node when the turn pauses next."""
+        self._scope.live.inbox.append(lambda journal: journal.switch(node))
+
+
+def _session(row: SessionRow) -> SessionView:
+    fields = ("id", "title", "vault", "agent", "mode", "parent", "created", "updated", "purpose")
+    return SessionView(**{name: getattr(row, name) for name in fields})
+
+
+def _node(node: Node) -> NodeView:
+    fields = ("id", "session", "seq", "parent", "kind", "payload", "created")
+    values: dict[str, Any] = {name: getattr(node, name) for name in fields}
+    return NodeView(**values)
+
+
+def _call(row: CallRow) -> StoredCall:
+    try:
+        args = json.loads(row.args)
+    except ValueError:
+        args = {}
+    fields = ("id", "session", "tool", "state", "decision", "cause", "created")
+    values: dict[str, Any] = {name: getattr(row, name) for name in fields}
+    return StoredCall(args=args if isinstance(args, dict) else {}, **values)

@@ -1,0 +1,39 @@
+"""The user's permission rules, and how an *always* is stored (S0.44, D5, D44)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from moryflow_sdk import Rule
+
+if TYPE_CHECKING:
+    from moryflow.kernel.scope import TurnScope
+
+
+class RulesService:
+    """Reads configured rules and session grants; appends to either."""
+
+    def __init__(self, scope: TurnScope) -> None:
+        self._scope = scope
+
+    def all(self) -> Sequence[Rule]:
+        """Return rules in the order they are matched: user, inline, then this session's grants."""
+        return (*self._scope.around.config.rules(), *self._scope.live.grants)
+
+    async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> None:
+        """Add `rule`. It holds for the session at once, also when the file cannot be written.
+
+        :raises ConfigError: the configuration cannot be written.
+        """
+        granted = rule.replace(source="session")
+        if granted not in self._scope.live.grants:
+            self._scope.live.grants.append(granted)
+        if scope == "session":
+            return
+        from moryflow.config import edit
+
+        file = self._scope.around.config.path
+        entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision}
+        await asyncio.to_thread(edit.append_rule, file, entry)

@@ -1,0 +1,310 @@
+"""A session as a host's caller uses it: prompt it, stop it, change its mode."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import (
+    Agent,
+    ConfigError,
+    ModelError,
+    ModelInfo,
+    ModelProvider,
+    MoryflowError,
+    Rule,
+    Ruling,
+    ToolRequest,
+    ToolResult,
+)
+
+from moryflow.kernel.approvals import ApprovalRequired
+from moryflow.kernel.context import ContextBuilder
+from moryflow.kernel.invoke import Judged
+from moryflow.kernel.journal import Journal
+from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
+from moryflow.kernel.scope import LiveSession, TurnScope
+from moryflow.kernel.turn import Turn
+from moryflow.sessions import SessionRow, unfinished
+
+if TYPE_CHECKING:
+    from .host import Host
+
+
+@dataclass(frozen=True)
+class DirectCall:
+    """What became of a call without a model; `result` is missing when its question is still open."""
+
+    id: str
+    ruling: Ruling | None
+    outcome: TurnResult
+    chain: Sequence[dict[str, Any]]
+    result: ToolResult | None
+
+
+MODES = ("agent", "full_access")
+
+
+class Session:
+    """One conversation. Its lock is held for a turn, or from :meth:`keep` to :meth:`release` (as ``chat`` does)."""
+
+    def __init__(self, host: Host, row: SessionRow, agent: Agent, model: str | None) -> None:
+        self._host = host
+        self._row = row
+        self.agent = agent
+        self.model = model
+        self._context = ContextBuilder()
+        self._live: LiveSession | None = None
+        self._kept = False
+        self._task: asyncio.Task[EndReason] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def row(self) -> SessionRow:
+        """The session's own record, as fresh as this process knows it."""
+        return self._live.row if self._live else self._row
+
+    @property
+    def mode(self) -> str:
+        return self._live.mode if self._live else self._row.mode
+
+    # ---------------------------------------------------------------- turns
+
+    async def prompt(
+        self,
+        text: str,
+        *,
+        files: Sequence[dict[str, str]] = (),
+        images: Sequence[dict[str, Any]] = (),
+        options: RunOptions | None = None,
+    ) -> TurnResult:
+        """Run one turn from `text` to its end reason.
+
+        :param files: attachments as ``{"path", "text"}``; `images` as ``{"media_type", "data"}``.
+        :raises ConfigError: there is no model, or it is unknown. Nothing was written.
+        :raises SessionBusy: another process holds the session.
+        """
+        payload: dict[str, Any] = {"text": text}
+        if files:
+            payload["files"] = list(files)
+        if images:
+            payload["images"] = list(images)
+        return await self._turn(payload, options or RunOptions())
+
+    async def proceed(self, options: RunOptions | None = None) -> TurnResult:
+        """Go on without a new prompt: settle what an interrupted or waiting turn left open, and let the model continue."""
+        return await self._turn(None, options or RunOptions())
+
+    def cancel(self) -> None:
+        """Stop the running turn. What it has is kept; a running call gets an ``interrupted`` result."""
+        if self._live is not None and self._task is not None and not self._task.done():
+            self._live.cancelled = True
+            self._task.cancel()
+
+    async def set_mode(self, mode: str, *, by: str = "user") -> None:
+        """Change the session's mode. It holds from the next gate on and is recorded (S0.68, S0.77).
+
+        :raises ConfigError: `mode` is not one of the two.
+        """
+        chosen = "agent" if mode == "ask" else mode
+        if chosen not in MODES:
+            raise ConfigError(f"unknown mode {mode!r}", next_step="use agent or full_access")
+        if chosen == self.mode:
+            return
+        change = {"from": self.mode, "to": chosen, "by": by}
+
+        def record(journal: Journal) -> None:
+            journal.node("marker", {"mode": chosen})
+            journal.session(mode=chosen)
+            journal.event("session.mode", **change)
+
+        await self.note(record, now=lambda live: setattr(live, "mode", chosen))
+        self._host.approvals.reconsider(self.id)
+
+    async def note(self, record: Callable[[Journal], None], *, now: Callable[[LiveSession], None] | None = None) -> None:
+        """Apply `record` at the running turn's next pause, or at once when none runs (invariant 6)."""
+        running = self._task is not None and not self._task.done()
+        if running and self._live is not None:
+            if now:
+                now(self._live)
+            self._live.inbox.append(record)
+            return
+        async with self._holding() as live:
+            if now:
+                now(live)
+            journal = Journal(self._scope(live, None, "main", True))
+            record(journal)
+            await journal.commit()
+
+    async def call(self, name: str, arguments: str, options: RunOptions) -> DirectCall:
+        """Take one tool call through the whole chain without a model."""
+        async with self._holding() as live:
+            scope = self._scope(live, None, "direct", options.on_ask != "prompt")
+            scope.ledger.keep = True
+            turn = Turn(scope, None, self._context, options)
+            request = ToolRequest(id=f"call_{secrets.token_hex(6)}", name=name, arguments=arguments)
+            judged: list[Judged] = []
+
+            async def work() -> EndReason:
+                judged.append(await turn.direct(request))
+                ruling = judged[0].ruling
+                return ruling.end_reason or "denied" if judged[0].stops and ruling else "completed"
+
+            outcome = await self._run(live, turn, work())
+            ruling = judged[0].ruling if judged else None
+            return DirectCall(request.id, ruling, outcome, scope.ledger.chain(), _last_result(live, request.id))
+
+    async def scoped(self, work: Callable[[TurnScope], Awaitable[Any]]) -> tuple[Any, Sequence[dict[str, Any]]]:
+        """Run `work` in a turn of its own, without a model; return what it returned and the hooks that were called."""
+        async with self._holding() as live:
+            scope = self._scope(live, None, "direct", True)
+            scope.ledger.keep = True
+            value = await work(scope)
+            await Journal(scope).commit()
+            return value, scope.ledger.chain()
+
+    # ---------------------------------------------------------------- holding
+
+    async def keep(self) -> None:
+        """Hold the session until :meth:`release`."""
+        if self._live is None:
+            self._live = await self._load()
+        self._kept = True
+
+    def release(self) -> None:
+        """Let other processes have the session."""
+        if self._live is not None:
+            self._row = self._live.row
+            self._live.hold.release()
+        self._live, self._kept = None, False
+
+    def _holding(self) -> _Holding:
+        return _Holding(self)
+
+    async def _load(self) -> LiveSession:
+        store = self._host.store
+        hold = await store.hold(self._row.id)
+        live = LiveSession(hold=hold, mode=hold.session.mode)
+        live.grants = [Rule(**grant) for grant in hold.session.grants]
+        if hold.path:
+            states = await store.plugin_state(self._row.id)
+            live.state = {plugin: value for (plugin, place), value in states.items() if place == "session"}
+            live.call_ids = {call["id"] for node in hold.path if node.kind == "assistant" for call in node.payload["calls"]}
+        return live
+
+    # ---------------------------------------------------------------- one turn
+
+    async def _turn(self, prompt: dict[str, Any] | None, options: RunOptions) -> TurnResult:
+        provider, model = self._host.choose_model(self)
+        provider.prepare(model)
+        async with self._holding() as live:
+            left = await self._left_open(live)
+            if prompt is None and not left and not _can_continue(live):
+                raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
+            scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
+            turn = Turn(scope, provider, self._context, options)
+            self._host.check_strict(scope)
+            return await self._run(live, turn, turn.work(prompt, left))
+
+    async def _left_open(self, live: LiveSession) -> list[tuple[ToolRequest, str]]:
+        """Return the calls without a result at the end of the path, with the state each was left in."""
+        if not live.hold.path:
+            return []
+        calls = await self._host.store.calls(session=self.id) if _ends_open(live) else []
+        left = unfinished(live.hold.path, calls)
+        live.asked = {row.id for row in calls if row.state == "waiting"}
+        return [(ToolRequest(**request), state) for request, state in left]
+
+    async def _run(self, live: LiveSession, turn: Turn, work: Awaitable[EndReason]) -> TurnResult:
+        """Run `work`, settle whatever way it ended, and return the result."""
+        live.cancelled = False
+        self._task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+        try:
+            await asyncio.wait((self._task,))
+        except asyncio.CancelledError:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            await turn.end("interrupted")
+            raise
+        reason, error = _outcome(self._task, live)
+        try:
+            return await turn.end(reason, error)
+        except MoryflowError as failure:
+            return turn.result("host_error", error or failure)
+
+    def _scope(self, live: LiveSession, model: ModelInfo | None, purpose: str, headless: bool) -> TurnScope:
+        return TurnScope(
+            around=self._host.surroundings,
+            live=live,
+            plugin_set=self._host.plugin_set,
+            turn=f"t_{secrets.token_hex(6)}",
+            agent=self.agent,
+            model=model,
+            purpose=purpose,
+            headless=headless,
+        )
+
+
+class _Holding:
+    """Holds a session for a block, unless it is kept anyway."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def __aenter__(self) -> LiveSession:
+        session = self._session
+        if session._live is None:
+            session._live = await session._load()
+        return session._live
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self._session._kept:
+            self._session.release()
+
+
+def _last_result(live: LiveSession, call_id: str) -> ToolResult | None:
+    for node in reversed(live.hold.path):
+        if node.kind == "tool" and node.payload["call_id"] == call_id:
+            return ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
+    return None
+
+
+def _ends_open(live: LiveSession) -> bool:
+    """Whether the path's last answer has calls; only then do call records matter."""
+    last = next((node for node in reversed(live.hold.path) if node.kind == "assistant"), None)
+    return last is not None and bool(last.payload["calls"])
+
+
+def _can_continue(live: LiveSession) -> bool:
+    """Whether the model has something to answer: the path ends with a prompt, a result or a note."""
+    last = next((node for node in reversed(live.hold.path) if node.kind not in ("marker", "prune")), None)
+    return last is not None and (last.kind in ("user", "tool", "note") or bool(last.payload.get("partial")))
+
+
+def _outcome(task: asyncio.Task[EndReason], live: LiveSession) -> tuple[EndReason, MoryflowError | None]:
+    """Return the end reason of finished work, whatever it raised."""
+    if task.cancelled():
+        return ("stopped" if live.cancelled else "interrupted"), None
+    error = task.exception()
+    match error:
+        case None:
+            return task.result(), None
+        case ApprovalRequired():
+            return "approval_required", None
+        case ModelError(code="context"):
+            return "prompt_too_long", error
+        case ModelError():
+            return "model_error", error
+        case MoryflowError():
+            return "host_error", error
+        case _:
+            raise error
+
+
+__all__ = ["ModelProvider", "Session"]

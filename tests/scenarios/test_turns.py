@@ -1,0 +1,227 @@
+"""Whole turns: the loop, its end reasons, its states, resume."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from conftest import call
+
+from moryflow import RunOptions
+from moryflow_sdk import ConfigError
+
+
+async def test_a_prompt_becomes_an_answer_through_a_tool(rig):
+    """Prompt → model → tool → model → answer, with usage and steps counted (S4.1, S4.4, S4.5)."""
+    (rig.vault / "notes.md").write_text("the answer is 42")
+    result, events = await rig.run(call("read", path="notes.md"), {"text": "It is 42."}, prompt="what is it?")
+    assert (result.end_reason, result.exit_code, result.text, result.steps) == ("completed", 0, "It is 42.", 2)
+    kinds = [node.kind for node in rig.path]
+    assert kinds == ["user", "assistant", "tool", "assistant"]
+    assert [event.type for event in events if event.type.startswith("turn.")] == ["turn.start", "turn.finish"]
+
+
+async def test_a_tool_call_goes_through_its_states(rig):
+    """pending → running → completed or error, each published in order (S2.15, S2.23, S2.26, S4.6)."""
+    (rig.vault / "a.txt").write_text("x")
+    _, events = await rig.run(call("read", path="a.txt"), call("read", path="missing"), {"text": "ok"})
+    states = [e.data["state"] for e in events if e.type in ("tool.start", "tool.result")]
+    assert states == ["pending", "running", "completed", "pending", "running", "error"]
+
+
+async def test_status_is_busy_then_idle(rig):
+    """The session's status is published (S4.17)."""
+    _, events = await rig.run({"text": "hi"})
+    assert [e.data["status"] for e in events if e.type == "session.status"] == ["busy", "idle"]
+
+
+async def test_events_carry_their_place(rig):
+    """Every event says which session, turn and step it belongs to; durable ones are numbered (S2.10, S2.22)."""
+    result, events = await rig.run({"text": "hi"})
+    durable = [e for e in events if e.type not in ("text.delta", "session.status")]
+    assert all(e.session == result.session and e.turn for e in events)
+    numbers = [e.seq for e in durable]
+    assert numbers == sorted(numbers) and None not in numbers
+    finish = next(e for e in events if e.type == "step.finish")
+    assert set(finish.data) >= {"usage", "cost"} and finish.step == 1
+
+
+async def test_plugins_observe_events(rig):
+    """A plugin is told of what happens, after it was committed (S2.10)."""
+    file = rig.plugin("watcher", """
+        import pathlib
+        @hookimpl
+        def event(event):
+            with pathlib.Path(__file__).with_suffix(".log").open("a") as out:
+                out.write(event.type + "\\n")
+    """)
+    await rig.run({"text": "hi"})
+    told = file.with_suffix(".log").read_text().split()
+    assert told.index("turn.start") < told.index("step.finish") < told.index("turn.finish")
+
+
+async def test_a_step_limit_ends_the_turn(rig):
+    """max_steps is an end reason with exit code 5 (S4.5)."""
+    (rig.vault / "a.txt").write_text("x")
+    turns = [call("read", path="a.txt", offset=n + 1) for n in range(5)]
+    result, _ = await rig.run(*turns, max_steps=2)
+    assert (result.end_reason, result.exit_code, result.steps) == ("max_steps", 5, 2)
+
+
+async def test_a_budget_ends_the_turn(rig):
+    """max_cost needs a price; without one the turn is not stopped by it (S4.5)."""
+    result, _ = await rig.run({"text": "hi"}, max_cost=0.01)
+    assert result.end_reason == "completed"
+
+
+async def test_invalid_calls_get_one_result_each_and_the_turn_goes_on(rig):
+    """Unknown tools and wrong arguments become results the model can read (S4.6)."""
+    answer = {"calls": [{"name": "nope", "arguments": {}}, {"name": "read", "arguments": {"path": 5}}]}
+    result, events = await rig.run(answer, {"text": "sorry"})
+    codes = [e.data.get("code") for e in events if e.type == "tool.result"]
+    assert codes == ["unknown_tool", "invalid_args"]
+    assert result.end_reason == "completed"
+
+
+async def test_a_denied_call_is_told_to_the_model_and_headless_shows_in_the_exit_code(rig):
+    """Reading in the vault is allowed, the rest asks; with nobody to ask it is denied, exit code 4 (S2.11)."""
+    result, events = await rig.run(call("bash", command="ls"), {"text": "could not"})
+    assert (result.end_reason, result.exit_code) == ("completed", 4)
+    assert result.denied[0]["cause"] == "headless"
+    assert next(e for e in events if e.type == "tool.result").data["status"] == "denied"
+
+
+async def test_on_ask_fail_ends_and_a_stored_answer_lets_it_go_on(rig):
+    """A question is stored, can be answered later from elsewhere, and the turn resumes there (S0.45, D65)."""
+    model = rig.script(call("bash", command="echo hi"), {"text": "done"})
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=model)
+        result = await session.prompt("go", options=RunOptions(on_ask="fail"))
+        assert (result.end_reason, result.exit_code) == ("approval_required", 4)
+    async with rig.host() as host:
+        waiting = await host.store.approvals(state="pending")
+        assert len(waiting) == 1
+        await host.approvals.reply(waiting[0].id, "once")
+        await host.approvals.reply(waiting[0].id, "reject")
+        session = await host.resume(rig.vault, model=model)
+        result = await session.proceed(RunOptions(on_ask="fail"))
+        path = await host.store.path(session.id)
+    tool = next(node for node in path if node.kind == "tool")
+    assert tool.payload["status"] == "ok" and "hi" in tool.payload["output"]
+    assert result.end_reason == "completed"
+
+
+async def test_a_new_process_judges_a_waiting_call_again_without_an_answer(rig):
+    """Nothing waits for ever: without an answer the call is judged again and refused (D65, invariant 9)."""
+    model = rig.script(call("bash", command="echo hi"), {"text": "ok"})
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=model)
+        await session.prompt("go", options=RunOptions(on_ask="fail"))
+    async with rig.host() as host:
+        session = await host.resume(rig.vault, model=model)
+        result = await session.prompt("never mind")
+        path = await host.store.path(session.id)
+    assert result.end_reason == "completed"
+    assert [node.payload["status"] for node in path if node.kind == "tool"] == ["denied"]
+
+
+async def test_stop_keeps_what_was_said_and_gives_each_call_a_result(rig):
+    """Stopping a turn keeps the session valid: the running call is interrupted, nothing is lost (S2.15)."""
+    rig.allow_all()
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=rig.script(call("bash", command="sleep 30"), {"text": "x"}))
+
+        def stop(event):
+            if event.type == "tool.start" and event.data["state"] == "running":
+                asyncio.get_running_loop().call_later(0.1, session.cancel)
+
+        host.bus.subscribe(stop)
+        result = await asyncio.wait_for(session.prompt("go"), 10)
+        path = await host.store.path(session.id)
+    assert (result.end_reason, result.exit_code) == ("stopped", 130)
+    assert path[-1].payload["status"] == "interrupted"
+
+
+async def test_a_failing_model_keeps_the_partial_text(rig):
+    """What a person already saw is kept; the turn ends with model_error, exit code 7 (S4.6)."""
+    result, _ = await rig.run({"text": "half an ans", "error": {"code": "incomplete", "message": "cut"}})
+    assert (result.end_reason, result.exit_code) == ("model_error", 7)
+    assert rig.path[-1].payload["partial"] is True
+    assert result.text == "half an ans"
+
+
+async def test_a_prompt_that_does_not_fit_has_its_own_end(rig):
+    """prompt_too_long leaves the session intact (S1.21)."""
+    result, _ = await rig.run({"error": {"code": "context", "message": "too long"}})
+    assert (result.end_reason, result.exit_code) == ("prompt_too_long", 5)
+    assert [node.kind for node in rig.path] == ["user"]
+
+
+async def test_repeated_call_ids_are_made_unique(rig):
+    """Models repeat ids across steps; results are still matched one to one (S4.6)."""
+    (rig.vault / "a.txt").write_text("x")
+    same = {"calls": [{"id": "x", "name": "read", "arguments": {"path": "a.txt"}}]}
+    await rig.run(same, same, {"text": "ok"})
+    ids = [node.payload["call_id"] for node in rig.path if node.kind == "tool"]
+    assert len(set(ids)) == 2
+
+
+async def test_two_hosts_do_not_write_one_session(rig):
+    """A prompt to a busy session is refused as busy (ARCHITECTURE §5)."""
+    model = rig.script({"text": "hi"})
+    async with rig.host() as host, rig.host() as other:
+        session = await host.new_session(rig.vault, model=model)
+        await session.keep()
+        second = await other.resume(session_id=session.id, model=model)
+        with pytest.raises(Exception) as caught:
+            await second.prompt("me too")
+        assert caught.value.code == "busy"
+        session.release()
+        assert (await second.prompt("now")).end_reason == "completed"
+
+
+async def test_removing_a_line_removes_only_that_feature(rig):
+    """Each line of the built-in tuple is deleted in turn: the host starts, only that feature is gone (S2.16, S2.21)."""
+    from moryflow.builtins import BUILTINS
+
+    for gone in BUILTINS:
+        rest = tuple(name for name in BUILTINS if name != gone)
+        async with rig.host(builtins=rest) as host:
+            names = {record.name for record in host.plugin_set.records if record.status == "loaded"}
+            assert gone.rsplit(".", 1)[1] not in names
+            assert len(names) == len(rest), [r for r in host.plugin_set.records if r.status != "loaded"]
+            if not gone.endswith("script_model"):
+                session = await host.new_session(rig.vault, model=rig.script({"text": "hi"}))
+                assert (await session.prompt("go")).text == "hi"
+
+
+async def test_an_unknown_vault_agent_and_model_are_sentences(rig):
+    """Bad input gets a sentence and the next command, before anything is written (S4.2)."""
+    async with rig.host() as host:
+        with pytest.raises(ConfigError, match="does not exist"):
+            await host.new_session(rig.vault / "none", model="script:x")
+        with pytest.raises(ConfigError, match="did you mean 'build'"):
+            await host.new_session(rig.vault, agent="biuld", model="script:x")
+        with pytest.raises(ConfigError, match="unknown model"):
+            await host.new_session(rig.vault, model="zzz")
+        assert not await host.store.sessions()
+
+
+async def test_mode_is_switched_recorded_and_lifts_open_questions(rig):
+    """Switching to full access is recorded and resolves the questions it may (S0.68, S0.77, D65)."""
+    model = rig.script(call("bash", command="echo hi"), {"text": "done"})
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=model)
+        events = []
+
+        def switch(event):
+            events.append(event)
+            if event.type == "permission.asked":
+                asyncio.get_running_loop().create_task(session.set_mode("full_access"))
+
+        host.bus.subscribe(switch)
+        result = await asyncio.wait_for(session.prompt("go", options=RunOptions(on_ask="prompt")), 20)
+        assert (result.end_reason, session.mode) == ("completed", "full_access")
+    assert next(e for e in events if e.type == "permission.replied").data["by"] == "mode"
+    assert json.loads(json.dumps(next(e for e in events if e.type == "session.mode").as_json()))["to"] == "full_access"
