@@ -1,0 +1,67 @@
+"""What `agents.runtime.truncation` may say, and the limits it means for one tool."""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from .cut import Direction, Limits
+
+CAP_FACTOR = 4
+"""The host cuts whatever is over four times `maxBytes` (invariant 11); storing before it does keeps the rest."""
+
+_TAILS = ("bash",)
+_CAMEL = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
+
+Limit = Annotated[int, Field(gt=0, strict=True)]
+"""A whole number above zero; neither text nor a boolean (D40)."""
+
+
+class ToolLimits(BaseModel):
+    """Other limits for one tool, or for those a glob names."""
+
+    model_config = _CAMEL
+
+    max_lines: Limit | None = None
+    max_bytes: Limit | None = None
+    direction: Literal["head", "tail", "both"] | None = None
+    enabled: bool | None = None
+
+
+class TruncationSettings(BaseModel):
+    """How much of an output a model reads, and how long the whole is kept (S0.51).
+
+    :ivar direction: which end is shown; ``None`` means the head, and the tail for `bash` (D39).
+    :ivar tools: name or glob → other limits; of several that match, a later one wins and an exact name beats globs.
+    """
+
+    model_config = _CAMEL
+
+    max_lines: Limit = 2000
+    max_bytes: Limit = 51200
+    ttl_days: Annotated[float, Field(gt=0, le=36500, strict=True, allow_inf_nan=False)] = 7
+    direction: Literal["head", "tail", "both"] | None = None
+    enabled: bool = True
+    tools: dict[str, ToolLimits] = {}
+
+    def limits(self, tool: str) -> Limits:
+        """Return what holds for `tool`. Switched off still stores what the host's cap would cut."""
+        direction: Direction = self.direction or ("tail" if tool in _TAILS else "head")
+        lines, size, enabled = self.max_lines, self.max_bytes, self.enabled
+        for entry in self._entries(tool):
+            lines = entry.max_lines or lines
+            size = entry.max_bytes or size
+            direction = entry.direction or direction
+            enabled = enabled if entry.enabled is None else entry.enabled
+        ceiling = CAP_FACTOR * self.max_bytes - 1024
+        if not enabled:
+            return Limits(sys.maxsize, max(ceiling, self.max_bytes), direction)
+        return Limits(lines, min(size, max(ceiling, self.max_bytes)), direction)
+
+    def _entries(self, tool: str) -> list[ToolLimits]:
+        globs = [entry for name, entry in self.tools.items() if name != tool and fnmatchcase(tool, name)]
+        return [*globs, self.tools[tool]] if tool in self.tools else globs

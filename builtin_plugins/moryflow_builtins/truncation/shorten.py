@@ -1,0 +1,159 @@
+"""From a result that is too long to one that is not."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from moryflow_sdk import Artifact, MoryflowError, ToolCall, ToolResult, Turn
+
+from . import words
+from .cut import Limits, Preview, count_lines, exceeds, preview
+from .settings import TruncationSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An output: `first` and `last` hold at least what a preview may show, `content` is what is stored."""
+
+    content: str | Path
+    first: str
+    last: str
+
+    @property
+    def lines(self) -> int | None:
+        """How many lines it has, if that is known without reading a file."""
+        return count_lines(self.content) if isinstance(self.content, str) else None
+
+    def size(self) -> int:
+        """Return how many bytes of UTF-8 it has."""
+        if isinstance(self.content, Path):
+            return self.content.stat().st_size if self.content.exists() else 0
+        return len(self.content) if self.content.isascii() else _encoded_size(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of the whole: how large it is, where it is, and what the model is told about that."""
+
+    size: int
+    rest: str
+    output_id: str | None = None
+    path: str | None = None
+
+
+async def shortened(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
+    """Return `result` within the limits of its tool, or ``None`` when it is."""
+    settings: TruncationSettings = turn.config
+    limits = settings.limits(call.tool)
+    if result.spool is None and not exceeds(result.output, limits):
+        return None
+    source = _spooled(Path(result.spool), limits) if result.spool else None
+    source = source or Source(result.output, result.output, result.output)
+    if isinstance(source.content, Path) and source.size() <= limits.bytes and not exceeds(source.first, limits):
+        _discard(source.content)
+        return result.replace(output=source.first, spool=None)
+    shown = preview(source.first, source.last, limits)
+    kept = await _keep(call, result, turn, source, shown)
+    lines = source.lines
+    about = {"shown_bytes": shown.bytes, "bytes": kept.size, "lines": lines, "marks": words.marks(kept.output_id)}
+    return result.replace(
+        output=_joined(shown, words.notice(shown, kept.size, lines, kept.rest)),
+        output_id=kept.output_id,
+        path=kept.path,
+        spool=None,
+        truncated=True,
+        metadata={**result.metadata, "truncation": about},
+    )
+
+
+async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: Source, shown: Preview) -> Kept:
+    """Store the whole, unless it is stored already; when nothing can be written, say so (D37)."""
+    settings: TruncationSettings = turn.config
+    page = result.path if result.output_id else _stored_page(call, turn)
+    if page is not None:
+        return Kept(source.size(), words.page_rest(page), result.output_id or _id_of(page), page)
+    try:
+        stored = await _store(call, turn, source)
+    except (OSError, MoryflowError) as error:
+        reason = f"{error.strerror or error}" if isinstance(error, OSError) else error.message
+        size = source.size()
+        turn.emit("lost", call_id=call.id, tool=call.tool, reason=reason, bytes=size)
+        if isinstance(source.content, Path):
+            _discard(source.content)
+        return Kept(size, words.lost_rest(reason))
+    rest = words.stored_rest(stored.path, shown, stored.size, source.lines, settings.limits("read"), turn.agent)
+    return Kept(stored.size, rest, stored.id, stored.path)
+
+
+async def _store(call: ToolCall, turn: Turn, source: Source) -> Artifact:
+    settings: TruncationSettings = turn.config
+    return await turn.artifacts.store(source.content, call_id=call.id, tool=call.tool, ttl_days=settings.ttl_days)
+
+
+def _joined(shown: Preview, notice: str) -> str:
+    left_out = "[… left out …]"
+    match bool(shown.head), bool(shown.tail):
+        case True, True:
+            return f"{shown.head}\n{left_out}\n{shown.tail}\n\n{notice}"
+        case False, True:
+            return f"{left_out}\n{shown.tail}\n\n{notice}"
+        case _:
+            return f"{shown.head}\n\n{notice}"
+
+
+def _encoded_size(text: str, step: int = 1 << 20) -> int:
+    return sum(len(text[start : start + step].encode("utf-8", "replace")) for start in range(0, len(text), step))
+
+
+def _spooled(path: Path, limits: Limits) -> Source | None:
+    """Look at both ends of a spooled file; what is between them is not read here. ``None`` when it is gone."""
+    wanted = limits.bytes + 4
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            first = file.read(wanted)
+            file.seek(max(0, size - wanted))
+            last = file.read(wanted)
+    except OSError:
+        return None
+    if size > wanted:
+        first = first[: len(first) - _torn_end(first)]
+        last = last[_torn_start(last) :]
+    return Source(path, first.decode("utf-8", "replace"), last.decode("utf-8", "replace"))
+
+
+def _torn_end(data: bytes) -> int:
+    """Return how many bytes at the end belong to a character that was cut off."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte & 0xC0 != 0x80:
+            needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+            return back if needed > back else 0
+    return 0
+
+
+def _torn_start(data: bytes) -> int:
+    return next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+
+
+def _stored_page(call: ToolCall, turn: Turn) -> str | None:
+    """Return the stored output that `call` reads, if it reads one: storing a part of it again would go in a circle."""
+    files = [target.path for target in call.targets if target.kind == "file"]
+    if call.domain != "read" or len(files) != 1 or files[0] is None:
+        return None
+    folders = (turn.vault / ".agent-output", turn.home.resolve() / "agent-output")
+    return files[0] if Path(files[0]).parent in folders else None
+
+
+def _id_of(path: str) -> str | None:
+    """Return the id in a stored output's name (D36)."""
+    stem, _, output_id = Path(path).stem.rpartition("-")
+    return output_id if stem and len(output_id) == 12 else None
+
+
+def _discard(spool: Path) -> None:
+    with suppress(OSError):
+        spool.unlink()

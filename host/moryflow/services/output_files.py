@@ -1,0 +1,225 @@
+"""Folders of stored outputs: created private, written whole, never left through a link (D36, R12)."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+VAULT_FOLDER = ".agent-output"
+HOME_FOLDER = "agent-output"
+CHUNK = 1 << 20
+"""Characters or bytes handled at a time, so that a large output is never copied as a whole."""
+
+Content = str | bytes | Path
+_NAME = re.compile(r"(\d{8}T\d{6}Z)-[A-Za-z0-9_]{1,40}-([0-9a-f]{12})\.txt")
+_STAMP = "%Y%m%dT%H%M%SZ"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder for outputs: `name` directly below `root`."""
+
+    root: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.root / self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file that was stored: where, how many bytes, and the SHA-256 of them."""
+
+    path: Path
+    size: int
+    sha256: str
+
+
+def new_id() -> str:
+    """Return a random id of an output; it is the last part of the file's name."""
+    return secrets.token_hex(6)
+
+
+def file_name(created: datetime, tool: str, output_id: str) -> str:
+    """Return ``<UTC time>-<tool>-<id>.txt`` (D36)."""
+    safe = re.sub(r"[^A-Za-z0-9_]+", "_", tool)[:40] or "tool"
+    return f"{created.astimezone(UTC):{_STAMP}}-{safe}-{output_id}.txt"
+
+
+def parse_name(name: str) -> tuple[datetime, str] | None:
+    """Return when a file of our naming was made and its id, or ``None`` for any other file."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    with suppress(ValueError):
+        return datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC), found[2]
+    return None
+
+
+def put(content: Content, name: str, places: Iterable[Place]) -> Stored:
+    """Write `content` as `name` into the first of `places` that takes it; a path is moved (D37).
+
+    :raises OSError: none of them could be written; nothing is left behind.
+    """
+    problem: OSError = FileNotFoundError(errno.ENOENT, "no folder for outputs")
+    for place in places:
+        try:
+            with opened(place, create=True) as folder:
+                size, digest = _move(folder, name, content) if isinstance(content, Path) else _write(folder, name, content)
+            return Stored(place.path / name, size, digest)
+        except OSError as error:
+            problem = error
+    raise problem
+
+
+def read(place: Place, name: str, offset: int, limit: int) -> bytes:
+    """Return at most `limit` bytes of a stored file from `offset`.
+
+    :raises OSError: it is gone, or no longer a plain file in a plain folder.
+    """
+    with opened(place) as folder:
+        file = os.open(name, _READ, dir_fd=folder)
+        try:
+            _check_regular(file, name)
+            pieces = list(_pieces(file, offset, limit))
+        finally:
+            os.close(file)
+    return b"".join(pieces)
+
+
+def remove_due(place: Place, due: Callable[[str, datetime], bool]) -> list[str]:
+    """Remove the files of our naming that are `due`, given id and time of making; return their ids (D38)."""
+    removed: list[str] = []
+    with opened(place) as folder:
+        with os.scandir(folder) as entries:
+            plain = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        for name in plain:
+            known = parse_name(name)
+            if known is None or not due(known[1], known[0]):
+                continue
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+                removed.append(known[1])
+    return removed
+
+
+@contextmanager
+def opened(place: Place, *, create: bool = False) -> Iterator[int]:
+    """Open the folder itself, not what a link in its place points to; with `create`, make it first.
+
+    :raises OSError: it is missing, or is not a folder.
+    """
+    if create and place.name == HOME_FOLDER:
+        place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root = os.open(place.root, _FOLDER)
+    try:
+        if create:
+            with suppress(FileExistsError):
+                os.mkdir(place.name, 0o700, dir_fd=root)
+        folder = os.open(place.name, _FOLDER | os.O_NOFOLLOW, dir_fd=root)
+    finally:
+        os.close(root)
+    try:
+        if create:
+            _keep_out_of_git(folder)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _keep_out_of_git(folder: int) -> None:
+    with suppress(OSError):
+        ignore = os.open(".gitignore", _NEW, 0o600, dir_fd=folder)
+        try:
+            os.write(ignore, b"*\n")
+        finally:
+            os.close(ignore)
+
+
+def _write(folder: int, name: str, content: str | bytes) -> tuple[int, str]:
+    return _fill(folder, name, _chunks(content))
+
+
+def _move(folder: int, name: str, source: Path) -> tuple[int, str]:
+    """Take over a spooled file: by name on the same disk, else by copying."""
+    file = os.open(source, _READ)
+    try:
+        _check_regular(file, str(source))
+        info = os.fstat(file)
+        pieces = _pieces(file, 0, info.st_size)
+        if info.st_dev != os.fstat(folder).st_dev:
+            filled = _fill(folder, name, pieces)
+        else:
+            os.fchmod(file, 0o600)
+            filled = _measure(pieces)
+            os.rename(source, name, dst_dir_fd=folder)
+            _check_same(folder, name, info)
+    finally:
+        os.close(file)
+    with suppress(OSError):
+        source.unlink()
+    return filled
+
+
+def _fill(folder: int, name: str, pieces: Iterable[bytes]) -> tuple[int, str]:
+    """Write a new file; one that cannot be finished is removed again."""
+    file = os.open(name, _NEW, 0o600, dir_fd=folder)
+    try:
+        return _measure(pieces, file)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(file)
+
+
+def _measure(pieces: Iterable[bytes], file: int | None = None) -> tuple[int, str]:
+    """Return size and SHA-256 of `pieces`, writing them to `file` on the way."""
+    size, digest = 0, hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        size += len(piece)
+        rest = memoryview(piece) if file is not None else b""
+        while file is not None and rest:
+            rest = rest[os.write(file, rest) :]
+    return size, digest.hexdigest()
+
+
+def _chunks(content: str | bytes) -> Iterator[bytes]:
+    """Yield `content` as UTF-8; a lone surrogate, which no file can hold, is written out as ``\\udcff``."""
+    for start in range(0, len(content), CHUNK):
+        piece = content[start : start + CHUNK]
+        yield piece if isinstance(piece, bytes) else piece.encode("utf-8", "backslashreplace")
+
+
+def _pieces(file: int, offset: int, limit: int) -> Iterator[bytes]:
+    while limit > 0 and (piece := os.pread(file, min(limit, CHUNK), offset)):
+        yield piece
+        offset, limit = offset + len(piece), limit - len(piece)
+
+
+def _check_regular(file: int, name: str) -> None:
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", name)
+
+
+def _check_same(folder: int, name: str, info: os.stat_result) -> None:
+    """Refuse when somebody put another object in the place of the one that was opened."""
+    moved = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if (moved.st_dev, moved.st_ino) != (info.st_dev, info.st_ino):
+        os.unlink(name, dir_fd=folder)
+        raise OSError(errno.ESTALE, "the spooled file was replaced while it was moved", name)
