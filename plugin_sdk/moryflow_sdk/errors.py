@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from .messages import ToolRequest
 
 
 class MoryflowError(Exception):
@@ -72,7 +76,7 @@ ModelErrorCode = Literal[
 ``context``: the prompt does not fit. ``missing``: the model, its key or its runtime is not there.
 """
 
-RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "unreachable", "incomplete", "empty"})
+RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "unreachable"})
 
 
 class ModelError(MoryflowError):
@@ -81,6 +85,8 @@ class ModelError(MoryflowError):
     :param code: see :data:`ModelErrorCode`; the host retries those in :data:`RETRYABLE` (D55).
     :param retry_after: seconds the provider asks to wait, if it said so.
     :param status: HTTP status, if there was one.
+    :param tool_calls: calls seen before the answer broke off, each with a `problem`; none of them may run, but a
+        session that shows them also shows why they did not.
     """
 
     def __init__(
@@ -90,11 +96,13 @@ class ModelError(MoryflowError):
         code: ModelErrorCode,
         retry_after: float | None = None,
         status: int | None = None,
+        tool_calls: Sequence[ToolRequest] = (),
         where: str = "",
         next_step: str = "",
     ) -> None:
         super().__init__(message, where=where, next_step=next_step)
         self.code: str = code
+        self.tool_calls = tuple(tool_calls)
         self.retry_after = retry_after
         self.status = status
 

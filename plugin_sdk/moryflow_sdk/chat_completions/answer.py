@@ -1,0 +1,199 @@
+"""An answer, put together from the chunks of a chat-completions stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, cast
+
+from moryflow_sdk.errors import ModelError
+from moryflow_sdk.messages import ToolRequest, Usage
+from moryflow_sdk.models import Finished, ReasoningDelta, TextDelta
+
+from .calls import CallCollector, Problem
+from .endpoint import Endpoint
+from .failures import from_object, is_error
+from .sse import DONE
+from .text import TextJoiner, text_of
+
+TEXT_LIMIT = 16 * 1024 * 1024
+"""Characters of text and reasoning together; arguments have a limit of their own."""
+
+Reason = Literal["stop", "tool_calls", "length", "content_filter", "pause"]
+_REASONS: dict[str, Reason] = {
+    "length": "length", "max_tokens": "length", "model_length": "length", "max_output_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "content_filter": "content_filter", "safety": "content_filter", "recitation": "content_filter",
+    "prohibited_content": "content_filter", "blocklist": "content_filter", "refusal": "content_filter",
+    "pause_turn": "pause", "pause": "pause",
+}  # fmt: skip
+"""Reasons that are more than a plain end; names of other protocols come through gateways."""
+
+_BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "network_error", "incomplete", "interrupted"})
+_OVERLOADED = frozenset({"insufficient_system_resource", "overloaded"})
+_PROBLEMS: dict[str, Problem] = {"length": "truncated", "content_filter": "incomplete"}
+
+Delta = TextDelta | ReasoningDelta
+
+
+class Answer:
+    """Feed it chunks; it gives deltas, and at the end a :class:`Finished` or an error.
+
+    :param endpoint: for the words of errors.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._calls = CallCollector()
+        self._text = TextJoiner()
+        self._reasoning = TextJoiner()
+        self._size = 0
+        self._reason: str | None = None
+        self._usage = Usage()
+        self._done = False
+        self._started = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model said why it stopped; only token counts may still come."""
+        return self._reason is not None or self._done
+
+    @property
+    def begun(self) -> bool:
+        """Whether any part of the answer has come."""
+        return self._started
+
+    def unfinished_calls(self) -> tuple[ToolRequest, ...]:
+        """Return the calls so far, marked so that none can run."""
+        return self._calls.requests("incomplete")
+
+    def feed(self, chunk: Any) -> Iterator[Delta]:
+        """Yield the deltas of one chunk, or take note of :data:`DONE`.
+
+        :raises ModelError: the chunk reports an error, the answer is too large, or it is no chunk at all.
+        """
+        if chunk is DONE:
+            self._done = True
+            return
+        for item in cast("list[Any]", chunk if isinstance(chunk, list) else [chunk]):
+            if isinstance(item, dict):
+                yield from self._chunk(cast("dict[str, Any]", item))
+            elif item not in (None, "", "ping"):
+                raise ModelError(f"the model's answer has a chunk that is not an object: {str(item)[:80]!r}", code="protocol")
+
+    def _chunk(self, found: dict[str, Any]) -> Iterator[Delta]:
+        if is_error(found):
+            error = from_object(found, self._endpoint)
+            error.tool_calls = self.unfinished_calls()
+            raise error
+        self._take_usage(found)
+        for choice in _choices(found.get("choices")):
+            yield from self._choice(choice)
+
+    def finish(self) -> Iterator[TextDelta | ReasoningDelta | Finished]:
+        """Yield the end of the answer.
+
+        :raises ModelError: ``incomplete`` when the stream was cut, ``empty`` when there is no answer at all.
+        """
+        reasoning, text = self._reasoning.end(), self._text.end()
+        if reasoning:
+            yield ReasoningDelta(text=reasoning)
+        if text:
+            yield TextDelta(text=text)
+        self._refuse_cut()
+        reason = _REASONS.get(self._reason or "", "stop")
+        if reason == "stop" and self._calls:
+            reason = "tool_calls"
+        yield Finished(reason=reason, tool_calls=self._calls.requests(_PROBLEMS.get(reason)), usage=self._usage)
+
+    def broken(self) -> ModelError:
+        """Return the error for a connection that ended before the answer did."""
+        return ModelError(
+            f"{self._endpoint.label}: the answer broke off before its end",
+            code="incomplete",
+            tool_calls=self.unfinished_calls(),
+            next_step="ask again; what had arrived is kept, and no tool was run from it",
+        )
+
+    def _refuse_cut(self) -> None:
+        reason = self._reason or ""
+        if reason in _OVERLOADED:
+            raise ModelError(f"{self._endpoint.label} ran out of capacity in the middle of the answer", code="overloaded")
+        if not self._started and (self._reason is None or reason in ("tool_calls", "function_call")):
+            raise ModelError(
+                f"{self._endpoint.label} gave an empty answer",
+                code="empty",
+                next_step="ask again, or choose another model with -m",
+            )
+        if not self.finished or reason in _BROKEN_OFF or (self._reason is None and self._calls):
+            raise self.broken()
+
+    def _choice(self, choice: dict[str, Any]) -> Iterator[Delta]:
+        delta = _first_mapping(choice, "delta", "message")
+        reasoning = next((delta[key] for key in ("reasoning_content", "reasoning") if isinstance(delta.get(key), str)), "")
+        text, thought = text_of(delta.get("content") if "content" in delta else choice.get("text"))
+        refusal = delta.get("refusal")
+        yield from self._deltas(reasoning + thought, text + (refusal if isinstance(refusal, str) else ""))
+        self._take_calls(delta)
+        reason = choice.get("finish_reason")
+        if reason and self._reason not in _REASONS:
+            self._reason = str(reason)[:64].lower()
+
+    def _deltas(self, reasoning: str, text: str) -> Iterator[Delta]:
+        self._count(len(reasoning) + len(text))
+        if reasoning and (shown := self._reasoning.add(reasoning)):
+            yield ReasoningDelta(text=shown)
+        if text and (shown := self._text.add(text)):
+            yield TextDelta(text=shown)
+
+    def _take_calls(self, delta: dict[str, Any]) -> None:
+        calls: Any = delta.get("tool_calls")
+        items = cast("list[Any]", calls if isinstance(calls, list) else [calls])
+        for position, item in enumerate(items):
+            self._calls.add(item, position)
+        if isinstance(delta.get("function_call"), dict):
+            self._calls.add_function(delta["function_call"])
+        self._started = self._started or bool(self._calls)
+
+    def _count(self, size: int) -> None:
+        self._started = self._started or size > 0
+        self._size += size
+        if self._size > TEXT_LIMIT:
+            raise ModelError(
+                f"the model's answer is longer than {TEXT_LIMIT // (1024 * 1024)} Mi characters; it was not read further",
+                code="too_large",
+                tool_calls=self.unfinished_calls(),
+            )
+
+    def _take_usage(self, chunk: dict[str, Any]) -> None:
+        usage = _first_mapping(chunk, "usage") or _first_mapping(_first_mapping(chunk, "x_groq"), "usage")
+        if not usage:
+            return
+        total = _count_of(usage, "prompt_tokens", "input_tokens")
+        cached = _count_of(_first_mapping(usage, "prompt_tokens_details", "input_tokens_details"), "cached_tokens")
+        details = _first_mapping(usage, "completion_tokens_details", "output_tokens_details")
+        self._usage = Usage(
+            input=total,
+            output=_count_of(usage, "completion_tokens", "output_tokens"),
+            cached=min(cached or _count_of(usage, "prompt_cache_hit_tokens", "cached_tokens"), total),
+            reasoning=_count_of(details, "reasoning_tokens"),
+        )
+
+
+def _choices(value: Any) -> list[dict[str, Any]]:
+    """Return the choices of the first answer; a server may send several although one was asked for."""
+    items = cast("list[Any]", value if isinstance(value, list) else [value])
+    found = [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
+    return [choice for choice in found if choice.get("index") in (None, 0, "0", False)]
+
+
+def _first_mapping(found: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return next((cast("dict[str, Any]", found[key]) for key in keys if isinstance(found.get(key), dict)), dict[str, Any]())
+
+
+def _count_of(usage: dict[str, Any], *keys: str) -> int:
+    """Return a count of tokens; a provider's nonsense is zero, not an error."""
+    for key in keys:
+        value: Any = usage.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e10:
+            return int(value)
+    return 0

@@ -1,0 +1,210 @@
+"""One model call over HTTP: send the request, read the stream, name what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TYPE_CHECKING, Any, cast
+
+from moryflow_sdk.errors import ModelError
+from moryflow_sdk.models import ModelEvent, ModelRequest, ReasoningDelta, TextDelta
+
+from .answer import Answer
+from .encode import Encoder
+from .endpoint import Endpoint
+from .failures import from_status
+from .sse import DONE, AnswerReader
+from .transport import Preparation, connection_error, load_httpx, new_client, unusable
+
+if TYPE_CHECKING:
+    import httpx
+
+AFTER_FINISH = 5.0
+"""Seconds to wait for token counts once the model has said why it stopped."""
+
+AFTER_DONE = 0.1
+"""Seconds to wait for the end of the body, so that the connection can be used again."""
+
+SILENCE = 4
+"""A server that only sends keep-alive comments may do so for this many timeouts."""
+
+ERROR_BODY = 64 * 1024
+LIST_BODY = 8 * 1024 * 1024
+
+
+class ChatClient:
+    """Speaks chat completions with one server. May be used again and again, and from one event loop after another."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._encoder = Encoder(endpoint)
+        self._preparation = Preparation(endpoint)
+        self._client: httpx.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._counts_tokens = True
+
+    def prepare(self) -> None:
+        """Load what a request needs, in a thread."""
+        self._preparation.start()
+
+    async def stream(self, request: ModelRequest, name: str) -> AsyncGenerator[ModelEvent]:
+        """Yield the answer of the model that the server calls `name`; closing the iterator drops the connection.
+
+        :raises ModelError: the call failed.
+        """
+        client = await self._ready()
+        answer = Answer(self.endpoint)
+        errors = load_httpx().HTTPError
+        try:
+            response = await self._ask(client, request, name)
+            async with contextlib.aclosing(self._deltas(response, answer)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except errors as error:
+            raise self._lost(error, answer) from error
+        except RecursionError as error:
+            raise ModelError("the model's answer is nested too deeply", code="protocol") from error
+        for event in answer.finish():
+            yield event
+
+    async def models(self, *, timeout: float = 5.0) -> list[str]:
+        """Return the names of the models that the server lists.
+
+        :raises ModelError: it does not answer, or not with a list.
+        """
+        client = await self._ready()
+        try:
+            async with asyncio.timeout(timeout):
+                response = await self._send(client, "GET", "/models")
+                if response.status_code != 200:
+                    raise await self._failure(response)
+                return _names(await _limited(response, LIST_BODY))
+        except (load_httpx().HTTPError, TimeoutError) as error:
+            raise connection_error(error, self.endpoint) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await client.aclose()
+
+    async def _ready(self) -> httpx.AsyncClient:
+        context = await asyncio.wrap_future(self._preparation.start())
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            self._client, self._loop = new_client(self.endpoint, context), loop
+        return self._client
+
+    async def _ask(self, client: httpx.AsyncClient, request: ModelRequest, name: str) -> httpx.Response:
+        """Send a request; once more without ``stream_options`` when the server does not know them."""
+        response = await self._send(client, "POST", "/chat/completions", self._body(request, name))
+        if 200 <= response.status_code < 300:
+            return response
+        error = await self._failure(response)
+        if not self._counts_tokens or "stream_options" not in error.message or response.status_code not in (400, 422):
+            raise error
+        self._counts_tokens = False
+        return await self._ask(client, request, name)
+
+    def _body(self, request: ModelRequest, name: str) -> bytes:
+        return self._encoder.body(request, name, usage=self._counts_tokens)
+
+    async def _send(self, client: httpx.AsyncClient, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+        try:
+            request = client.build_request(method, self.endpoint.url(path), headers=self._headers(), content=body)
+            return await client.send(request, stream=True)
+        except (ValueError, load_httpx().InvalidURL, load_httpx().UnsupportedProtocol) as error:
+            raise unusable(error, self.endpoint) from None
+
+    def _headers(self) -> dict[str, str]:
+        """A compressed stream would be held back until a block is full, so none is asked for."""
+        headers = {"accept": "text/event-stream, application/json", "accept-encoding": "identity", "user-agent": "moryflow"}
+        if self.endpoint.key:
+            headers["authorization"] = f"Bearer {self.endpoint.key}"
+        own = {name.lower(): value for name, value in self.endpoint.headers.items()}
+        return {**headers, "content-type": "application/json", **own}
+
+    async def _failure(self, response: httpx.Response) -> ModelError:
+        body = b""
+        with contextlib.suppress(load_httpx().HTTPError):
+            body = await _limited(response, ERROR_BODY)
+        return from_status(response.status_code, response.headers, body, self.endpoint)
+
+    def _lost(self, error: httpx.HTTPError, answer: Answer) -> ModelError:
+        found = connection_error(error, self.endpoint)
+        if found.code == "incomplete" and answer.begun:
+            return answer.broken()
+        found.tool_calls = answer.unfinished_calls()
+        return found
+
+    async def _deltas(self, response: httpx.Response, answer: Answer) -> AsyncGenerator[TextDelta | ReasoningDelta]:
+        """Yield deltas until ``[DONE]`` or the end; a connection lost after the answer's end is no error."""
+        reader = AnswerReader()
+        pieces = response.aiter_bytes()
+        heard = time.monotonic()
+        ended = False
+        try:
+            while not ended:
+                piece = await self._next(pieces, heard, answer)
+                ended = piece is None
+                for value in reader.close() if piece is None else reader.feed(piece):
+                    heard = time.monotonic()
+                    for delta in answer.feed(value):
+                        yield delta
+                    if value is DONE:
+                        ended = True
+            await self._drain(pieces)
+        finally:
+            await response.aclose()
+
+    async def _next(self, pieces: AsyncIterator[bytes], heard: float, answer: Answer) -> bytes | None:
+        """Return the next bytes, ``None`` at the end. When only token counts may still come, the wait is short."""
+        silence = heard + SILENCE * self.endpoint.timeout - time.monotonic()
+        try:
+            async with asyncio.timeout(AFTER_FINISH if answer.finished else max(silence, 0.0)):
+                return await anext(pieces, None)
+        except (load_httpx().HTTPError, TimeoutError) as error:
+            if answer.finished:
+                return None
+            if isinstance(error, TimeoutError):
+                raise load_httpx().ReadTimeout("no part of the answer came in time") from None
+            raise
+
+    @staticmethod
+    async def _drain(pieces: AsyncIterator[bytes]) -> None:
+        """Read the end of the body, so that the connection can be used again."""
+        rest = 0
+        with contextlib.suppress(load_httpx().HTTPError, TimeoutError):
+            async with asyncio.timeout(AFTER_DONE):
+                async for piece in pieces:
+                    rest += len(piece)
+                    if rest > ERROR_BODY:
+                        return
+
+
+async def _limited(response: httpx.Response, limit: int) -> bytes:
+    """Read at most `limit` bytes of a body, and close it."""
+    body = bytearray()
+    try:
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > limit:
+                break
+    finally:
+        await response.aclose()
+    return bytes(body[:limit])
+
+
+def _names(body: bytes) -> list[str]:
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    items: Any = cast("dict[str, Any]", document).get("data") if isinstance(document, dict) else document
+    if not isinstance(items, list):
+        raise ModelError("the server's list of models is not one", code="protocol")
+    found = [cast("dict[str, Any]", item).get("id") for item in cast("list[Any]", items) if isinstance(item, dict)]
+    return [name for name in found if isinstance(name, str) and name]

@@ -1,0 +1,155 @@
+"""A request as bytes. Each message is encoded once in its life, so that step 500 costs what is new."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+from moryflow_sdk._frozen import thaw
+from moryflow_sdk.messages import ChatParams, Message, ToolRequest
+from moryflow_sdk.models import ModelRequest, ToolSchema
+
+from .endpoint import Endpoint
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
+_SHORT_ID = re.compile(r"[A-Za-z0-9]{9}\Z")
+_OURS = frozenset({"model", "messages", "stream", "stream_options", "tools"})
+
+
+class Encoder:
+    """Encodes requests for one endpoint and keeps the bytes of the tools, which seldom change."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._tools: tuple[ToolSchema, ...] = ()
+        self._tools_bytes = b""
+
+    def body(self, request: ModelRequest, name: str, *, usage: bool = True) -> bytes:
+        """Return the body of a streaming request to the model called `name`; `usage` asks for token counts."""
+        head = {"model": name, "stream": True, **self._params(request.params)}
+        if usage:
+            head["stream_options"] = {"include_usage": True}
+        parts = [_dumps(head)[:-1], b',"messages":[', b",".join(self._messages(request)), b"]"]
+        if request.tools:
+            parts += [b',"tools":', self._encoded_tools(request.tools)]
+        return b"".join([*parts, b"}"])
+
+    def _messages(self, request: ModelRequest) -> Iterator[bytes]:
+        """Yield encoded messages.
+
+        The leading system messages become one, and later ones become user messages: templates of many open models
+        take a single system message and only at the head. Images of tool results follow the results, because a tool
+        message is text.
+        """
+        messages = request.messages
+        leading = tuple(takewhile(lambda message: message.role == "system", messages))
+        if leading:
+            yield _dumps({"role": "system", "content": "\n\n".join(message.text for message in leading)})
+        images = request.model.images
+        wire, encode = self._wire(images)
+        held: list[Message] = []
+        for message in messages[len(leading) :]:
+            if held and message.role != "tool":
+                yield from _shown(held)
+            yield message.encoded(wire, encode)
+            if images and message.role == "tool" and message.images:
+                held.append(message)
+        yield from _shown(held)
+
+    def _wire(self, images: bool) -> tuple[str, Callable[[Message], bytes]]:
+        short, reasoning = self._endpoint.short_ids, self._endpoint.send_reasoning
+        name = f"openai{'+images' * images}{'+short' * short}{'+reasoning' * reasoning}"
+        return name, partial(_encode, images=images, short=short, reasoning=reasoning)
+
+    def _params(self, params: ChatParams) -> dict[str, Any]:
+        named = {
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            self._endpoint.output_field: params.max_tokens,
+            "response_format": None if params.response_format is None else thaw(params.response_format),
+        }
+        extra = {key: value for key, value in thaw(params.extra).items() if key not in _OURS}
+        return {**{key: value for key, value in named.items() if value is not None}, **extra}
+
+    def _encoded_tools(self, tools: tuple[ToolSchema, ...]) -> bytes:
+        if len(tools) != len(self._tools) or any(a is not b for a, b in zip(tools, self._tools, strict=True)):
+            self._tools_bytes = _dumps([_tool(tool) for tool in tools])
+            self._tools = tools
+        return self._tools_bytes
+
+
+def _tool(tool: ToolSchema) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> bytes:
+    match message.role:
+        case "tool":
+            content = message.text if images or not message.images else f"{message.text}\n{_unseen(message)}".lstrip()
+            return _dumps({"role": "tool", "tool_call_id": wire_id(message.call_id, short=short), "content": content})
+        case "assistant":
+            return _dumps(_assistant(message, short=short, reasoning=reasoning))
+        case "system":
+            return _dumps({"role": "user", "content": f"[system]\n{message.text}"})
+        case _ if not message.images:
+            return _dumps({"role": "user", "content": message.text})
+        case _ if not images:
+            return _dumps({"role": "user", "content": f"{message.text}\n{_unseen(message)}".lstrip()})
+        case _:
+            text = [{"type": "text", "text": message.text}] if message.text else []
+            return _dumps({"role": "user", "content": [*text, *_images(message)]})
+
+
+def _assistant(message: Message, *, short: bool, reasoning: bool) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+    if reasoning and message.reasoning:
+        encoded["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        encoded["tool_calls"] = [_call(call, short=short) for call in message.tool_calls]
+    elif not message.text:
+        encoded["content"] = ""
+    return encoded
+
+
+def _call(call: ToolRequest, *, short: bool) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    return {"id": wire_id(call.id, short=short), "type": "function", "function": function}
+
+
+def wire_id(id: str, *, short: bool = False) -> str:
+    """Return `id`, or a digest of it where a provider would refuse it; the same on a call and on its result.
+
+    OpenAI takes 40 characters, Anthropic letters, digits, ``_`` and ``-``, Mistral exactly nine letters or digits.
+    """
+    pattern = _SHORT_ID if short else _ID
+    return id if pattern.match(id) else hashlib.sha256(id.encode(errors="replace")).hexdigest()[:9]
+
+
+def _images(message: Message) -> list[dict[str, Any]]:
+    return [{"type": "image_url", "image_url": {"url": f"data:{i.media_type};base64,{i.data}"}} for i in message.images]
+
+
+def _unseen(message: Message) -> str:
+    return f"[{len(message.images)} image(s) left out: this model is not known to see images]"
+
+
+def _shown(held: list[Message]) -> Iterator[bytes]:
+    for message in held:
+        yield message.encoded("openai:images", _shown_images)
+    held.clear()
+
+
+def _shown_images(message: Message) -> bytes:
+    note = {"type": "text", "text": f"[images of the result of call {message.call_id}]"}
+    return _dumps({"role": "user", "content": [note, *_images(message)]})
+
+
+def _dumps(value: Mapping[str, Any] | Sequence[Any]) -> bytes:
+    """Encode compactly. Half characters become ``?``: no server takes them."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")

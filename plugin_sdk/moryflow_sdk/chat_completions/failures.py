@@ -1,0 +1,247 @@
+"""What went wrong, as a :class:`ModelError` that says what to do next.
+
+The same words come as an HTTP status, as an error object inside a stream, and as a page of HTML. Whatever they are, the
+key never reaches a message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+from moryflow_sdk.errors import ModelError, ModelErrorCode
+from moryflow_sdk.redact import redact
+
+from .endpoint import Endpoint
+
+_CONTEXT = re.compile(
+    r"context[ _-]?(length|window|size|limit)|maximum context|too many (input )?tokens"
+    r"|(prompt|input|request|message)s? (is |are )?too (long|large)"
+    r"|reduce (the|your) (length|prompt|input|message)|input length|exceed\w* .{0,40}\btokens?\b|token limit",
+    re.IGNORECASE,
+)
+_OUTPUT_LIMIT = re.compile(r"\bmax(_completion|_output|imum output)?[_ ]tokens\b", re.IGNORECASE)
+_QUOTA = re.compile(
+    r"insufficient[ _](quota|balance|funds|credit)|exceeded your current quota|billing|credit balance|payment required"
+    r"|out of credits",
+    re.IGNORECASE,
+)
+_TRY_AGAIN = re.compile(r"(?:try again|retry) (?:in|after) ([\d.]+) ?(ms|s|m)?", re.IGNORECASE)
+
+_WORDS: tuple[tuple[re.Pattern[str], ModelErrorCode], ...] = (
+    (re.compile(r"context_length|context_window|exceed_context|prompt_too_long|request_too_large"), "context"),
+    (re.compile(r"insufficient_(quota|funds|balance)|billing|payment"), "auth"),
+    (re.compile(r"invalid_api_key|authentication|unauthori[sz]ed|permission|forbidden"), "auth"),
+    (re.compile(r"rate_limit|too_many_requests|resource_exhausted|throttl"), "rate_limit"),
+    (re.compile(r"content_(policy|filter)|safety|moderation"), "content_filter"),
+    (re.compile(r"(model_)?not_found"), "not_found"),
+    (re.compile(r"timeout|timed_out|deadline"), "timeout"),
+    (re.compile(r"overloaded|server_error|internal|unavailable|capacity|bad_gateway"), "overloaded"),
+    (re.compile(r"invalid_request|bad_request|unsupported|validation|invalid_argument"), "bad_request"),
+)
+_STATUS: dict[int, ModelErrorCode] = {
+    401: "auth", 402: "auth", 403: "auth", 404: "not_found", 408: "timeout", 409: "overloaded", 410: "not_found",
+    413: "context", 425: "overloaded", 429: "rate_limit", 499: "timeout", 504: "timeout", 522: "timeout", 524: "timeout",
+}  # fmt: skip
+
+
+def from_status(status: int, headers: Mapping[str, str], body: bytes, endpoint: Endpoint) -> ModelError:
+    """Return the error for an answer whose HTTP status is not 200."""
+    if 300 <= status < 400:
+        return _redirect(status, headers.get("location", ""), endpoint)
+    detail = _detail(body)
+    text = " ".join(filter(None, (detail.kind, detail.message)))
+    code = _by_status(status)
+    wait = retry_after(headers) if detail.wait is None else detail.wait
+    if code == "rate_limit" and wait is None and _QUOTA.search(text):
+        code = "auth"
+    elif code not in ("auth", "rate_limit") and _is_context(detail):
+        code = "context"
+    elif status in (400, 422) and re.search(r"content_(policy|filter)", text):
+        code = "content_filter"
+    if wait is None and code in ("rate_limit", "overloaded"):
+        wait = _asked_to_wait(detail.message)
+    return _error(code, detail.message or f"HTTP {status}", endpoint, status=status, wait=wait, quota=bool(_QUOTA.search(text)))
+
+
+def from_object(value: Any, endpoint: Endpoint) -> ModelError:
+    """Return the error for an error object that came with status 200, alone or inside the stream."""
+    detail = _Detail.of(value)
+    code = _by_words(detail)
+    quota = bool(_QUOTA.search(f"{detail.kind} {detail.message}"))
+    if code == "rate_limit" and detail.wait is None and quota:
+        code = "auth"
+    wait = detail.wait if detail.wait is not None else _asked_to_wait(detail.message)
+    return _error(
+        code, detail.message or "the provider reported an error", endpoint, status=detail.status, wait=wait, quota=quota
+    )
+
+
+def is_error(value: Mapping[str, Any]) -> bool:
+    """Whether a chunk reports a failure: ``{"error": …}``, or one of the shapes that some servers use instead."""
+    if value.get("error"):
+        return True
+    return "choices" not in value and (value.get("object") == "error" or isinstance(value.get("detail"), str | list))
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait that a server asks for: ``retry-after-ms``, seconds, or a date (D55)."""
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after", "").strip()
+    seconds = _number(value)
+    if seconds is not None or not value:
+        return seconds
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max((date - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+def plain(text: str) -> str:
+    """Return the words of `text` on one line, without HTML and control characters."""
+    text = re.sub(r"(?is)<(script|style)\b.*?</\1\s*>|<[^<>]{0,2000}>", " ", text)
+    return re.sub(r"[\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]+", " ", text).strip()
+
+
+class _Detail:
+    """What an error body says: a message, a word for its kind, perhaps a status and a time to wait."""
+
+    def __init__(self, message: str = "", kind: str = "", status: int | None = None, wait: float | None = None) -> None:
+        self.message, self.kind, self.status, self.wait = message, kind, status, wait
+
+    @classmethod
+    def of(cls, value: Any) -> _Detail:
+        while isinstance(value, list) and value:
+            value = cast("list[Any]", value)[0]
+        if not isinstance(value, dict):
+            return cls(_short(value))
+        found = cast("dict[str, Any]", value)
+        for key in ("error", "errors", "detail"):
+            inner: Any = found.get(key)
+            if isinstance(inner, dict | list):
+                return cls.of(inner)
+        words = [str(found[key]) for key in ("code", "type", "status", "error_type") if isinstance(found.get(key), str)]
+        numbers = (_number(str(found.get(key, ""))) for key in ("code", "status", "status_code", "http_code"))
+        status = next((int(number) for number in numbers if number is not None and 100 <= number < 600), None)
+        message: Any = next((found[key] for key in ("message", "error", "detail", "msg", "title") if found.get(key)), "")
+        return cls(_short(message), " ".join(words).lower().replace(" ", "_"), status, _retry_delay(found.get("details")))
+
+
+def _detail(body: bytes) -> _Detail:
+    text = body.decode(errors="replace")
+    try:
+        return _Detail.of(json.loads(text))
+    except (ValueError, RecursionError):
+        return _Detail(_short(text))
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str)
+    text = plain(text[:4000])
+    return text if len(text) <= 500 else f"{text[:500]}…"
+
+
+def _retry_delay(details: Any) -> float | None:
+    """Google says how long to wait in the body: ``details[].retryDelay``, for example ``34s``."""
+    for item in cast("list[Any]", details) if isinstance(details, list) else []:
+        delay: Any = cast("dict[str, Any]", item).get("retryDelay") if isinstance(item, dict) else None
+        if isinstance(delay, str):
+            return _number(delay.removesuffix("s"))
+    return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return min(max(number, 0.0), 1e9) if number == number else None
+
+
+def _asked_to_wait(message: str) -> float | None:
+    match = _TRY_AGAIN.search(message)
+    number = _number(match[1]) if match else None
+    if match is None or number is None:
+        return None
+    return number * {"ms": 0.001, "m": 60.0}.get((match[2] or "s").lower(), 1.0)
+
+
+def _by_status(status: int) -> ModelErrorCode:
+    if status >= 500:
+        return _STATUS.get(status, "overloaded")
+    return _STATUS.get(status, "bad_request")
+
+
+def _by_words(detail: _Detail) -> ModelErrorCode:
+    if _is_context(detail):
+        return "context"
+    for pattern, code in _WORDS:
+        if pattern.search(detail.kind):
+            return code
+    return _by_status(detail.status) if detail.status is not None and detail.status >= 400 else "overloaded"
+
+
+def _is_context(detail: _Detail) -> bool:
+    if re.search(r"context_length|context_window|exceed_context", detail.kind):
+        return True
+    return bool(_CONTEXT.search(detail.message)) and not (
+        _OUTPUT_LIMIT.search(detail.message) and not re.search(r"context", detail.message, re.IGNORECASE)
+    )
+
+
+def _redirect(status: int, location: str, endpoint: Endpoint) -> ModelError:
+    target = redact(plain(location.split("?")[0])[:200], endpoint.key)
+    return ModelError(
+        f"{endpoint.label} answered with a redirect (HTTP {status}) to {target or 'nowhere'}; "
+        "it was not followed, because the key would have gone along",
+        code="protocol",
+        status=status,
+        next_step=f"set the final address in {endpoint.url_source}",
+    )
+
+
+def _error(
+    code: ModelErrorCode, message: str, endpoint: Endpoint, *, status: int | None, wait: float | None, quota: bool
+) -> ModelError:
+    head = (
+        f"{endpoint.label} refused the request" if code in ("auth", "bad_request", "context", "not_found") else endpoint.label
+    )
+    suffix = f" (HTTP {status})" if status else ""
+    return ModelError(
+        f"{head}{suffix}: {redact(message, endpoint.key)}",
+        code=code,
+        status=status,
+        retry_after=wait,
+        next_step=next_step(code, endpoint, quota=quota),
+    )
+
+
+def next_step(code: ModelErrorCode, endpoint: Endpoint, *, quota: bool = False) -> str:
+    """Return what a person can do about an error of this kind."""
+    if quota and code in ("auth", "rate_limit"):
+        return f"check the balance or the plan of the account behind {endpoint.key_source}, or choose another model with -m"
+    match code:
+        case "auth" if endpoint.key:
+            return f"check the key in {endpoint.key_source}"
+        case "auth":
+            return f"set a key: {endpoint.key_source}"
+        case "not_found":
+            return f"check the model name (moryflow model list) and the address in {endpoint.url_source}"
+        case "unreachable" if endpoint.is_loopback:
+            return f"start the server, or correct the address in {endpoint.url_source}"
+        case "unreachable":
+            return f"check the network and the address in {endpoint.url_source}"
+        case "context":
+            return "compact the session (moryflow session compact) or choose a model with a larger context window"
+        case "rate_limit" | "overloaded" | "timeout":
+            return "try again later, or choose another model with -m"
+        case _:
+            return ""

@@ -1,0 +1,238 @@
+"""From the bytes of an answer to its JSON values, whatever way a server sends them.
+
+An event stream is the rule. A whole JSON document, JSON Lines and an error page come too, because servers answer with
+them when a stream was asked for. Nothing here grows without a limit, and nothing is skipped that could be a piece of a
+tool call: arguments with a piece missing may still be valid JSON and mean something else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from moryflow_sdk.errors import ModelError
+
+LINE_LIMIT = 16 * 1024 * 1024
+"""Bytes of one line or one event: 4 MiB of arguments, escaped twice, fit."""
+
+BODY_LIMIT = 64 * 1024 * 1024
+"""Bytes of a whole answer; 128,000 tokens sent one by one are about 40 MB."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Done:
+    """The ``[DONE]`` mark."""
+
+
+DONE: Final = Done()
+
+
+class AnswerReader:
+    """Feed it bytes as they come, in pieces of any size; it gives JSON values, then :data:`DONE` if that was sent.
+
+    :ivar seen: whether anything but comments and empty lines has come.
+    :ivar surplus: bytes that came after ``[DONE]`` and were ignored.
+    """
+
+    def __init__(self, *, line_limit: int = LINE_LIMIT, body_limit: int = BODY_LIMIT) -> None:
+        self.seen = False
+        self.surplus = 0
+        self._line_limit = line_limit
+        self._body_limit = body_limit
+        self._size = 0
+        self._tail: list[bytes] = []
+        self._tail_size = 0
+        self._after_return = False
+        self._first = True
+        self._raw: list[bytes] | None = None
+        self._stray = b""
+        self._event = ""
+        self._data: list[bytes] = []
+        self._data_size = 0
+        self._done = False
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Yield what `data` completes.
+
+        :raises ModelError: ``too_large`` or ``protocol``.
+        """
+        self._size += len(data)
+        if self._size > self._body_limit:
+            raise _too_large("the answer", self._body_limit)
+        for line in self._lines(data):
+            yield from self._line(line)
+
+    def close(self) -> Iterator[Any]:
+        """Yield what the end of the connection completes; an event that it cuts in two is left out.
+
+        :raises ModelError: ``protocol`` when the answer was neither a stream nor JSON.
+        """
+        if self._tail:
+            line, self._tail = b"".join(self._tail), []
+            yield from self._line(line)
+        if self._raw is not None:
+            yield from _document(b"\n".join(self._raw))
+        elif _parsed(b"\n".join(self._data)) is not _BROKEN:
+            yield from self._dispatch()
+        elif self._stray and not self.seen:
+            raise _not_json(self._stray)
+
+    def _lines(self, data: bytes) -> Iterator[bytes]:
+        """Cut into lines at LF, CR or CRLF; only new bytes are searched, so that a long line costs linear time."""
+        if not data:
+            return
+        if self._after_return and data[0] == 10:
+            data = data[1:]
+        self._after_return = data.endswith(b"\r")
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        first, *rest = data.split(b"\n")
+        self._keep(first)
+        if not rest:
+            return
+        yield b"".join(self._tail)
+        self._tail, self._tail_size = [], 0
+        yield from rest[:-1]
+        self._keep(rest[-1])
+
+    def _keep(self, piece: bytes) -> None:
+        if piece:
+            self._tail.append(piece)
+            self._tail_size += len(piece)
+        if self._tail_size > self._line_limit:
+            raise _too_large("one line of the answer", self._line_limit)
+
+    def _line(self, line: bytes) -> Iterator[Any]:
+        if self._first and line.strip(b" \t" + _BOM):
+            self._first = False
+            line = line.removeprefix(_BOM)
+            if line.lstrip()[:1] in (b"{", b"[", b"<"):
+                self._raw = []
+        if self._done:
+            self.surplus += len(line)
+        elif self._raw is not None:
+            self._hold(self._raw, line)
+        elif not line:
+            yield from self._dispatch()
+        else:
+            yield from self._field(line)
+
+    def _field(self, line: bytes) -> Iterator[Any]:
+        name, _, value = line.partition(b":")
+        match name:
+            case b"data":
+                yield from self._payload(value.removeprefix(b" "))
+            case b"event":
+                self._event = value.strip().decode(errors="replace")
+            case b"error":  # llama.cpp sends its errors this way
+                self._event = "error"
+                yield from self._payload(value)
+            case b"" | b"id" | b"retry":
+                pass
+            case _ if line.lstrip()[:1] == b"{":  # an error written into the stream as it is
+                yield from self._payload(line)
+            case _:
+                self._stray = self._stray or line[:2000]
+
+    def _payload(self, value: bytes) -> Iterator[Any]:
+        """Take one ``data`` line. Servers that leave out empty lines are common, so a line that is a JSON value by itself
+        is an event by itself; only what is not waits for the lines that complete it."""
+        if not self._data and not value.strip():
+            return
+        if not self._data and value.strip() == b"[DONE]":
+            self.seen = self._done = True
+            yield DONE
+            return
+        if not self._data:
+            parsed = _parsed(value)
+            if parsed is not _BROKEN:
+                yield self._marked(parsed)
+                return
+        self._hold(self._data, value)
+
+    def _hold(self, lines: list[bytes], line: bytes) -> None:
+        lines.append(line)
+        self._data_size += len(line) + 1
+        if self._data_size > self._line_limit:
+            raise _too_large("one event of the answer", self._line_limit)
+
+    def _dispatch(self) -> Iterator[Any]:
+        """End an event: several ``data`` lines are one value, or else one value each."""
+        lines, self._data, self._data_size = self._data, [], 0
+        if lines:
+            joined = b"\n".join(lines)
+            parsed = _parsed(joined)
+            values = [parsed] if parsed is not _BROKEN else _each(lines)
+            for value in values:
+                if value is DONE:
+                    self.seen = self._done = True
+                    yield DONE
+                    return
+                yield self._marked(value)
+        self._event = ""
+
+    def _marked(self, value: Any) -> Any:
+        self.seen = True
+        if self._event != "error" or (isinstance(value, dict) and "error" in cast("dict[str, Any]", value)):
+            return cast("Any", value)
+        return {"error": cast("Any", value)}
+
+
+_BROKEN: Final = object()
+
+
+def _parsed(data: bytes) -> Any:
+    """Return the JSON value in `data`, or ``_BROKEN``.
+
+    Bytes that are not UTF-8 become replacement characters in text; in a tool call they would change what runs, so there
+    they are an error.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        if b"tool_calls" in data or b"function_call" in data:
+            raise ModelError("the model's answer has a tool call that is not valid UTF-8", code="protocol") from None
+        text = data.decode(errors="replace")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _BROKEN
+
+
+def _each(lines: list[bytes]) -> list[Any]:
+    values: list[Any] = []
+    for line in lines:
+        if not line.strip():
+            continue
+        value = DONE if line.strip() == b"[DONE]" else _parsed(line)
+        if value is _BROKEN:
+            raise _not_json(b"\n".join(lines))
+        values.append(value)
+    return values
+
+
+def _document(body: bytes) -> Iterator[Any]:
+    """Read an answer that is not a stream: one JSON document, or JSON Lines."""
+    parsed = _parsed(body)
+    if parsed is not _BROKEN:
+        yield parsed
+        yield DONE
+    elif body.lstrip()[:1] != b"<" and body.rstrip()[-1:] not in (b"}", b"]"):
+        raise ModelError("the model's answer broke off in the middle of a JSON document", code="incomplete")
+    else:
+        yield from _each(body.split(b"\n"))
+
+
+def _too_large(what: str, limit: int) -> ModelError:
+    return ModelError(f"{what} is larger than {limit // (1024 * 1024)} MiB; it was not read further", code="too_large")
+
+
+def _not_json(data: bytes) -> ModelError:
+    from .failures import plain
+
+    start = plain(data[:2000].decode(errors="replace"))[:200]
+    page = data.lstrip()[:1] == b"<"
+    hint = "check the base URL; most servers want it to end with /v1" if page else ""
+    return ModelError(f"the server's answer is not a chat-completions stream: {start!r}", code="protocol", next_step=hint)

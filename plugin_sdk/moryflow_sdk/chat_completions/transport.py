@@ -1,0 +1,119 @@
+"""httpx: loaded without its command line, set up in a thread, and its errors in our words."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from concurrent.futures import Future
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk.errors import ModelError, ModelErrorCode
+from moryflow_sdk.redact import redact
+
+from .endpoint import Endpoint
+from .failures import next_step, plain
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+_CLI = "httpx._main"
+_lock = threading.Lock()
+
+
+def load_httpx() -> Any:
+    """Import httpx; its command line (click and rich, a third of the time) stays out.
+
+    ``httpx/__init__`` imports that part inside ``try … except ImportError``. ``None`` in ``sys.modules`` is Python's own
+    way to say that a module is not there; it is taken back at once, so that whoever asks for ``httpx._main`` later
+    still finds it.
+    """
+    loaded = sys.modules.get("httpx")
+    if loaded is not None and hasattr(loaded, "AsyncClient"):
+        return loaded
+    with _lock:
+        hidden: dict[str, ModuleType | None] = {} if "httpx" in sys.modules else {_CLI: None}
+        sys.modules.update(hidden)  # type: ignore[arg-type]
+        try:
+            return importlib.import_module("httpx")
+        finally:
+            for name in hidden:
+                sys.modules.pop(name, None)
+
+
+class Preparation:
+    """What a first request needs: httpx, its transport, and for https the TLS set-up, made in a thread."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._future: Future[ssl.SSLContext | None] | None = None
+
+    def start(self) -> Future[ssl.SSLContext | None]:
+        """Begin, once; the future is done when everything is loaded."""
+        if self._future is None:
+            self._future = Future()
+            threading.Thread(target=self._work, args=(self._future,), name="moryflow-httpx", daemon=True).start()
+        return self._future
+
+    def _work(self, future: Future[ssl.SSLContext | None]) -> None:
+        try:
+            httpx = load_httpx()
+            importlib.import_module("httpcore._backends.anyio")
+            importlib.import_module("anyio._backends._asyncio")
+            future.set_result(httpx.create_ssl_context() if self._endpoint.is_tls else None)
+        except BaseException as error:  # whoever waits must hear of it, whatever it is
+            future.set_exception(error)
+
+
+def new_client(endpoint: Endpoint, context: ssl.SSLContext | None) -> httpx.AsyncClient:
+    """Return a client: no redirects (R29), no proxy for this machine, time limits on everything."""
+    httpx = load_httpx()
+    return httpx.AsyncClient(
+        verify=False if context is None else context,
+        trust_env=not endpoint.is_loopback,
+        follow_redirects=False,
+        timeout=httpx.Timeout(endpoint.timeout, connect=15.0, pool=15.0),
+        limits=httpx.Limits(max_keepalive_connections=4, keepalive_expiry=60),
+    )
+
+
+def connection_error(error: Exception, endpoint: Endpoint) -> ModelError:
+    """Return the error for a connection that failed before any of the answer came."""
+    httpx = load_httpx()
+    where = f"{endpoint.label} at {endpoint.shown}"
+    code: ModelErrorCode
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
+        code, message = "unreachable", f"cannot reach {where}: {_reason(error)}"
+    elif isinstance(error, httpx.TimeoutException | TimeoutError):
+        code, message = "timeout", f"{where} did not answer in time"
+    elif isinstance(error, httpx.DecodingError):
+        code, message = "protocol", f"{where} sent a compressed answer that cannot be read"
+    else:
+        code, message = "incomplete", f"{where} closed the connection without an answer"
+    return ModelError(redact(message, endpoint.key), code=code, next_step=next_step(code, endpoint))
+
+
+def unusable(error: Exception, endpoint: Endpoint) -> ModelError:
+    """Return the error for a request that cannot even be written: a broken address, a key with odd characters."""
+    if isinstance(error, UnicodeError) and not endpoint.key.isascii():
+        message = f"the key in {endpoint.key_source} has characters that a key cannot have"
+        return ModelError(message, code="auth", next_step=f"set it again: {endpoint.key_source}")
+    reason = redact(plain(str(error)), endpoint.key)
+    return ModelError(
+        f"{endpoint.label}: the request cannot be sent: {reason}",
+        code="bad_request",
+        next_step=f"correct the address in {endpoint.url_source}",
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """Return the most telling words of a connection error: those of the last cause that has any."""
+    cause: BaseException | None = error
+    text = ""
+    while cause is not None:
+        text = str(cause) or text
+        cause = cause.__cause__ or cause.__context__
+    return plain(text)[:300] or type(error).__name__
