@@ -1,0 +1,123 @@
+"""One call of one implementation: isolated, timed, with a deadline, wherever its code has to run."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from .records import Implementation
+from .workers import Broken, Overrun
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a call gave: `status` is ``ok``, ``failed``, ``timeout`` or ``skipped`` (broken, not called)."""
+
+    value: Any
+    ns: int
+    status: str = "ok"
+    error: BaseException | None = None
+
+
+async def call(implementation: Implementation, context: Mapping[str, Any]) -> Outcome:
+    """Call `implementation` with those of `context` that it takes. Raises nothing but cancellation and Ctrl-C."""
+    arguments = [context[name] for name in implementation.arguments]
+    started = perf_counter_ns()
+    try:
+        if implementation.inline:
+            value = implementation.function(*arguments)
+        else:
+            value = await _elsewhere(implementation, arguments)
+        if value is not None and inspect.isawaitable(value):
+            async with asyncio.timeout(implementation.timeout):
+                value = await value
+    except BaseException as error:
+        return _failed(error, perf_counter_ns() - started)
+    ns = perf_counter_ns() - started
+    if ns > implementation.timeout * 1e9:
+        return Outcome(None, ns, "timeout", TimeoutError())
+    return Outcome(value, ns)
+
+
+async def _elsewhere(implementation: Implementation, arguments: list[Any]) -> Any:
+    """Call what must not run directly on the loop, or is a coroutine function."""
+    life = implementation.life
+    if not implementation.is_async:
+        return await life.run(implementation.function, arguments, implementation.timeout)
+    if not life.serial:
+        async with asyncio.timeout(implementation.timeout):
+            return await implementation.function(*arguments)
+    if life.stray is not None and not life.stray.done():
+        raise Broken
+    return await _in_task(implementation, implementation.function(*arguments))
+
+
+async def _in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
+    """Await third-party `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
+    task = asyncio.ensure_future(_guarded(work))
+    try:
+        done, _ = await asyncio.wait((task,), timeout=implementation.timeout)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    implementation.life.stray = task
+    task.cancel()
+    raise Overrun
+
+
+async def _guarded(work: Awaitable[Any]) -> Any:
+    """Keep SystemExit inside: raised from a task, it would end the host's loop."""
+    try:
+        return await work
+    except SystemExit as error:
+        raise RuntimeError(f"the plugin called sys.exit({error.code!r})") from error
+
+
+def _failed(error: BaseException, ns: int) -> Outcome:
+    """Turn what was raised into an outcome. Cancellation of ours and Ctrl-C go on; SystemExit of a plugin does not."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise error
+    if isinstance(error, Broken):
+        return Outcome(None, 0, "skipped", error)
+    if isinstance(error, Overrun):
+        return Outcome(None, ns, "timeout", TimeoutError())
+    return Outcome(None, ns, "failed", error)
+
+
+def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
+    """Return what `error` says, and the last place in the plugin's own code that it passed through.
+
+    :param root: the plugin's file, or the folder of its package.
+    """
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename and _within(error.filename, root):
+        return (f"{type(error).__name__}: {error.msg}", error.filename, error.lineno or 0)
+    file, line, trace = "", 0, error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if _within(name, root):
+            file, line = name, trace.tb_lineno
+        trace = trace.tb_next
+    return (text, file, line)
+
+
+def root_of(file: str) -> str:
+    """Return what belongs to the plugin whose code starts in `file`: the folder of a package, else the file."""
+    path = Path(file)
+    return str(path.parent) if path.name == "__init__.py" else file
+
+
+def _within(file: str, root: str) -> bool:
+    return file == root or file.startswith(root + os.sep)

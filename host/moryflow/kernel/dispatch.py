@@ -1,0 +1,243 @@
+"""Call hooks: one implementation at a time, in order, isolated, timed, recorded (ARCHITECTURE §4).
+
+Transforms fail open, gates fail closed (invariant 3). pluggy's own call is not used: it stops at the first exception,
+runs in reverse registration order, does not await, and does not say whose implementation failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+from moryflow_sdk import HOOKS, Allow, Ask, Deny, Event, MoryflowError, Stop, Turn, Verdict
+
+from .calls import Outcome, call, describe, root_of
+from .ledger import Ledger, Place
+from .quarantine import Quarantine
+from .records import HookFailure, Implementation, OwnedTool, PluginSet
+from .values import Nonsense, accepted, delta
+from .workers import Broken, Overrun
+
+T = TypeVar("T")
+_VERDICTS = (Allow, Ask, Deny, Stop)
+DELTA_QUEUE = 256
+"""Deltas that may wait for a slow observer; older ones are dropped."""
+
+
+class Withheld(MoryflowError):
+    """A transform that asked for ``on_failure="withhold"`` failed: the value must not be shown to anyone."""
+
+    code = "withheld"
+
+    def __init__(self, plugin: str) -> None:
+        super().__init__(f"plugin {plugin} failed while checking this value, so it is withheld")
+        self.plugin = plugin
+
+
+class HookScope(Protocol):
+    """Where hooks are called: one turn, or whatever stands in for one."""
+
+    @property
+    def plugin_set(self) -> PluginSet: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def quarantine(self) -> Quarantine: ...
+    @property
+    def session(self) -> str: ...
+    @property
+    def turn(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    def view(self, plugin: str) -> Turn: ...
+    def report(self, failure: HookFailure) -> None: ...
+
+
+class Dispatcher:
+    """Calls the hooks of any scope; keeps nothing about sessions."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[HookScope, Event]] = deque(maxlen=DELTA_QUEUE)
+        self._pump: asyncio.Task[None] | None = None
+
+    async def transform(self, scope: HookScope, hook: str, value: T, /, **context: Any) -> T:
+        """Pass `value` through every implementation of `hook`; one that fails is skipped.
+
+        :raises Withheld: one that asked for ``on_failure="withhold"`` failed.
+        """
+        name = HOOKS[hook].value
+        implementations = scope.plugin_set.ordered(hook)
+        if not implementations:
+            return value
+        context[name] = value
+        place = _place(scope, context)
+        for implementation in implementations:
+            outcome = await self._call(scope, place, implementation, context)
+            after, change = value, None
+            if outcome.value is not None and outcome.status == "ok":
+                after, change = _transformed(hook, value, outcome)
+            if outcome.status == "ok":
+                scope.ledger.add(place, implementation, "ok" if after is value else "changed", outcome.ns, change)
+                value = context[name] = after
+            elif not implementation.withholds:
+                self._fail(scope, place, implementation, outcome, "skipped")
+            else:
+                self._fail(scope, place, implementation, outcome, "withheld")
+                raise Withheld(implementation.plugin)
+        return value
+
+    async def gates(self, scope: HookScope, hook: str, /, **context: Any) -> list[tuple[str, Verdict]]:
+        """Ask every gate; one that fails has denied, cause ``hook_failure``."""
+        verdicts: list[tuple[str, Verdict]] = []
+        place = _place(scope, context)
+        for implementation in scope.plugin_set.ordered(hook):
+            outcome = await self._call(scope, place, implementation, context)
+            verdict = outcome.value
+            if verdict is not None and type(verdict) not in _VERDICTS:
+                text = f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(verdict).__name__}"
+                outcome = Outcome(None, outcome.ns, "failed", Nonsense(text))
+            if outcome.status != "ok":
+                failure = self._fail(scope, place, implementation, outcome, "denied")
+                verdicts.append((implementation.plugin, _denial(failure)))
+                continue
+            change = None if verdict is None else {"decision": verdict.decision}
+            scope.ledger.add(place, implementation, "ok", outcome.ns, change)
+            if verdict is not None:
+                verdicts.append((implementation.plugin, verdict))
+        return verdicts
+
+    async def contribute(self, scope: HookScope, hook: str, /, **context: Any) -> list[tuple[str, Any]]:
+        """Collect items, each with the plugin it comes from; a plugin that fails adds nothing."""
+        items: list[tuple[str, Any]] = []
+        place = _place(scope, context)
+        for implementation in scope.plugin_set.ordered(hook):
+            outcome = await self._call(scope, place, implementation, context)
+            if outcome.status == "ok":
+                scope.ledger.add(place, implementation, "ok", outcome.ns)
+                items += [(implementation.plugin, item) for item in outcome.value or ()]
+            else:
+                self._fail(scope, place, implementation, outcome, "skipped")
+        return items
+
+    async def observe(self, scope: HookScope | None, event: Event, *, plugin_set: PluginSet | None = None) -> None:
+        """Tell every observer; what they return or raise changes nothing.
+
+        :param scope: ``None`` outside a turn; then `plugin_set` says who is told, and failures are not counted.
+        """
+        if scope is None:
+            for implementation in plugin_set.ordered("event") if plugin_set else ():
+                await call(implementation, {"event": event, "turn": None})
+            return
+        place = _place(scope, {})
+        for implementation in scope.plugin_set.ordered("event"):
+            outcome = await self._call(scope, place, implementation, {"event": event})
+            if outcome.status == "ok":
+                scope.ledger.add(place, implementation, "ok", outcome.ns)
+            else:
+                self._fail(scope, place, implementation, outcome, "ignored")
+
+    def observe_soon(self, scope: HookScope, event: Event) -> None:
+        """Tell observers of a delta without waiting for them; the oldest are dropped when they cannot keep up."""
+        if not scope.plugin_set.ordered("event"):
+            return
+        self._waiting.append((scope, event))
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.get_running_loop().create_task(self._drain())
+
+    async def settle(self) -> None:
+        """Wait until observers have seen the deltas; the owner of a turn calls it at the end."""
+        if self._pump is not None:
+            await self._pump
+
+    async def run_plain(self, owned: OwnedTool, keywords: Mapping[str, Any], timeout: float) -> Any:
+        """Run the body of a plain-function tool on a thread of its plugin.
+
+        :raises TimeoutError: it did not end in time, or the plugin is broken.
+        """
+        try:
+            return await owned.life.run(lambda: owned.tool.function(**keywords), (), timeout)
+        except Overrun as error:
+            raise TimeoutError(f"{owned.tool.name} took longer than {timeout:g} s") from error
+        except Broken as error:
+            raise TimeoutError(f"plugin {owned.plugin} is not called any more: {owned.life.broken}") from error
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            scope, event = self._waiting.popleft()
+            await self.observe(scope, event)
+
+    async def _call(self, scope: HookScope, place: Place, implementation: Implementation, context: dict[str, Any]) -> Outcome:
+        if scope.quarantine.holds(implementation):
+            return Outcome(None, 0, "quarantined")
+        if implementation.life.broken:
+            return Outcome(None, 0, "skipped", Broken())
+        context["turn"] = scope.view(implementation.plugin)
+        return await call(implementation, context)
+
+    def _fail(
+        self, scope: HookScope, place: Place, implementation: Implementation, outcome: Outcome, action: str
+    ) -> HookFailure:
+        """Record, count and report a call that did not succeed."""
+        failure = _failure(implementation, outcome, action)
+        scope.ledger.add(
+            place, implementation, action if action == "withheld" else outcome.status, outcome.ns, _reason(outcome)
+        )
+        if outcome.status not in ("failed", "timeout"):
+            return failure  # known already: it was reported when it was quarantined or broke
+        number = scope.quarantine.count(implementation, outcome.status)
+        quarantined = scope.quarantine.admit(implementation, outcome.status, number)
+        scope.report(_failure(implementation, outcome, action, quarantined, number))
+        return failure
+
+
+def _place(scope: HookScope, context: Mapping[str, Any]) -> Place:
+    about = context.get("call")
+    return (scope.session, scope.turn, scope.step, about.id if about is not None else None)
+
+
+def _transformed(hook: str, before: Any, outcome: Outcome) -> tuple[Any, Any]:
+    """Return the value to go on with and the change; nonsense turns `outcome` into a failure."""
+    try:
+        after = accepted(hook, before, outcome.value)
+        return after, None if after is before else delta(hook, before, after)
+    except Exception as error:  # plugin values can break anywhere: comparison, serialisation, validation
+        outcome.status, outcome.error = "failed", error
+        return before, None
+
+
+def _reason(outcome: Outcome) -> dict[str, str] | None:
+    return None if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
+
+
+def _failure(
+    implementation: Implementation, outcome: Outcome, action: str, quarantined: bool = False, number: int = 1
+) -> HookFailure:
+    file, line = implementation.place
+    text = ""
+    if outcome.error is not None and outcome.status == "failed":
+        text, found_file, found_line = describe(outcome.error, root_of(file))
+        file, line = (found_file, found_line) if found_file else (file, line)
+    elif outcome.status == "timeout":
+        text = f"{implementation.hook} took longer than {implementation.timeout:g} s"
+    elif outcome.status == "skipped":
+        text = implementation.life.broken or "an earlier call has still not ended"
+    return HookFailure(
+        plugin=implementation.plugin,
+        tier=implementation.tier,
+        hook=implementation.hook,
+        outcome="withheld" if action == "withheld" else outcome.status,
+        error=text,
+        file=file,
+        line=line,
+        hint=f"moryflow plugin info {implementation.plugin}",
+        action=action,
+        quarantined=quarantined,
+        count=number,
+    )
+
+
+def _denial(failure: HookFailure) -> Deny:
+    reason = f"the gate of plugin {failure.plugin} failed: {failure.error}"
+    return Deny(reason=reason[:2000], cause="hook_failure", next_step=f"moryflow plugin info {failure.plugin}")

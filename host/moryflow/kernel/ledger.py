@@ -1,0 +1,78 @@
+"""The record of hook calls: who was called, how long it took, what it changed (ARCHITECTURE §4)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moryflow.sessions import HookCallRow
+
+    from .records import Implementation
+
+Place = tuple[str, str, int, str | None]
+"""Session, turn, step and call id of the hook calls that follow."""
+
+DELTA_LIMIT = 65536
+
+
+class Ledger:
+    """Keeps hook calls until the journal writes them with their node.
+
+    Calling :meth:`add` costs an append and nothing else; rows are built when they are drained.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Place, Implementation, str, int, Any]] = []
+        self._drained: list[tuple[Place, Implementation, str, int, Any]] = []
+        self.keep = False
+        """Whether :meth:`chain` still knows what was drained (``tool run --json``, ``hook fire``)."""
+
+    def add(self, place: Place, implementation: Implementation, outcome: str, ns: int, delta: Any = None) -> None:
+        """Record one call; `delta` is JSON of what changed."""
+        self._entries.append((place, implementation, outcome, ns, delta))
+
+    def drain(self) -> list[HookCallRow]:
+        """Return rows for everything since the last drain.
+
+        Calls that changed nothing become one row per (step, call, hook, plugin) with their number and total time.
+        """
+        from moryflow.sessions import HookCallRow
+
+        entries, self._entries = self._entries, []
+        if self.keep:
+            self._drained += entries
+        quiet: dict[tuple[Place, int], tuple[Implementation, int, int]] = {}
+        rows: list[HookCallRow] = []
+        for place, implementation, outcome, ns, delta in entries:
+            if outcome != "ok":
+                rows.append(HookCallRow(*_head(place, implementation), outcome, ns // 1000, place[3], _compact(delta), 1))
+                continue
+            key = (place, id(implementation))
+            _, count, total = quiet.get(key, (implementation, 0, 0))
+            quiet[key] = (implementation, count + 1, total + ns)
+        for (place, _), (implementation, count, total) in quiet.items():
+            rows.append(HookCallRow(*_head(place, implementation), "ok", total // 1000, place[3], None, count))
+        return rows
+
+    def chain(self, call_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the calls in the order they were made, of one tool call or of the whole turn."""
+        return [
+            {"hook": implementation.hook, "plugin": implementation.plugin, "outcome": outcome, "us": ns // 1000}
+            for place, implementation, outcome, ns, _ in (*self._drained, *self._entries)
+            if call_id is None or place[3] == call_id
+        ]
+
+
+def _head(place: Place, implementation: Implementation) -> tuple[str, str, int, str, str, str, int]:
+    session, turn, step, _ = place
+    who = (implementation.hook, implementation.plugin, implementation.plugin_hash, implementation.position)
+    return (session, turn, step, *who)
+
+
+def _compact(delta: Any) -> str | None:
+    """Return `delta` as short JSON; a very large one only by its size."""
+    if delta is None:
+        return None
+    text = json.dumps(delta, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text if len(text) <= DELTA_LIMIT else json.dumps({"too_large": len(text)})

@@ -1,0 +1,211 @@
+"""What the kernel knows about plugins: load records, implementations, and the immutable set of one generation."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from moryflow_sdk import Agent, Command, HookOptions, ModelProvider, PluginError, Tool
+
+if TYPE_CHECKING:
+    from .workers import Life
+
+Tier = Literal["builtin", "installed", "user"]
+TIERS: tuple[Tier, ...] = ("builtin", "installed", "user")
+Stage = Literal["discover", "manifest", "import", "register", "config", "start", "contribute"]
+Status = Literal["loaded", "pending", "failed", "skipped"]
+_numbers = itertools.count(1)
+
+
+class ConfigReader(Protocol):
+    """The part of the configuration that loading needs."""
+
+    def section(self, dotted: str) -> Mapping[str, Any]: ...
+
+    def origin(self, dotted: str) -> Any:
+        """Return where a value stands, with ``file`` and ``line``, or ``None``."""
+        ...
+
+
+@dataclass(frozen=True)
+class PluginSettings:
+    """What a person wants loaded.
+
+    :param disabled: names that a person switched off; only this lifts the floor of a missing gate.
+    :param only: the third-party plugins to load, ``None`` for all (``MORYFLOW_PLUGINS``).
+    :param safe_mode: built-ins only.
+    """
+
+    disabled: frozenset[str] = frozenset()
+    only: frozenset[str] | None = None
+    safe_mode: bool = False
+
+
+@dataclass(frozen=True)
+class LoadRecord:
+    """What became of one plugin that was found; every surface shows it (invariant 5).
+
+    :param error: why it failed; of a loaded plugin, what it had to leave out.
+    :param reason: why it was skipped.
+    """
+
+    name: str
+    version: str
+    tier: Tier
+    status: Status
+    source: str
+    stage: str = ""
+    error: str = ""
+    file: str = ""
+    line: int = 0
+    hint: str = ""
+    reason: str = ""
+    import_ms: float = 0.0
+    hash: str = ""
+    hooks: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    gate: bool = False
+
+
+class LoadFailure(PluginError):
+    """A plugin cannot be loaded; becomes its load record."""
+
+    def __init__(self, stage: Stage, message: str, *, file: str = "", line: int = 0, hint: str = "") -> None:
+        super().__init__(message, where=f"{file}:{line}" if line else file, next_step=hint)
+        self.stage: Stage = stage
+        self.file = file
+        self.line = line
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One function of one plugin for one hook.
+
+    :param arguments: the arguments it takes, in its own order.
+    :param timeout: seconds it may take.
+    :param position: its place among all implementations of the hook, from 0.
+    :param inline: called directly on the loop: a plain, non-blocking function of a built-in.
+    """
+
+    plugin: str
+    tier: Tier
+    hook: str
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+    options: HookOptions
+    is_async: bool
+    timeout: float
+    life: Life = field(repr=False, compare=False)
+    position: int = 0
+    plugin_hash: str = ""
+    inline: bool = False
+
+    @property
+    def withholds(self) -> bool:
+        """Whether its failing must keep the value from everyone (a redactor)."""
+        return self.options.on_failure == "withhold"
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and line of its code, as far as they are known."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return (code.co_filename, code.co_firstlineno) if code else ("", 0)
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A loaded plugin.
+
+    :param object: the module or object that was registered.
+    :param config: its validated settings.
+    :param life: its thread, its disposer and whether it is broken; shared by the generations that use it.
+    """
+
+    name: str
+    version: str
+    tier: Tier
+    hash: str
+    object: Any = field(repr=False, compare=False)
+    config: Any = field(repr=False, compare=False)
+    life: Life = field(repr=False, compare=False)
+    services: tuple[str, ...] = ()
+    gate: bool = False
+
+
+@dataclass(frozen=True)
+class OwnedTool:
+    """A tool and the plugin it goes with."""
+
+    tool: Tool
+    plugin: str
+    tier: Tier
+    life: Life = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class HookFailure:
+    """A hook call that failed, and what was done about it.
+
+    :param outcome: ``failed``, ``timeout``, ``withheld`` or ``blocked`` (it kept the loop from running).
+    :param action: what the host did: ``skipped``, ``denied``, ``withheld`` or ``ignored``.
+    """
+
+    plugin: str
+    tier: str
+    hook: str
+    outcome: str
+    error: str
+    file: str = ""
+    line: int = 0
+    hint: str = ""
+    action: str = "skipped"
+    quarantined: bool = False
+    count: int = 1
+
+    def as_event(self) -> dict[str, Any]:
+        """Return the fields of ``plugin.failed`` or ``plugin.quarantined`` (CONTRACT §2)."""
+        if self.quarantined:
+            return {"plugin": self.plugin, "hook": self.hook, "reason": self.error, "count": self.count}
+        place = {"file": self.file, "line": self.line, "hint": self.hint}
+        known = {"plugin": self.plugin, "tier": self.tier, "stage": "hook", "hook": self.hook, "error": self.error}
+        return {**known, **{key: value for key, value in place.items() if value}, "action": self.action}
+
+
+def _empty() -> Mapping[str, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class PluginSet:
+    """All plugins of one generation; never changes once it was started (invariant 8).
+
+    :param id: hash of names, versions, sources and order; every turn records it.
+    :param number: tells apart generations of this process, also those with equal content.
+    :param missing_gates: plugins known to gate that are not loaded; each puts a floor of ask under every call.
+    """
+
+    id: str
+    records: tuple[LoadRecord, ...] = ()
+    plugins: Mapping[str, Plugin] = field(default_factory=_empty)
+    hooks: Mapping[str, tuple[Implementation, ...]] = field(default_factory=_empty, repr=False)
+    tools: Mapping[str, OwnedTool] = field(default_factory=_empty)
+    agents: Mapping[str, Agent] = field(default_factory=_empty)
+    providers: tuple[ModelProvider, ...] = ()
+    commands: Mapping[str, Command] = field(default_factory=_empty)
+    missing_gates: tuple[str, ...] = ()
+    home: Path = field(default_factory=Path, repr=False, compare=False)
+    number: int = field(default_factory=_numbers.__next__, compare=False)
+
+    def ordered(self, hook: str) -> tuple[Implementation, ...]:
+        """Return the implementations of `hook` in the order they are called.
+
+        For ``tool_after`` the occupant of the final phase is the last one.
+        """
+        return self.hooks.get(hook, ())

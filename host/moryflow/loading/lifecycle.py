@@ -1,0 +1,238 @@
+"""What happens to a loaded set: plugins begin, contribute, and are disposed of when nobody uses them any more."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from moryflow_sdk import Agent, Command, ModelProvider, PluginContext, Tool
+
+from moryflow.kernel.calls import Outcome, call, describe, root_of
+from moryflow.kernel.records import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
+
+from .plugin_context import plain_context
+
+log = logging.getLogger(__name__)
+CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")
+CLEANUP = 1.0
+"""Seconds that a disposer may take."""
+_TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+async def start(
+    plugin_set: PluginSet,
+    contexts: Callable[[Plugin], PluginContext] | None = None,
+    *,
+    reserved: Mapping[str, frozenset[str]] | None = None,
+) -> PluginSet:
+    """Let every plugin begin and contribute, side by side, and return the set with what they gave.
+
+    ``plugin_start`` runs once per plugin object; one that fails fails the plugin. A contribute hook that fails, or an
+    item that cannot be used, is left out and noted in the plugin's record.
+
+    :param contexts: makes the context that a plugin is given.
+    :param reserved: by hook (``agents``, ``commands``), names of the host's own that no plugin may take.
+    """
+    make = contexts or plain_context(plugin_set.home)
+    calls = [_begin(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
+    outcomes = dict(zip(plugin_set.plugins, await asyncio.gather(*calls), strict=True))
+    taking = _Taking(plugin_set, reserved or {})
+    for name, (error, _) in outcomes.items():
+        if error is not None:
+            taking.fail(name, *error)
+    for hook in CONTRIBUTED:
+        for implementation in plugin_set.ordered(hook):
+            if (outcome := outcomes[implementation.plugin][1].get(implementation)) is not None:
+                taking.take(implementation, outcome)
+    return taking.finish()
+
+
+async def dispose(plugin_set: PluginSet) -> None:
+    """End the plugins that only this generation used; each has a second to clean up. Never raises."""
+    ending: list[Plugin] = []
+    for plugin in plugin_set.plugins.values():
+        used = plugin_set.number in plugin.life.generations
+        plugin.life.generations.discard(plugin_set.number)
+        if used and not plugin.life.generations:
+            ending.append(plugin)
+    await asyncio.gather(*(_end(plugin) for plugin in ending))
+
+
+Failure = tuple[str, str, int]
+"""Text, file and line."""
+
+
+async def _begin(
+    plugin_set: PluginSet, plugin: Plugin, contexts: Callable[[Plugin], PluginContext]
+) -> tuple[Failure | None, dict[Implementation, Outcome]]:
+    """Call what one plugin implements of life cycle and contribute hooks."""
+    life = plugin.life
+    life.generations.add(plugin_set.number)
+    mine = {hook: [item for item in plugin_set.ordered(hook) if item.plugin == plugin.name] for hook in _SET_UP}
+    if not any(mine.values()):
+        return None, {}
+    context = {"ctx": contexts(plugin)}
+    if not life.started:
+        for implementation in mine["plugin_start"]:
+            outcome = await call(implementation, context)
+            if outcome.status == "ok" and outcome.value is not None and not callable(outcome.value):
+                error = TypeError(f"plugin_start must return a function or None, not {type(outcome.value).__name__}")
+                outcome = Outcome(None, outcome.ns, "failed", error)
+            if outcome.status != "ok":
+                return _failure(implementation, outcome), {}
+            life.disposer = outcome.value
+        life.started = True
+    return None, {item: await call(item, context) for hook in CONTRIBUTED for item in mine[hook]}
+
+
+_SET_UP = ("plugin_start", *CONTRIBUTED)
+
+
+async def _end(plugin: Plugin) -> None:
+    life = plugin.life
+    disposer, life.disposer, life.started = life.disposer, None, False
+    if disposer is not None and not life.broken:
+        try:
+            async with asyncio.timeout(CLEANUP):
+                plain = life.serial and not inspect.iscoroutinefunction(disposer)
+                value = await life.run(disposer, (), CLEANUP) if plain else disposer()
+                if inspect.isawaitable(value):
+                    await value
+        except Exception as error:  # the isolation boundary of a plugin's clean-up
+            log.warning("plugin %s did not clean up: %s: %s", plugin.name, type(error).__name__, error)
+    life.stop()
+    if life.forget is not None:
+        life.forget()
+        life.forget = None
+
+
+@dataclass
+class _Taking:
+    """Accepts what plugins contribute, item by item."""
+
+    base: PluginSet
+    reserved: Mapping[str, frozenset[str]]
+    failed: dict[str, Failure] = field(default_factory=dict[str, Failure])
+    remarks: dict[str, list[Failure]] = field(default_factory=dict[str, list[Failure]])
+    tools: dict[str, OwnedTool] = field(default_factory=dict[str, OwnedTool])
+    agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
+    providers: list[ModelProvider] = field(default_factory=list[ModelProvider])
+    commands: dict[str, Command] = field(default_factory=dict[str, Command])
+    owners: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+
+    def fail(self, plugin: str, text: str, file: str, line: int) -> None:
+        """Note that a plugin did not start."""
+        self.failed[plugin] = (text, file, line)
+
+    def take(self, implementation: Implementation, outcome: Outcome) -> None:
+        """Take the items of one call; what cannot be used is left out and noted."""
+        notes = self.remarks.setdefault(implementation.plugin, [])
+        if outcome.status != "ok":
+            text, file, line = _failure(implementation, outcome)
+            notes.append((f"{implementation.hook}: {text}", file, line))
+            return
+        for item in outcome.value or ():
+            try:
+                problem = getattr(self, f"_{implementation.hook}")(implementation, item)
+            except Exception as error:  # an item of a plugin may break when it is looked at
+                problem = f"{type(error).__name__}: {error}"
+            if problem:
+                notes.append((f"{implementation.hook}: {problem}", *implementation.place))
+
+    def finish(self) -> PluginSet:
+        """Return the set with everything taken, without the plugins that did not start."""
+        base = self.base
+        gates = {name for name in self.failed if base.plugins[name].gate}
+        hooks = {hook: tuple(i for i in items if i.plugin not in self.failed) for hook, items in base.hooks.items()}
+        return replace(
+            base,
+            records=tuple(self._record(record) for record in base.records),
+            plugins=MappingProxyType({name: item for name, item in base.plugins.items() if name not in self.failed}),
+            hooks=MappingProxyType(hooks),
+            tools=MappingProxyType(self.tools),
+            agents=MappingProxyType(self.agents),
+            providers=tuple(self.providers),
+            commands=MappingProxyType(self.commands),
+            missing_gates=tuple(sorted({*base.missing_gates, *gates})),
+        )
+
+    def _record(self, record: LoadRecord) -> LoadRecord:
+        if record.status != "loaded":
+            return record
+        if record.name in self.failed:
+            text, file, line = self.failed[record.name]
+            return replace(record, status="failed", stage="start", error=text, file=file, line=line)
+        names = tuple(tool.tool.name for tool in self.tools.values() if tool.plugin == record.name)
+        record = replace(record, tools=names)
+        notes = self.remarks.get(record.name)
+        if not notes:
+            return record
+        said = "; ".join([text for text, _, _ in notes])
+        error = f"{record.error}; {said}" if record.error else said
+        return replace(record, stage=record.stage or "contribute", error=error, file=notes[0][1], line=notes[0][2])
+
+    # ---------------------------------------------------------------- one item each; the answer says what is wrong
+
+    def _tools(self, by: Implementation, item: Any) -> str:
+        if not isinstance(item, Tool):
+            return f"{item!r:.80} is not a tool; make it with @tool"
+        if not isinstance(item.name, str) or not _TOOL_NAME.fullmatch(item.name):
+            return f"{item.name!r} is not a tool name: a letter or underscore, then up to 63 letters, digits, _ and -"
+        if by.tier != "builtin" and not isinstance(item.parameters, Mapping):
+            return f"the schema of {item.name!r} is not an object"
+        if problem := self._claim("tools", item.name, by):
+            return problem
+        self.tools[item.name] = OwnedTool(item, by.plugin, by.tier, by.life)
+        return ""
+
+    def _agents(self, by: Implementation, item: Any) -> str:
+        if not isinstance(item, Agent):
+            return f"{item!r:.80} is not an Agent"
+        if item.internal:
+            return f"agent {item.id!r}: internal agents are made by the host only"
+        if problem := self._claim("agents", item.id, by):
+            return problem
+        self.agents[item.id] = item
+        return ""
+
+    def _models(self, by: Implementation, item: Any) -> str:
+        if not isinstance(item, ModelProvider):
+            return f"{item!r:.80} is not a model provider: it lacks a method, see moryflow_sdk.BaseProvider"
+        if problem := self._claim("models", item.name, by):
+            return problem
+        self.providers.append(item)
+        return ""
+
+    def _commands(self, by: Implementation, item: Any) -> str:
+        if not isinstance(item, Command):
+            return f"{item!r:.80} is not a Command"
+        for name in (item.name, *item.aliases):
+            if problem := self._claim("commands", name, by):
+                return problem
+        self.commands[item.name] = item
+        return ""
+
+    def _claim(self, hook: str, name: str, by: Implementation) -> str:
+        """Give `name` to `by`, unless the host or an earlier plugin has it (D57)."""
+        owner = "the host" if name in self.reserved.get(hook, frozenset()) else self.owners.get((hook, name))
+        if owner is not None:
+            return f"the name {name!r} is taken by {owner}"
+        plugin = self.base.plugins[by.plugin]
+        self.owners[hook, name] = f"the {plugin.tier} plugin {plugin.name}"
+        return ""
+
+
+def _failure(implementation: Implementation, outcome: Outcome) -> Failure:
+    file, line = implementation.place
+    if outcome.status == "timeout":
+        return (f"{implementation.hook} took longer than {implementation.timeout:g} s", file, line)
+    if outcome.error is None:
+        return (implementation.life.broken or outcome.status, file, line)
+    text, found, at = describe(outcome.error, root_of(file))
+    return (text, found, at) if found else (text, file, line)

@@ -1,0 +1,279 @@
+"""Discover, load, order: one immutable :class:`PluginSet` per generation. A bad plugin becomes a record (invariant 5)."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+from moryflow_sdk import HOOKS
+
+from moryflow.kernel.order import Cycle, ordered
+from moryflow.kernel.records import (
+    ConfigReader,
+    Implementation,
+    LoadFailure,
+    LoadRecord,
+    Plugin,
+    PluginSet,
+    PluginSettings,
+)
+from moryflow.kernel.workers import Life
+
+from .discovery import Candidate, discover
+from .gate_memory import GateMemory, looks_like_gate
+from .importing import Imported, import_named, import_sources, source_file
+from .manifest import Manifest, declared, did_you_mean, read_manifest
+from .registration import Registry
+from .settings import settings_of
+
+T = TypeVar("T")
+
+
+def load_plugin_set(
+    *,
+    home: Path,
+    builtins: Sequence[str],
+    settings: PluginSettings,
+    config: ConfigReader,
+    final_after: str = "truncation",
+    previous: PluginSet | None = None,
+) -> PluginSet:
+    """Load every plugin there is and return the set, not yet started. Never raises for a plugin's sake.
+
+    A plugin known to gate that is not loaded is named in ``missing_gates``: known by its manifest, by its source, or by
+    its last good load, also when it is not found any more (deleting a gate must not open the door). Only disabling it
+    by name takes it off that list; safe mode and ``MORYFLOW_PLUGINS`` do not.
+
+    :param previous: the generation before; plugins whose code and settings are unchanged are taken over from it, with
+        their threads and what they have started.
+    """
+    loading = _Loading(home, settings, config, previous)
+    for candidate in discover(home, builtins):
+        loading.add(candidate)
+    return loading.finish(final_after)
+
+
+class _Skip(Exception):
+    """A plugin is not wanted, which showed only after its import."""
+
+
+class _Loading:
+    """A generation in the making."""
+
+    def __init__(self, home: Path, settings: PluginSettings, config: ConfigReader, previous: PluginSet | None) -> None:
+        self._home = home
+        self._settings = settings
+        self._config = config
+        self._previous = previous.plugins if previous else {}
+        self._registry = Registry()
+        self._memory = GateMemory(home)
+        self._taken: dict[str, Candidate] = {}
+        self._records: dict[str, list[LoadRecord]] = {}
+        self._plugins: dict[str, Plugin] = {}
+        self._found: dict[str, tuple[Implementation, ...]] = {}
+        self._missing: set[str] = set()
+
+    def add(self, candidate: Candidate) -> None:
+        """Load one plugin, or note why not."""
+        started = time.perf_counter()
+        record = LoadRecord(candidate.name, candidate.version, candidate.tier, "loaded", candidate.source)
+        try:
+            self._refuse_unwanted(candidate, candidate.name)
+            plugin, record = self._load(candidate, record)
+            self._plugins[plugin.name] = plugin
+        except _Skip as skip:
+            record = replace(record, status="skipped", reason=str(skip))
+            self._note_gate(candidate)
+        except LoadFailure as failure:
+            record = _failed(record, failure)
+            self._note_gate(candidate)
+        ms = (time.perf_counter() - started) * 1000
+        self._records.setdefault(record.name, []).append(replace(record, import_ms=round(ms, 3)))
+
+    def finish(self, final_after: str) -> PluginSet:
+        """Order the hooks, look for what was expected and not found, and close the set."""
+        hooks = self._ordered(final_after)
+        self._name_absent()
+        for name in self._settings.disabled:
+            self._memory.forget(name)
+        for plugin in self._plugins.values():
+            self._memory.note(plugin.tier, plugin.name, plugin.gate)
+        self._memory.save()
+        return PluginSet(
+            id=_identity(self._plugins, hooks),
+            records=tuple(record for records in self._records.values() for record in records),
+            plugins=MappingProxyType(self._plugins),
+            hooks=MappingProxyType(hooks),
+            missing_gates=tuple(sorted(self._missing)),
+            home=self._home,
+        )
+
+    # ---------------------------------------------------------------- one plugin
+
+    def _refuse_unwanted(self, candidate: Candidate, name: str) -> None:
+        settings, third = self._settings, candidate.tier != "builtin"
+        if name in settings.disabled:
+            raise _Skip("disabled")
+        if third and settings.safe_mode:
+            raise _Skip("safe mode loads built-in plugins only")
+        if third and settings.only is not None and name not in settings.only:
+            raise _Skip("not among the plugins asked for (MORYFLOW_PLUGINS)")
+        other = self._taken.setdefault(name, candidate)
+        if other is not candidate:
+            raise LoadFailure(
+                "discover",
+                f"the name {name!r} is taken by the {other.tier} plugin {other.source}, which comes first",
+                file=candidate.file,
+                line=candidate.line,
+                hint="rename one of them, or disable the name",
+            )
+
+    def _load(self, candidate: Candidate, record: LoadRecord) -> tuple[Plugin, LoadRecord]:
+        """Take a candidate through every stage.
+
+        :raises LoadFailure: it failed at the stage that this names.
+        """
+        if candidate.problem is not None:
+            raise candidate.problem
+        manifest = read_manifest(Path(candidate.manifest), candidate.name) if candidate.manifest else None
+        known = self._previous.get(candidate.name)
+        imported = import_sources(candidate, known) if candidate.tier == "user" else import_named(candidate, known)
+        try:
+            return self._build(candidate, imported, manifest, record)
+        except (LoadFailure, _Skip):
+            if imported.forget is not None:
+                imported.forget()
+            raise
+
+    def _build(
+        self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
+    ) -> tuple[Plugin, LoadRecord]:
+        """Check what was imported, read its settings, register its hooks."""
+        name = self._name(candidate, imported)
+        manifest = _placed(imported, lambda: declared(imported.object, base))
+        config, remark = _placed(imported, lambda: settings_of(name, candidate.tier, manifest, self._config))
+        plugin = Plugin(
+            name=name,
+            version=manifest.version or candidate.version,
+            tier=candidate.tier,
+            hash=imported.hash,
+            object=imported.object,
+            config=config,
+            life=self._life(name, candidate, imported, config),
+            services=manifest.services,
+        )
+        found = _placed(imported, lambda: self._registry.add(plugin))
+        hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
+        plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
+        self._found[name] = found
+        record = replace(record, name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
+        record = replace(record, services=plugin.services, gate=plugin.gate, error=self._registry.remark)
+        return plugin, _remarked(record, remark) if remark else record
+
+    def _name(self, candidate: Candidate, imported: Imported) -> str:
+        """Return the plugin's name; a built-in may say its own."""
+        said = getattr(imported.object, "name", None) if candidate.tier == "builtin" else None
+        if not isinstance(said, str) or said == candidate.name:
+            return candidate.name
+        self._refuse_unwanted(candidate, said)
+        return said
+
+    def _life(self, name: str, candidate: Candidate, imported: Imported, config: object) -> Life:
+        """Return the life of the generation before if code and settings are the same, else a new one."""
+        before = self._previous.get(name)
+        if before is None or before.object is not imported.object or before.config != config:
+            return Life(name, serial=candidate.tier != "builtin", forget=imported.forget)
+        if imported.forget is not None:
+            imported.forget()  # the life that is taken over counts as one user of the module already
+        return before.life
+
+    def _note_gate(self, candidate: Candidate) -> None:
+        """Remember that a gate is missing, unless a person disabled it by name (invariant 4)."""
+        name = candidate.name
+        if name in self._settings.disabled or name in self._missing:
+            return
+        if self._memory.knows(candidate.tier, name) or looks_like_gate(candidate.manifest, source_file(candidate)):
+            self._missing.add(name)
+
+    # ---------------------------------------------------------------- all plugins
+
+    def _ordered(self, final_after: str) -> dict[str, tuple[Implementation, ...]]:
+        """Order every hook; plugins that contradict each other fail, and the others are ordered without them."""
+        while True:
+            try:
+                return {
+                    hook: ordered(found, final_after if hook == "tool_after" else "")
+                    for hook in HOOKS
+                    if (found := [item for items in self._found.values() for item in items if item.hook == hook])
+                }
+            except Cycle as cycle:
+                for name in cycle.plugins:
+                    self._unload(name, LoadFailure("register", str(cycle), hint="drop one of the wishes"))
+
+    def _unload(self, name: str, failure: LoadFailure) -> None:
+        plugin = self._plugins.pop(name)
+        del self._found[name]
+        self._registry.unregister(name=name)
+        before = self._records[name].pop()
+        self._records[name].append(_failed(replace(before, hooks=()), replace_place(failure, before.file)))
+        if plugin.gate:
+            self._missing.add(name)
+        if plugin.life.forget is not None and not plugin.life.generations:
+            plugin.life.forget()
+
+    def _name_absent(self) -> None:
+        """Name what was asked for, or gated last time, and is not there."""
+        settings = self._settings
+        for name in sorted((settings.only or frozenset()) - set(self._records)):
+            hint = did_you_mean(name, self._records)
+            failure = LoadFailure("discover", f"no plugin named {name!r} was found", hint=hint)
+            self._records[name] = [_failed(LoadRecord(name, "", "installed", "failed", "MORYFLOW_PLUGINS"), failure)]
+        for tier, name in self._memory.names():
+            if name in self._records or name in settings.disabled:
+                continue
+            self._missing.add(name)
+            failure = LoadFailure(
+                "discover",
+                "it judged tool calls when it was last loaded, and is not there any more",
+                hint=f"put it back, or: moryflow plugin disable {name}",
+            )
+            record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
+            self._records[name] = [_failed(record, failure)]
+
+
+def _failed(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    return replace(_remarked(record, failure), status="failed")
+
+
+def _remarked(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    place = {"file": failure.file or record.file, "line": failure.line}
+    return replace(record, stage=failure.stage, error=failure.message, hint=failure.hint, **place)
+
+
+def _placed(imported: Imported, work: Callable[[], T]) -> T:
+    """Do `work`; a failure that does not know its file is given the plugin's."""
+    try:
+        return work()
+    except LoadFailure as failure:
+        raise replace_place(failure, imported.file) from failure.__cause__
+
+
+def replace_place(failure: LoadFailure, file: str) -> LoadFailure:
+    """Return `failure` with `file`, if it has no file of its own."""
+    place = (failure.file, failure.line) if failure.file else (file, 0)
+    return LoadFailure(failure.stage, failure.message, file=place[0], line=place[1], hint=failure.hint)
+
+
+def _identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, ...]]) -> str:
+    """Return a hash of what runs and in which order."""
+    total = hashlib.sha256()
+    for plugin in sorted(plugins.values(), key=lambda item: item.name):
+        total.update(f"{plugin.name}\0{plugin.version}\0{plugin.tier}\0{plugin.hash}\n".encode())
+    for hook, implementations in sorted(hooks.items()):
+        total.update(f"{hook}\0{' '.join(item.plugin for item in implementations)}\n".encode())
+    return total.hexdigest()[:16]

@@ -1,0 +1,59 @@
+"""What a plugin is given while it is set up, where nothing more than the home is known."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from moryflow_sdk import PluginContext
+
+from moryflow.kernel.records import Plugin
+
+from .sources import load_sources, read_sources
+
+
+@dataclass
+class PlainContext:
+    """A :class:`moryflow_sdk.PluginContext` of a host that neither reloads nor stores events of plugins."""
+
+    name: str
+    home: Path
+    config: Any
+
+    @property
+    def data_dir(self) -> Path:
+        folder = self.home / "data" / self.name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def log(self) -> logging.Logger:
+        return logging.getLogger(f"moryflow.plugin.{self.name}")
+
+    @property
+    def code_loader(self) -> PlainContext:
+        return self
+
+    def load(self, path: Path) -> ModuleType:
+        """Run a Python file that only its owner may write as a module of its own (R17)."""
+        return load_sources(f"{self.name}_{path.stem}", read_sources(path))
+
+    def emit(self, type: str, **data: Any) -> None:
+        """Write the event to the log: there is no session yet that it could belong to."""
+        self.log.info("%s %s", type, data)
+
+    def watch(self, path: Path, changed: Callable[[Path], None]) -> Callable[[], None]:
+        """Watch nothing: this host does not reload."""
+        return lambda: None
+
+    def invalidate(self) -> None:
+        """Do nothing: this host builds one generation."""
+
+
+def plain_context(home: Path) -> Callable[[Plugin], PluginContext]:
+    """Return what makes contexts below `home`."""
+    return lambda plugin: cast("PluginContext", PlainContext(plugin.name, home, plugin.config))

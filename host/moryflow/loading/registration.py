@@ -1,0 +1,183 @@
+"""Register plugins with pluggy: all of a plugin's hooks or none, and every mistake with its line."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, cast
+
+import pluggy
+from moryflow_sdk import HOOKS, HookOptions, hookspecs
+from moryflow_sdk.markers import PROJECT
+
+from moryflow.kernel.records import Implementation, LoadFailure, Plugin
+
+from .manifest import did_you_mean
+
+_ORDERING = ("tryfirst", "trylast", "hookwrapper", "wrapper", "optionalhook")
+LONGEST = 600.0
+"""Seconds that an implementation may ask for at most: nothing waits for ever (invariant 9)."""
+
+
+class Registry(pluggy.PluginManager):
+    """pluggy with our hook specifications, and with errors that say where the mistake is.
+
+    pluggy looks at every attribute before it changes anything, so raising while it looks leaves nothing registered.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(PROJECT)
+        self.add_hookspecs(hookspecs)
+        self._seen: list[tuple[str, Any]] = []
+        self._unmarked: list[str] = []
+
+    def add(self, plugin: Plugin) -> tuple[Implementation, ...]:
+        """Register `plugin` and return its implementations.
+
+        :raises LoadFailure: a hook is unknown, takes unknown arguments, or asks for what we do not offer.
+        """
+        self._seen, self._unmarked = [], []
+        try:
+            self.register(plugin.object, plugin.name)
+        except pluggy.PluginValidationError as error:
+            where = _place(self._seen[-1][1]) if self._seen else {}
+            raise LoadFailure("register", _plain(str(error), self._seen), **where) from error
+        except ValueError as error:
+            raise LoadFailure("register", f"the same object is registered already: {error}".splitlines()[0]) from error
+        hooks = dict.fromkeys(hook for hook, _ in self._seen)
+        return tuple(
+            _implementation(found, hook, plugin)
+            for hook in hooks
+            for found in getattr(self.hook, hook).get_hookimpls()
+            if found.plugin_name == plugin.name
+        )
+
+    @property
+    def remark(self) -> str:
+        """What is odd about the plugin registered last, though no error."""
+        if self._unmarked:
+            names = ", ".join(self._unmarked)
+            return f"{names}: named like a hook but not marked; add @hookimpl, or rename it"
+        return "" if self._seen else "it implements no hook; mark its functions with @hookimpl"
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        options = super().parse_hookimpl_opts(plugin, name)
+        if options is None:
+            own = getattr(plugin, name, None) if name in HOOKS else None
+            if inspect.isfunction(own) and own.__module__ == getattr(plugin, "__name__", None):
+                self._unmarked.append(name)
+            return None
+        function = getattr(plugin, name)
+        hook = options.get("specname") or name
+        self._seen.append((hook, function))
+        _check(hook, function, cast("Mapping[str, Any]", options))
+        return options
+
+
+def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
+    """Refuse what pluggy would accept and we do not.
+
+    :raises LoadFailure: with the line of the function.
+    """
+
+    def refuse(text: str, hint: str = "") -> None:
+        raise LoadFailure("register", text, hint=hint, **_place(function))
+
+    info = HOOKS.get(hook)
+    if info is None:
+        refuse(f"unknown hook {hook!r}", did_you_mean(hook, HOOKS))
+        return
+    if used := [option for option in _ORDERING if options.get(option)]:
+        refuse(
+            f"{hook}: {', '.join(used)} is pluggy's way of ordering, which this host does not use",
+            "use hookimpl of moryflow_sdk, with before= and after=",
+        )
+    wishes = _options(function)
+    timeout = wishes.timeout
+    if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout <= LONGEST and math.isfinite(timeout)):
+        refuse(f"{hook}: timeout={timeout!r} is not a number of seconds above 0 and up to {LONGEST:g}")
+    if wishes.on_failure not in ("skip", "withhold"):
+        refuse(f"{hook}: on_failure={wishes.on_failure!r} must be 'skip' or 'withhold'")
+    if wishes.on_failure == "withhold" and info.kind != "transform":
+        refuse(f'{hook}: on_failure="withhold" is for transforms; this hook is of the kind {info.kind}')
+    if inspect.isasyncgenfunction(function) or (inspect.isgeneratorfunction(function) and info.kind != "contribute"):
+        refuse(f"{hook}: a generator cannot be a hook of the kind {info.kind}", "return the value")
+
+
+def _implementation(found: Any, hook: str, plugin: Plugin) -> Implementation:
+    options = _options(found.function)
+    function, is_async = found.function, inspect.iscoroutinefunction(inspect.unwrap(found.function))
+    if HOOKS[hook].kind == "contribute":
+        function = _listed_async(function) if is_async else _listed(function)
+    return Implementation(
+        plugin=plugin.name,
+        tier=plugin.tier,
+        hook=hook,
+        function=function,
+        arguments=_arguments(found, hook),
+        options=options,
+        is_async=is_async,
+        timeout=float(options.timeout or HOOKS[hook].timeout),
+        life=plugin.life,
+        plugin_hash=plugin.hash,
+        inline=plugin.tier == "builtin" and not is_async and not options.blocking,
+    )
+
+
+def _arguments(found: Any, hook: str) -> tuple[str, ...]:
+    """Return what the function takes: pluggy leaves out arguments with defaults, we pass those that the hook gives."""
+    given = inspect.signature(getattr(hookspecs, hook)).parameters
+    names = list(found.argnames)
+    for name in found.kwargnames:
+        if name not in given:
+            break
+        names.append(name)
+    return tuple(names)
+
+
+def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Read what a contribute hook returns to its end inside the call, since a generator runs plugin code."""
+
+    @wraps(function)
+    def run(*arguments: Any) -> tuple[Any, ...]:
+        return _items(function(*arguments))
+
+    return run
+
+
+def _listed_async(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    async def run(*arguments: Any) -> tuple[Any, ...]:
+        return _items(await function(*arguments))
+
+    return run
+
+
+def _items(returned: Any) -> tuple[Any, ...]:
+    if returned is None:
+        return ()
+    if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Iterable):
+        raise TypeError(f"a list of items is expected, not {type(returned).__name__}")
+    return tuple(cast("Iterable[Any]", returned))
+
+
+def _options(function: Any) -> HookOptions:
+    return getattr(function, "moryflow_options", HookOptions())
+
+
+def _place(function: Any) -> dict[str, Any]:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return {"file": code.co_filename, "line": code.co_firstlineno} if code else {}
+
+
+def _plain(message: str, seen: list[tuple[str, Any]]) -> str:
+    """Say in one line what pluggy says in three."""
+    hook = seen[-1][0] if seen else ""
+    if "can not be found in the hookspec" not in message or hook not in HOOKS:
+        return " ".join(message.split())
+    given = tuple(inspect.signature(getattr(hookspecs, hook)).parameters)
+    taken = tuple(inspect.signature(seen[-1][1]).parameters)
+    unknown = [name for name in taken if name not in given]
+    return f"{hook}: takes {', '.join(unknown)}, which the hook does not give; it gives {', '.join(given)}"
