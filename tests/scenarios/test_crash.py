@@ -1,0 +1,61 @@
+"""A host killed in the middle of a tool, and the session that goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from conftest import call
+
+
+def start(rig, *arguments):
+    environ = {**os.environ, "MORYFLOW_HOME": str(rig.home), "HOME": str(rig.vault.parent)}
+    command = [sys.executable, "-m", "moryflow", *arguments]
+    return subprocess.Popen(
+        command, cwd=rig.vault, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+async def test_a_turn_killed_in_a_tool_is_resumed_and_the_tool_is_not_run_twice(rig):
+    """kill -9 while a tool runs: the call gets one interrupted result and is never silently run again (ARCHITECTURE §3, S4.19)."""
+    rig.allow_all()
+    model = rig.script(call("bash", command="echo ran >> count.txt; sleep 60"), {"text": "I was interrupted."})
+    process = start(rig, "run", "-m", model, "go")
+    count = rig.vault / "count.txt"
+    deadline = time.monotonic() + 30
+    while not count.exists():
+        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+
+    async with rig.host() as host:
+        session = await host.resume(rig.vault, model=model)
+        result = await session.prompt("go on")
+        path = await host.store.path(session.id)
+    assert count.read_text() == "ran\n"
+    assert [node.payload["status"] for node in path if node.kind == "tool"] == ["interrupted"]
+    assert [node.kind for node in path] == ["user", "assistant", "tool", "user", "assistant"]
+    assert result.text == "I was interrupted."
+
+
+async def test_interrupt_stops_the_turn_with_its_exit_code(rig):
+    """SIGINT stops the turn: exit code 130, nothing left open (S2.15)."""
+    rig.allow_all()
+    process = start(
+        rig, "run", "-m", rig.script(call("bash", command="echo x > begun; sleep 60"), {"text": "no"}), "go", "--output", "json"
+    )
+    deadline = time.monotonic() + 30
+    while not (rig.vault / "begun").exists():
+        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert json.loads(out)["end_reason"] == "stopped"

@@ -1,0 +1,55 @@
+"""The sandbox for shell commands, with the real bubblewrap."""
+
+import subprocess
+
+import pytest
+from moryflow_sdk.sandbox import find_sandbox
+
+SANDBOX = find_sandbox()
+pytestmark = pytest.mark.skipif(SANDBOX is None, reason="no working bubblewrap on this machine (install bubblewrap)")
+
+
+def run(vault, script, **options):
+    argv = SANDBOX.command(["sh", "-c", script], vault=vault, **options)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+
+
+@pytest.fixture
+def place(tmp_path):
+    vault, home = tmp_path / "vault", tmp_path / "home"
+    (vault / ".git").mkdir(parents=True)
+    home.mkdir()
+    (home / "config.jsonc").write_text("{}")
+    return vault, home
+
+
+def test_only_the_vault_can_be_written(place, tmp_path):
+    """The vault is writable, the rest read-only (S0.36, R14)."""
+    vault, _ = place
+    assert run(vault, "echo hi > a.txt").returncode == 0
+    assert (vault / "a.txt").read_text() == "hi\n"
+    assert run(vault, f"echo hi > {tmp_path}/b.txt; echo x > /etc/zz").returncode != 0
+    assert not (tmp_path / "b.txt").exists()
+
+
+def test_the_hosts_home_is_hidden(place):
+    """Moryflow's own home cannot be seen or changed from a command (R14)."""
+    vault, home = place
+    found = run(vault, f"ls -A {home}; echo x > {home}/config.jsonc", hidden=[home])
+    assert "config.jsonc" not in found.stdout
+    assert (home / "config.jsonc").read_text() == "{}"
+
+
+def test_what_runs_later_is_read_only(place):
+    """A command cannot plant a git hook (R21)."""
+    vault, _ = place
+    assert run(vault, "mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit").returncode != 0
+    assert not (vault / ".git" / "hooks").exists()
+
+
+def test_there_is_no_network_unless_it_is_opened(place):
+    """Network is off unless a rule opens it (S0.36)."""
+    vault, _ = place
+    count = "cat /proc/net/dev | tail -n +3 | grep -vc ' lo:'"
+    assert run(vault, count).stdout.strip() == "0"
+    assert "lo" in run(vault, "cat /proc/net/dev", network=True).stdout
