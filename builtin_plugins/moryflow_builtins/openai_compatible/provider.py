@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelRequest
-from moryflow_sdk.chat_completions import ChatClient, Endpoint
 from moryflow_sdk.provider_settings import ModelsSettings, ProviderSettings, with_limits
 
 from .known import MODELS, known
 from .services import SERVICES, Service
+
+if TYPE_CHECKING:
+    from moryflow_sdk.chat_completions import ChatClient, Endpoint
 
 AUTO = "auto"
 """The name that stands for whatever model a server lists first."""
@@ -116,6 +119,8 @@ class OpenAICompatible(BaseProvider):
         return self._settings.providers.get(prefix) or ProviderSettings()
 
     def _client(self, prefix: str) -> ChatClient:
+        from moryflow_sdk.chat_completions import ChatClient
+
         client = self._clients.get(prefix)
         if client is None:
             client = self._clients[prefix] = ChatClient(self._endpoint(prefix))
@@ -123,6 +128,8 @@ class OpenAICompatible(BaseProvider):
 
     def _endpoint(self, prefix: str) -> Endpoint:
         """Return where `prefix` is served: the configuration wins over a variable, a variable over the table."""
+        from moryflow_sdk.chat_completions import Endpoint
+
         own = self._own(prefix)
         service = SERVICES.get(prefix) or Service(prefix, own.base_url)
         address, variable = service.address(self._environ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,7 +127,11 @@ def wire_id(id: str, *, short: bool = False) -> str:
     OpenAI takes 40 characters, Anthropic letters, digits, ``_`` and ``-``, Mistral exactly nine letters or digits.
     """
     pattern = _SHORT_ID if short else _ID
-    return id if pattern.match(id) else hashlib.sha256(id.encode(errors="replace")).hexdigest()[:9]
+    if pattern.match(id):
+        return id
+    import hashlib
+
+    return hashlib.sha256(id.encode(errors="replace")).hexdigest()[:9]
 
 
 def _images(message: Message) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from moryflow_sdk.errors import ModelError, ModelErrorCode
@@ -18,30 +17,29 @@ from moryflow_sdk.redact import redact
 
 from .endpoint import Endpoint
 
-_CONTEXT = re.compile(
-    r"context[ _-]?(length|window|size|limit)|maximum context|too many (input )?tokens"
+# Patterns are text: re compiles and keeps them when the first error comes, not when a turn starts.
+_CONTEXT = (
+    r"(?i)context[ _-]?(length|window|size|limit)|maximum context|too many (input )?tokens"
     r"|(prompt|input|request|message)s? (is |are )?too (long|large)"
-    r"|reduce (the|your) (length|prompt|input|message)|input length|exceed\w* .{0,40}\btokens?\b|token limit",
-    re.IGNORECASE,
+    r"|reduce (the|your) (length|prompt|input|message)|input length|exceed\w* .{0,40}\btokens?\b|token limit"
 )
-_OUTPUT_LIMIT = re.compile(r"\bmax(_completion|_output|imum output)?[_ ]tokens\b", re.IGNORECASE)
-_QUOTA = re.compile(
-    r"insufficient[ _](quota|balance|funds|credit)|exceeded your current quota|billing|credit balance|payment required"
-    r"|out of credits",
-    re.IGNORECASE,
+_OUTPUT_LIMIT = r"(?i)\bmax(_completion|_output|imum output)?[_ ]tokens\b"
+_QUOTA = (
+    r"(?i)insufficient[ _](quota|balance|funds|credit)|exceeded your current quota|billing|credit balance|payment required"
+    r"|out of credits"
 )
-_TRY_AGAIN = re.compile(r"(?:try again|retry) (?:in|after) ([\d.]+) ?(ms|s|m)?", re.IGNORECASE)
+_TRY_AGAIN = r"(?i)(?:try again|retry) (?:in|after) ([\d.]+) ?(ms|s|m)?"
 
-_WORDS: tuple[tuple[re.Pattern[str], ModelErrorCode], ...] = (
-    (re.compile(r"context_length|context_window|exceed_context|prompt_too_long|request_too_large"), "context"),
-    (re.compile(r"insufficient_(quota|funds|balance)|billing|payment"), "auth"),
-    (re.compile(r"invalid_api_key|authentication|unauthori[sz]ed|permission|forbidden"), "auth"),
-    (re.compile(r"rate_limit|too_many_requests|resource_exhausted|throttl"), "rate_limit"),
-    (re.compile(r"content_(policy|filter)|safety|moderation"), "content_filter"),
-    (re.compile(r"(model_)?not_found"), "not_found"),
-    (re.compile(r"timeout|timed_out|deadline"), "timeout"),
-    (re.compile(r"overloaded|server_error|internal|unavailable|capacity|bad_gateway"), "overloaded"),
-    (re.compile(r"invalid_request|bad_request|unsupported|validation|invalid_argument"), "bad_request"),
+_WORDS: tuple[tuple[str, ModelErrorCode], ...] = (
+    (r"context_length|context_window|exceed_context|prompt_too_long|request_too_large", "context"),
+    (r"insufficient_(quota|funds|balance)|billing|payment", "auth"),
+    (r"invalid_api_key|authentication|unauthori[sz]ed|permission|forbidden", "auth"),
+    (r"rate_limit|too_many_requests|resource_exhausted|throttl", "rate_limit"),
+    (r"content_(policy|filter)|safety|moderation", "content_filter"),
+    (r"(model_)?not_found", "not_found"),
+    (r"timeout|timed_out|deadline", "timeout"),
+    (r"overloaded|server_error|internal|unavailable|capacity|bad_gateway", "overloaded"),
+    (r"invalid_request|bad_request|unsupported|validation|invalid_argument", "bad_request"),
 )
 _STATUS: dict[int, ModelErrorCode] = {
     401: "auth", 402: "auth", 403: "auth", 404: "not_found", 408: "timeout", 409: "overloaded", 410: "not_found",
@@ -57,7 +55,7 @@ def from_status(status: int, headers: Mapping[str, str], body: bytes, endpoint: 
     text = " ".join(filter(None, (detail.kind, detail.message)))
     code = _by_status(status)
     wait = retry_after(headers) if detail.wait is None else detail.wait
-    if code == "rate_limit" and wait is None and _QUOTA.search(text):
+    if code == "rate_limit" and wait is None and re.search(_QUOTA, text):
         code = "auth"
     elif code not in ("auth", "rate_limit") and _is_context(detail):
         code = "context"
@@ -65,14 +63,16 @@ def from_status(status: int, headers: Mapping[str, str], body: bytes, endpoint: 
         code = "content_filter"
     if wait is None and code in ("rate_limit", "overloaded"):
         wait = _asked_to_wait(detail.message)
-    return _error(code, detail.message or f"HTTP {status}", endpoint, status=status, wait=wait, quota=bool(_QUOTA.search(text)))
+    return _error(
+        code, detail.message or f"HTTP {status}", endpoint, status=status, wait=wait, quota=bool(re.search(_QUOTA, text))
+    )
 
 
 def from_object(value: Any, endpoint: Endpoint) -> ModelError:
     """Return the error for an error object that came with status 200, alone or inside the stream."""
     detail = _Detail.of(value)
     code = _by_words(detail)
-    quota = bool(_QUOTA.search(f"{detail.kind} {detail.message}"))
+    quota = bool(re.search(_QUOTA, f"{detail.kind} {detail.message}"))
     if code == "rate_limit" and detail.wait is None and quota:
         code = "auth"
     wait = detail.wait if detail.wait is not None else _asked_to_wait(detail.message)
@@ -97,6 +97,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     seconds = _number(value)
     if seconds is not None or not value:
         return seconds
+    from email.utils import parsedate_to_datetime
+
     try:
         date = parsedate_to_datetime(value)
     except (ValueError, TypeError, IndexError, OverflowError):
@@ -167,7 +169,7 @@ def _number(text: str) -> float | None:
 
 
 def _asked_to_wait(message: str) -> float | None:
-    match = _TRY_AGAIN.search(message)
+    match = re.search(_TRY_AGAIN, message)
     number = _number(match[1]) if match else None
     if match is None or number is None:
         return None
@@ -184,7 +186,7 @@ def _by_words(detail: _Detail) -> ModelErrorCode:
     if _is_context(detail):
         return "context"
     for pattern, code in _WORDS:
-        if pattern.search(detail.kind):
+        if re.search(pattern, detail.kind):
             return code
     return _by_status(detail.status) if detail.status is not None and detail.status >= 400 else "overloaded"
 
@@ -192,8 +194,8 @@ def _by_words(detail: _Detail) -> ModelErrorCode:
 def _is_context(detail: _Detail) -> bool:
     if re.search(r"context_length|context_window|exceed_context", detail.kind):
         return True
-    return bool(_CONTEXT.search(detail.message)) and not (
-        _OUTPUT_LIMIT.search(detail.message) and not re.search(r"context", detail.message, re.IGNORECASE)
+    return bool(re.search(_CONTEXT, detail.message)) and not (
+        re.search(_OUTPUT_LIMIT, detail.message) and not re.search(r"context", detail.message, re.IGNORECASE)
     )
 
 
