@@ -1,0 +1,46 @@
+"""The session store: the append-only node tree, who may append to it, and everything recorded beside it."""
+
+from .errors import SessionBusy, StaleEpoch, StoreError
+from .hold import Hold
+from .records import (
+    CALL_STATES,
+    KINDS,
+    ApprovalRow,
+    CallRow,
+    Commit,
+    Committed,
+    Hit,
+    HookCallRow,
+    NewNode,
+    Node,
+    RunRow,
+    SessionRow,
+)
+from .store import Store
+from .tree import Branch, Unfinished, labels, path_to, tree, unfinished
+
+__all__ = [
+    "CALL_STATES",
+    "KINDS",
+    "ApprovalRow",
+    "Branch",
+    "CallRow",
+    "Commit",
+    "Committed",
+    "Hit",
+    "Hold",
+    "HookCallRow",
+    "NewNode",
+    "Node",
+    "RunRow",
+    "SessionBusy",
+    "SessionRow",
+    "StaleEpoch",
+    "Store",
+    "StoreError",
+    "Unfinished",
+    "labels",
+    "path_to",
+    "tree",
+    "unfinished",
+]

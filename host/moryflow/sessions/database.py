@@ -1,0 +1,167 @@
+"""Two connections on one file: a writer with a thread of its own, and a reader that never takes a lock.
+
+Every write is one ``BEGIN IMMEDIATE`` transaction, synced to the disk before anyone is told. The file is looked at before
+and after it, because SQLite writes happily into a database that was removed or replaced meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from .errors import StoreError, code_of, store_error
+from .opening import connect, ensure_ready, newer
+from .recovery import recover
+from .schema import MIGRATIONS, version_of
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+_BROKEN = frozenset({"io", "corrupt", "readonly"})
+
+
+class Lane:
+    """One connection and the thread that uses it; both are made when first needed."""
+
+    def __init__(self, path: Path, *, writes: bool, patience: float) -> None:
+        self.path = path
+        self.writes = writes
+        self.patience = patience
+        self._connection: sqlite3.Connection | None = None
+        self._file: os.stat_result | None = None
+        self._executor: ThreadPoolExecutor | None = None
+
+    @property
+    def executor(self) -> ThreadPoolExecutor:
+        """The lane's thread."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="store-write" if self.writes else "store-read")
+        return self._executor
+
+    def connection(self, prepare: Callable[[], None]) -> sqlite3.Connection:
+        """Return a connection to the file that is at the path now; `prepare` makes or repairs it first."""
+        if self._connection is None or not self.is_current():
+            self.drop()
+            prepare()
+            self._file = self.path.stat()
+            self._connection = connect(self.path, writes=self.writes, patience=self.patience)
+        return self._connection
+
+    def is_current(self) -> bool:
+        """Tell whether the path still leads to the file that is open."""
+        try:
+            return self._file is not None and os.path.samestat(self._file, self.path.stat())
+        except OSError:
+            return False
+
+    def drop(self) -> None:
+        """Close the connection; the next use makes a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def close(self) -> None:
+        """Wait for what was begun, then close."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+            self._executor = None
+        self.drop()
+
+
+class Database:
+    """The session database of one home.
+
+    :param patience: seconds to wait for another process's transaction before giving up as ``locked``.
+    """
+
+    def __init__(self, path: Path, *, patience: float = 5.0) -> None:
+        self.path = path.absolute()
+        self.notices: list[str] = []
+        self._reader = Lane(self.path, writes=False, patience=patience)
+        self._writer = Lane(self.path, writes=True, patience=patience)
+
+    def open(self) -> None:
+        """Make or check the file now, so that a person hears of it at once."""
+        self._guarded(self._reader, lambda connection: None)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` in one snapshot of the database, off the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader.executor, self._guarded, self._reader, work)
+
+    async def write(self, work: Work[T], applied: Callable[[T], None] | None = None) -> T:
+        """Run `work` in one transaction and return its result once it is on the disk.
+
+        A cancelled caller does not undo it: `applied` is called on the loop with the result in any case.
+
+        :raises StoreError: nothing was stored.
+        """
+        future = asyncio.get_running_loop().run_in_executor(self._writer.executor, self._guarded, self._writer, work)
+
+        def finished(done: asyncio.Future[T]) -> None:
+            if not done.cancelled() and done.exception() is None and applied is not None:
+                applied(done.result())
+
+        future.add_done_callback(finished)
+        return await asyncio.shield(future)
+
+    def close(self) -> None:
+        """Finish the last write and close; the writer last, so that it folds the log into the file."""
+        self._reader.close()
+        self._writer.close()
+
+    def _guarded(self, lane: Lane, work: Work[T]) -> T:
+        """Run `work`; a damaged database is repaired once, then the work is tried again."""
+        try:
+            return self._transaction(lane, work)
+        except StoreError as error:
+            if error.code != "corrupt":
+                raise
+            lane.drop()
+            self.notices.append(recover(self.path))
+        return self._transaction(lane, work)
+
+    def _transaction(self, lane: Lane, work: Work[T]) -> T:
+        try:
+            connection = lane.connection(self._prepare)
+            try:
+                result = _in_transaction(connection, work, writes=lane.writes, path=self.path)
+            except BaseException:
+                _roll_back(connection)
+                raise
+        except (sqlite3.Error, OSError, OverflowError) as error:
+            if code_of(error) in _BROKEN:
+                lane.drop()
+            raise store_error(error, self.path) from error
+        if lane.writes and not lane.is_current():
+            raise _gone(self.path)
+        return result
+
+    def _prepare(self) -> None:
+        ensure_ready(self.path)
+
+
+def _in_transaction(connection: sqlite3.Connection, work: Work[T], *, writes: bool, path: Path) -> T:
+    connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if version_of(connection) > len(MIGRATIONS):
+        raise newer(path, version_of(connection))
+    result = work(connection)
+    connection.execute("COMMIT")
+    return result
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+
+
+def _gone(path: Path) -> StoreError:
+    message = "the session database was removed or replaced while Moryflow was running; this step was not stored"
+    return StoreError(message, code="gone", where=str(path), next_step="start Moryflow again")

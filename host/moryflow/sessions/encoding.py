@@ -1,0 +1,114 @@
+"""How values become text in the database: canonical JSON, hashes, estimates, times, ids.
+
+Nothing a model, a tool or a file name contains may make a commit fail: lone surrogates are written as JSON
+escapes, NUL is one anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from moryflow_sdk import FrozenDict
+
+from .errors import invalid
+
+_encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+_encode_ascii = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+def encode(value: Any) -> str:
+    """Return `value` as canonical JSON that UTF-8 can carry.
+
+    :raises StoreError: it is not JSON, or nested too deeply to be read back.
+    """
+    try:
+        text = _encode(value)
+    except ValueError:
+        text = _encode_finite(value)
+    except (TypeError, RecursionError) as error:
+        raise invalid(f"a value cannot be stored as JSON: {error}") from error
+    return text if _is_utf8(text) else _encode_ascii(json.loads(text))
+
+
+def _encode_finite(value: Any) -> str:
+    """Encode `value` with NaN and infinities, which JSON lacks, as ``null``."""
+    try:
+        return _encode(_finite(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise invalid(f"a value cannot be stored as JSON: {error}") from error
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _is_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _seal(value: dict[str, Any]) -> FrozenDict:
+    for key, item in value.items():
+        if type(item) is list:
+            value[key] = _seal_list(item)
+    return FrozenDict(value)
+
+
+def _seal_list(value: list[Any]) -> tuple[Any, ...]:
+    return tuple(_seal_list(item) if type(item) is list else item for item in value)
+
+
+_decode = json.JSONDecoder(object_hook=_seal).decode
+
+
+def decode(text: str) -> Any:
+    """Return the frozen value of canonical JSON: mappings read-only, lists as tuples."""
+    value = _decode(text)
+    return _seal_list(value) if type(value) is list else value
+
+
+def node_hash(parent: str, kind: str, payload: str) -> str:
+    """Return the hash of a node: SHA-256 over its parent's hash (empty for a root), its kind and its stored payload."""
+    return hashlib.sha256(f"{parent}\n{kind}\n{payload}".encode()).hexdigest()
+
+
+def text_of(payload: Mapping[str, Any]) -> str:
+    """Return the text that a person or a model reads in a node."""
+    parts = [payload.get("text"), payload.get("output"), payload.get("summary")]
+    parts += [item.get("text") for item in payload.get("files") or () if isinstance(item, Mapping)]
+    return "\n".join(part for part in parts if isinstance(part, str) and part)
+
+
+def estimate_tokens(payload: Mapping[str, Any]) -> int:
+    """Return about how many tokens a node costs in the context: a quarter of its characters."""
+    calls = payload.get("calls") or ()
+    arguments = sum(len(str(call.get("arguments", ""))) for call in calls if isinstance(call, Mapping))
+    return -(-(len(text_of(payload)) + arguments) // 4)
+
+
+def now() -> str:
+    """Return the time for people to read: UTC, ISO 8601, milliseconds. Nothing is ordered by it."""
+    seconds = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"
+
+
+def random_id() -> str:
+    """Return 64 random bits as text."""
+    return os.urandom(8).hex()

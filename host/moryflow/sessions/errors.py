@@ -1,0 +1,101 @@
+"""What can go wrong with the store, as sentences: what happened, which file, what to do next."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from moryflow_sdk import MoryflowError
+
+_FULL_DISK = 64 * 1024
+
+
+class StoreError(MoryflowError):
+    """The store could not do what was asked; nothing of it was kept.
+
+    :param code: ``no_space``, ``io``, ``locked``, ``readonly``, ``newer``, ``corrupt``, ``foreign``, ``gone``,
+        ``not_found``, ``ambiguous``, ``invalid`` or ``too_large``.
+    """
+
+    def __init__(self, message: str, *, code: str, where: str = "", next_step: str = "") -> None:
+        super().__init__(message, where=where, next_step=next_step)
+        self.code = code
+
+
+class SessionBusy(MoryflowError):
+    """Another process, or another part of this one, holds the session."""
+
+    code = "busy"
+
+
+class StaleEpoch(MoryflowError):
+    """This holder lost its session to another one while it was stopped; it must not write any more."""
+
+    code = "stale"
+
+
+_CODES = {
+    sqlite3.SQLITE_FULL: "no_space",
+    sqlite3.SQLITE_IOERR: "io",
+    sqlite3.SQLITE_CANTOPEN: "io",
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_READONLY: "readonly",
+    sqlite3.SQLITE_PERM: "readonly",
+    sqlite3.SQLITE_CORRUPT: "corrupt",
+    sqlite3.SQLITE_NOTADB: "corrupt",
+    sqlite3.SQLITE_TOOBIG: "too_large",
+}
+
+_SENTENCES = {
+    "no_space": ("the disk is full; nothing of this step was stored", "free some space, then `moryflow run --continue`"),
+    "io": ("the session database cannot be read or written", "check the disk and the folder, then `moryflow doctor`"),
+    "locked": ("another program has kept the session database locked", "close it, then try again"),
+    "readonly": ("the session database cannot be written", "make it writable, or set MORYFLOW_HOME to a folder that is"),
+    "corrupt": ("the session database is damaged", "`moryflow session list` moves it aside and saves what is readable"),
+    "too_large": ("a value is larger than the session database can hold", "make the output smaller"),
+    "invalid": ("the session database refused the change", "`moryflow doctor`"),
+}
+
+
+def code_of(error: BaseException) -> str:
+    """Return our code for an error of SQLite or of the operating system."""
+    if isinstance(error, OSError):
+        return {28: "no_space", 122: "no_space", 30: "readonly", 13: "readonly", 1: "readonly"}.get(error.errno or 0, "io")
+    if isinstance(error, sqlite3.DataError | OverflowError):
+        return "too_large"
+    number = getattr(error, "sqlite_errorcode", None)
+    return _CODES.get(number & 0xFF, "invalid") if isinstance(number, int) else "invalid"
+
+
+def store_error(error: BaseException, path: Path) -> StoreError:
+    """Return the sentence for `error` about the database at `path`; raise it ``from error``."""
+    code = code_of(error)
+    if code == "io" and _free_bytes(path) < _FULL_DISK:
+        code = "no_space"
+    message, next_step = _SENTENCES[code]
+    return StoreError(f"{message} ({error})", code=code, where=str(path), next_step=next_step)
+
+
+def not_found(session: str, path: Path) -> StoreError:
+    """Return the error for a session that does not exist."""
+    message = f"there is no session {session!r}"
+    return StoreError(message, code="not_found", where=str(path), next_step="`moryflow session list`")
+
+
+def invalid(message: str, *, where: str = "", next_step: str = "") -> StoreError:
+    """Return the error for a value that must not be stored."""
+    return StoreError(message, code="invalid", where=where, next_step=next_step)
+
+
+def _free_bytes(path: Path) -> int:
+    """Return the free bytes of the disk, or a large number where that cannot be told."""
+    statvfs = getattr(os, "statvfs", None)
+    if statvfs is None:
+        return _FULL_DISK
+    try:
+        disk = statvfs(path.parent)
+    except OSError:
+        return _FULL_DISK
+    return disk.f_bavail * disk.f_frsize

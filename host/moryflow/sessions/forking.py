@@ -1,0 +1,68 @@
+"""Copy a path into a session of its own, and remove a session as a whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from .encoding import now, random_id
+from .errors import invalid
+from .reading import path_of, session_row
+from .records import Node, SessionRow
+from .tables import CALLS, NODES, execute
+from .writing import insert_session
+
+_OWNED = ("nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state")
+
+
+def fork(connection: sqlite3.Connection, session: str, node: str | None, title: str) -> SessionRow:
+    """Copy the path to `node` with the same ids; what a person allowed the original does not come along.
+
+    The copy keeps the path's calls, so that it can be resumed, and the plugins' session state; it has no grants, no open
+    questions and mode ``agent``.
+    """
+    source = session_row(connection, session)
+    path = path_of(connection, session, node or source.active)
+    if node is not None and not path:
+        raise invalid(f"session {session} has no node {node!r}", next_step=f"`moryflow session tree {session}`")
+    active, moment = path[-1].id if path else None, now()
+    origin = {"session": source.id, "node": active}
+    row = SessionRow(
+        random_id(), title or source.title, source.vault, source.agent, source.model, "agent", None, source.purpose, active,
+        moment, moment, origin,
+    )  # fmt: skip
+    insert_session(connection, row)
+    _copy_nodes(connection, source.id, row.id, path)
+    statement = """INSERT INTO plugin_state (session, plugin, scope, value)
+        SELECT ?, plugin, scope, value FROM plugin_state WHERE session = ? AND scope = 'session' ORDER BY number"""
+    execute(connection, statement, (row.id, source.id))
+    return row
+
+
+def _copy_nodes(connection: sqlite3.Connection, source: str, copy: str, path: Iterable[Node]) -> None:
+    ids = [(node.id,) for node in path]
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS copied (id TEXT PRIMARY KEY)")
+    connection.execute("DELETE FROM copied")
+    connection.executemany("INSERT INTO copied VALUES (?)", ids)
+    for table, key, order in ((NODES, "id", "seq"), (CALLS, "node", "number")):
+        columns = ", ".join(name for name in table.columns if name != "session")
+        statement = f"""INSERT INTO {table.name} (session, {columns}) SELECT ?, {columns} FROM {table.name}
+            WHERE session = ? AND {key} IN (SELECT id FROM copied) ORDER BY {order}"""
+        execute(connection, statement, (copy, source))
+
+
+def descendants(connection: sqlite3.Connection, session: str) -> list[str]:
+    """Return a session and the child sessions below it."""
+    statement = """WITH RECURSIVE below (id) AS (SELECT id FROM sessions WHERE id = ?
+        UNION SELECT sessions.id FROM sessions JOIN below ON sessions.parent = below.id) SELECT id FROM below"""
+    return [row[0] for row in execute(connection, statement, (session_row(connection, session).id,))]
+
+
+def purge(connection: sqlite3.Connection, sessions: Iterable[str]) -> None:
+    """Remove whole sessions; that they were there, and when they went, stays."""
+    for session in sessions:
+        execute(connection, "INSERT INTO purges (session, started) VALUES (?, ?)", (session, now()))
+        for table in _OWNED:
+            execute(connection, f"DELETE FROM {table} WHERE session = ?", (session,))
+        execute(connection, "DELETE FROM sessions WHERE id = ?", (session,))
+        execute(connection, "UPDATE purges SET finished = ? WHERE session = ? AND finished IS NULL", (now(), session))

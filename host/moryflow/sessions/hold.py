@@ -1,0 +1,71 @@
+"""The one appender of a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .database import Database
+from .errors import SessionBusy, StaleEpoch
+from .locks import FileLock
+from .records import Commit, Committed, Node, SessionRow
+from .writing import Written, apply, switch
+
+
+class Hold:
+    """A session held for writing, until :meth:`release` or the end of the process.
+
+    :ivar session: the session as it stands on the disk.
+    :ivar path: its active path, root first; never ahead of the disk.
+    :ivar epoch: which holder this is; a commit of an older one is refused.
+    """
+
+    def __init__(self, database: Database, lock: FileLock, session: SessionRow, path: list[Node]) -> None:
+        self.session = session
+        self.path = path
+        self.epoch = session.epoch
+        self._database = database
+        self._lock = lock
+        self._released = False
+
+    async def commit(self, commit: Commit) -> Committed:
+        """Make `commit` true in one synced transaction; afterwards, and only then, `path` and `session` show it.
+
+        :raises StaleEpoch: another holder took the session.
+        :raises StoreError: nothing was stored.
+        """
+        self._require_held()
+        written = await self._database.write(lambda to: apply(to, self.session.id, self.epoch, commit), self._show)
+        return written.committed
+
+    async def switch(self, node_id: str | None) -> None:
+        """Make another node the active one; ``None`` is the place before the first. Nothing is appended (S1.7)."""
+        self._require_held()
+        await self._database.write(lambda to: switch(to, self.session.id, self.epoch, node_id), self._show)
+
+    def release(self) -> None:
+        """Let others hold the session."""
+        self._released = True
+        self._lock.release()
+
+    def _show(self, written: Written) -> None:
+        self.session = written.session
+        if written.path is None:
+            self.path.extend(written.committed.nodes)
+        else:
+            self.path[:] = written.path
+
+    def _require_held(self) -> None:
+        if self._released:
+            message = f"session {self.session.id} was already given back"
+            raise StaleEpoch(message, next_step=f"`moryflow run --resume {self.session.id}`")
+
+
+def session_lock(home: Path, session: str) -> FileLock:
+    """Return the lock of a session, not yet taken."""
+    return FileLock(home / "locks" / f"{session}.lock")
+
+
+def busy(session: str, lock: FileLock) -> SessionBusy:
+    """Return the refusal of a session that someone holds."""
+    next_step = f"wait for it to end, or work on a copy: `moryflow session fork {session}`"
+    return SessionBusy(f"session {session} is in use by {lock.holder()}", where=str(lock.path), next_step=next_step)

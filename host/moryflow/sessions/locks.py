@@ -1,0 +1,94 @@
+"""Operating-system locks on files: they end with the process that holds them, so they need no heartbeat and no expiry."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_FAR = 1 << 30  # where Windows locks a byte: beyond the text, so that others can read who holds it
+
+
+class FileLock:
+    """An exclusive lock on `path`, taken by :meth:`acquire` and given back by :meth:`release`.
+
+    The file names the holder and is removed on release; a lock counts only while its file is still the one at `path`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self) -> bool:
+        """Try to take the lock; return whether it is ours now.
+
+        :raises OSError: the file cannot be made or locked at all.
+        """
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            if not _lock(descriptor) or not self._is_current(descriptor):
+                os.close(descriptor)
+                return False
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Give the lock back; harmless when it is not held."""
+        if self._descriptor is None:
+            return
+        descriptor, self._descriptor = self._descriptor, None
+        with contextlib.suppress(OSError):
+            if self._is_current(descriptor):
+                self.path.unlink()
+        os.close(descriptor)
+
+    def holder(self) -> str:
+        """Return who holds the lock, for a sentence: ``process 4711``."""
+        try:
+            pid = self.path.read_text(encoding="ascii", errors="replace").strip()
+        except OSError:
+            return "another process"
+        if pid == str(os.getpid()):
+            return "this process"
+        return f"process {pid}" if pid.isdigit() else "another process"
+
+    def _is_current(self, descriptor: int) -> bool:
+        """Tell whether `path` still leads to the locked file; the last holder may have removed it meanwhile."""
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(os.fstat(descriptor), there)
+
+
+def _lock(descriptor: int) -> bool:
+    if fcntl is None:
+        return _lock_windows(descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lock_windows(descriptor: int) -> bool:
+    import msvcrt
+
+    os.lseek(descriptor, _FAR, os.SEEK_SET)
+    try:
+        getattr(msvcrt, "locking")(descriptor, getattr(msvcrt, "LK_NBLCK"), 1)  # noqa: B009
+    except OSError:
+        return False
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return True

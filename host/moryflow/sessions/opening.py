@@ -1,0 +1,100 @@
+"""Look at a database before it is used: ours, older, newer, another program's, damaged, or not there yet."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from .errors import StoreError
+from .locks import FileLock
+from .schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
+
+_LOCK_PATIENCE = 30.0
+_LOG_LIMIT = 64 * 1024 * 1024
+
+
+def connect(path: Path, *, writes: bool, patience: float = 5.0) -> sqlite3.Connection:
+    """Return a connection to an existing file; a reader cannot write."""
+    address = f"{path.as_uri()}?mode={'rw' if writes else 'ro'}"
+    connection = sqlite3.connect(address, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
+    if writes:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA recursive_triggers = ON")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT}")
+    return connection
+
+
+def ensure_ready(path: Path) -> None:
+    """Make the database at `path`, bring an older one up to date, or say why it cannot be used.
+
+    :raises StoreError: ``newer`` or ``foreign``; the file is left as it is.
+    :raises sqlite3.Error: it is damaged, locked or unreachable.
+    """
+    if path.exists() and _is_ready(path):
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with store_lock(path):
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        if not _is_ready(path):
+            _bring_up_to_date(path)
+
+
+@contextmanager
+def store_lock(path: Path) -> Iterator[None]:
+    """Hold the lock under which the file itself is made, migrated or replaced.
+
+    :raises StoreError: ``locked``, another process does so for too long.
+    """
+    lock = FileLock(path.parent / "locks" / "store.lock")
+    deadline = time.monotonic() + _LOCK_PATIENCE
+    while not lock.acquire():
+        if time.monotonic() > deadline:
+            message = f"{lock.holder()} is preparing the session database and does not finish"
+            raise StoreError(message, code="locked", where=str(path), next_step="end that process, then try again")
+        time.sleep(0.02)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _is_ready(path: Path) -> bool:
+    """Tell whether the database is ours and of this version; ``False`` when it is empty or older."""
+    with closing(connect(path, writes=False)) as connection:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = version_of(connection)
+        if application != APPLICATION_ID:
+            if version or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                raise _foreign(path)
+            return False
+        if version > len(MIGRATIONS):
+            raise newer(path, version)
+        # Reading the schema finds a file that was cut short.
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        return version == len(MIGRATIONS) and connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def _bring_up_to_date(path: Path) -> None:
+    with closing(connect(path, writes=True)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        migrate(connection)
+
+
+def newer(path: Path, version: int) -> StoreError:
+    """Return the refusal of a database that a newer Moryflow wrote."""
+    message = f"this database has version {version}, written by a newer Moryflow; this one knows version {len(MIGRATIONS)}"
+    next_step = "`python -m pip install -U moryflow`, or set MORYFLOW_HOME to another folder"
+    return StoreError(message, code="newer", where=str(path), next_step=next_step)
+
+
+def _foreign(path: Path) -> StoreError:
+    message = "this is a database of another program; it is left as it is"
+    return StoreError(
+        message, code="foreign", where=str(path), next_step="move it away, or set MORYFLOW_HOME to another folder"
+    )

@@ -1,0 +1,165 @@
+"""The queries. Each function reads from the snapshot that its caller opened."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from moryflow_sdk import Artifact, Event
+
+from .encoding import decode
+from .errors import StoreError
+from .records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
+from .tables import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, execute, text
+
+R = TypeVar("R")
+
+_NODE_COLUMNS = ", ".join(NODES.columns)
+_SELECT_SESSION = f"{SESSIONS.select} WHERE id = ?"
+
+# The rows go through the queue one at a time, so a long path costs its length and nothing more.
+_PATH = f"""WITH RECURSIVE up ({_NODE_COLUMNS}) AS (
+    SELECT {_NODE_COLUMNS} FROM nodes WHERE session = ?1 AND id = ?2
+    UNION ALL
+    SELECT {", ".join(f"n.{name}" for name in NODES.columns)} FROM up JOIN nodes AS n ON n.session = ?1 AND n.id = up.parent
+) SELECT {_NODE_COLUMNS} FROM up"""
+
+
+def session_row(connection: sqlite3.Connection, session: str) -> SessionRow:
+    """Return a session by its whole id.
+
+    :raises StoreError: ``not_found``.
+    """
+    found = execute(connection, _SELECT_SESSION, (session,)).fetchone()
+    if found is None:
+        message = f"there is no session {session!r}"
+        raise StoreError(message, code="not_found", next_step="`moryflow session list`")
+    return SESSIONS.load(found)
+
+
+def find_session(connection: sqlite3.Connection, name: str) -> SessionRow:
+    """Return a session by its id or by the beginning of it.
+
+    :raises StoreError: ``not_found`` or ``ambiguous``.
+    """
+    condition = "WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id = ?1 DESC, id LIMIT 4"
+    rows = execute(connection, f"{SESSIONS.select} {condition}", (name,)).fetchall() if name else []
+    found = [SESSIONS.load(row) for row in rows]
+    if len(found) > 1 and found[0].id != name:
+        message = f"{name!r} is the beginning of several sessions: {', '.join(row.id for row in found)}"
+        raise StoreError(message, code="ambiguous", next_step="give more of the id")
+    return found[0] if found else session_row(connection, name)
+
+
+def list_sessions(
+    connection: sqlite3.Connection, limit: int, *, vault: str | None, purpose: str | None, parent: str | None
+) -> list[SessionRow]:
+    """Return sessions, the last used first."""
+    wanted = {"vault": vault, "purpose": purpose, "parent": parent}
+    return query(connection, SESSIONS, wanted, f"ORDER BY used DESC LIMIT {int(limit)}")
+
+
+def path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
+    """Return the nodes from the root to `node`, root first."""
+    if node is None:
+        return []
+    rows = execute(connection, _PATH, (session, node)).fetchall()
+    rows.reverse()
+    return [node_of(row) for row in rows]
+
+
+def node_of(row: Sequence[Any]) -> Node:
+    """Return the node of a row in the order of ``NODES.columns``."""
+    id, session, seq, parent, kind, payload, tokens, hash, created = row
+    return Node(id, session, seq, parent, kind, decode(payload), tokens, hash, created)
+
+
+def nodes_of(connection: sqlite3.Connection, session: str) -> list[Node]:
+    """Return all nodes of a session, in their order."""
+    rows = execute(connection, f"{NODES.select} WHERE session = ? ORDER BY seq", (session,))
+    return [node_of(row) for row in rows]
+
+
+def calls_of(
+    connection: sqlite3.Connection, session: str | None, since: str | None, states: Collection[str] | None
+) -> list[CallRow]:
+    """Return tool calls, oldest first."""
+    if session is not None:
+        condition, values = "session = ?", [session]
+    else:
+        condition, values = "state IN ({})".format(", ".join(f"'{state}'" for state in CALL_STATES)), []
+    if states is not None:
+        condition += " AND state IN ({})".format(", ".join("?" * len(states)))
+        values += list(states)
+    if since is not None:
+        condition, values = f"{condition} AND created >= ?", [*values, since]
+    rows = execute(connection, f"{CALLS.select} WHERE {condition} ORDER BY number", values)
+    return [CALLS.load(row) for row in rows]
+
+
+def approvals_of(connection: sqlite3.Connection, *, state: str | None = None, **wanted: str | None) -> list[ApprovalRow]:
+    """Return questions, oldest first. One that an import brought was never answered here, so it counts as expired."""
+    rows = _seen(connection, APPROVALS, state, wanted, "ORDER BY number")
+    return [replace(row, state="expired", reply=None, by=None) if imported else row for imported, row in rows]
+
+
+def approval_of(connection: sqlite3.Connection, approval: str) -> ApprovalRow:
+    """Return a question by its id; one asked here comes before a copy that an import brought.
+
+    :raises StoreError: ``not_found``.
+    """
+    found = approvals_of(connection, id=approval)
+    if not found:
+        message = f"there is no question {approval!r}"
+        raise StoreError(message, code="not_found", next_step="`moryflow approval list`")
+    return min(found, key=lambda row: row.state == "expired")
+
+
+def artifacts_of(
+    connection: sqlite3.Connection, *, state: str | None = None, limit: int = 100, **wanted: str | None
+) -> list[Artifact]:
+    """Return records of outputs, newest first. One that an import brought names no file of ours, so it counts as expired."""
+    rows = _seen(connection, ARTIFACTS, state, wanted, f"ORDER BY number DESC LIMIT {int(limit)}")
+    return [row.replace(state="expired") if imported else row for imported, row in rows]
+
+
+def _seen(
+    connection: sqlite3.Connection, table: Table[R], state: str | None, wanted: dict[str, str | None], tail: str
+) -> list[tuple[bool, R]]:
+    """Return ``(imported, row)``: what a file from elsewhere says about answers and files is shown, never believed."""
+    asked = {name: value for name, value in wanted.items() if value is not None}
+    conditions = [f"{name} = ?" for name in asked]
+    if state == "pending":  # literally, so that the index of open questions serves
+        conditions.append("state = 'pending' AND imported = 0")
+    elif state is not None:
+        conditions.append("CASE WHEN imported THEN 'expired' ELSE state END = ?")
+        asked["state"] = state
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    statement = f"SELECT imported, {', '.join(table.columns)} FROM {table.name}{where} {tail}"
+    rows = execute(connection, statement, list(asked.values()))
+    return [(bool(row[0]), table.load(row[1:])) for row in rows]
+
+
+def query(connection: sqlite3.Connection, table: Table[Any], wanted: dict[str, Any], tail: str = "") -> list[Any]:
+    """Return the rows of `table` whose columns have the `wanted` values; ``None`` asks for nothing."""
+    asked = {name: value for name, value in wanted.items() if value is not None}
+    condition = " AND ".join(f"{name} = ?" for name in asked)
+    where = f" WHERE {condition}" if condition else ""
+    rows = execute(connection, f"{table.select}{where} {tail}", list(asked.values()))
+    return [table.load(row) for row in rows]
+
+
+def events_of(connection: sqlite3.Connection, session: str | None, after: int, limit: int) -> list[Event]:
+    """Return stored events with a larger `seq` than `after`."""
+    where = "seq > ?" if session is None else "seq > ? AND session = ?"
+    values = (after,) if session is None else (after, session)
+    statement = f"SELECT seq, session, type, ts, body FROM events WHERE {where} ORDER BY seq LIMIT {int(limit)}"
+    return [event_of(row) for row in execute(connection, statement, values)]
+
+
+def event_of(row: Sequence[Any]) -> Event:
+    """Return the event of a row."""
+    seq, session, kind, ts, body = (text(value) for value in row)
+    return Event(type=kind, session=session, ts=ts, seq=seq, **decode(body))

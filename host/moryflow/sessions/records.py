@@ -1,0 +1,185 @@
+"""The values of the store: immutable rows that come out, and the one change that goes in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from moryflow_sdk import Artifact, Event
+
+NodeKind = Literal["user", "assistant", "tool", "compaction", "prune", "note", "marker"]
+KINDS: frozenset[str] = frozenset({"user", "assistant", "tool", "compaction", "prune", "note", "marker"})
+
+CallState = Literal["pending", "waiting", "running", "completed", "error", "interrupted"]
+CALL_STATES: tuple[str, ...] = ("pending", "waiting", "running", "completed", "error", "interrupted")
+
+REPLIES: frozenset[str] = frozenset({"once", "always", "reject", "stop"})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An immutable entry of a session's tree. Order is `seq` and nothing else, never the clock.
+
+    :ivar payload: a :class:`~moryflow_sdk.FrozenDict`, frozen all the way down.
+    :ivar hash: SHA-256 over the parent's hash, the kind and the stored payload, made once at append.
+    """
+
+    id: str
+    session: str
+    seq: int
+    parent: str | None
+    kind: str
+    payload: Mapping[str, Any]
+    tokens: int
+    hash: str
+    created: str
+
+
+@dataclass(slots=True)
+class NewNode:
+    """A node to append. An empty `id` gets a random one; without `tokens` a quarter of the text's length is taken."""
+
+    kind: str
+    payload: Mapping[str, Any]
+    id: str = ""
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session. `active` is the node that the next one follows; `origin` names where a fork comes from.
+
+    `grants` are the rules a person granted for this session; `epoch` counts its holders.
+    """
+
+    id: str
+    title: str
+    vault: str
+    agent: str
+    model: str
+    mode: str
+    parent: str | None
+    purpose: str
+    active: str | None
+    created: str
+    updated: str
+    origin: Mapping[str, Any] | None = None
+    grants: tuple[Mapping[str, Any], ...] = ()
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A tool call: what was asked (`args` is canonical JSON, `hash` is of its bytes) and how it was decided."""
+
+    id: str
+    session: str
+    turn: str
+    node: str
+    step: int
+    tool: str
+    args: str
+    hash: str
+    state: str
+    decision: str | None = None
+    cause: str | None = None
+    ruling: Mapping[str, Any] | None = None
+    created: str = ""
+    updated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow:
+    """A question to a person. `state` is ``pending``, ``replied`` or ``expired``."""
+
+    id: str
+    session: str
+    call_id: str
+    turn: str
+    kind: str
+    request: Mapping[str, Any]
+    state: str = "pending"
+    reply: str | None = None
+    message: str = ""
+    by: str | None = None
+    created: str = ""
+    replied_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A turn; `id` is the turn's. `state` is ``running`` or ``ended``."""
+
+    id: str
+    session: str
+    purpose: str
+    agent: str
+    model: str
+    plugin_set: str
+    state: str = "running"
+    end_reason: str | None = None
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    cost: float | None = None
+    steps: int = 0
+    started: str = ""
+    ended: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookCallRow:
+    """One line of the ledger: which implementation ran, how it ended, how long it took and what it changed."""
+
+    session: str
+    turn: str
+    step: int
+    hook: str
+    plugin: str
+    plugin_hash: str
+    position: int
+    outcome: str
+    us: int
+    call_id: str | None = None
+    delta: Any = None
+    count: int = 1
+
+
+@dataclass
+class Commit:
+    """Everything that becomes true in one transaction.
+
+    :ivar nodes: appended in order, the first below the active node.
+    :ivar active: the node that is active afterwards; the last new one when ``None``.
+    :ivar events: without `seq`; the store numbers them.
+    :ivar plugin_state: ``(plugin, "session" or "turn:<id>")`` to JSON; ``None`` removes it.
+    :ivar session: fields of the session to set: ``title``, ``mode``, ``agent``, ``model``, ``vault``, ``grants``.
+    """
+
+    nodes: list[NewNode] = field(default_factory=list[NewNode])
+    active: str | None = None
+    calls: list[CallRow] = field(default_factory=list[CallRow])
+    approvals: list[ApprovalRow] = field(default_factory=list[ApprovalRow])
+    runs: list[RunRow] = field(default_factory=list[RunRow])
+    events: list[Event] = field(default_factory=list[Event])
+    hook_calls: list[HookCallRow] = field(default_factory=list[HookCallRow])
+    plugin_state: dict[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any])
+    session: dict[str, Any] = field(default_factory=dict[str, Any])
+    artifacts: list[Artifact] = field(default_factory=list[Artifact])
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit made: its nodes, and its events with their `seq`."""
+
+    nodes: list[Node]
+    events: list[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A node that a search found."""
+
+    session: str
+    node: str
+    kind: str
+    snippet: str

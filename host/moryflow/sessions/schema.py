@@ -1,0 +1,105 @@
+"""The tables, and the steps from one version of them to the next.
+
+A migration is one function and one transaction: a process killed in the middle of it leaves the version before.
+``number`` is the row's place on disk; ``seq`` is the order people may rely on. Rows belong to ``(session, id)``, so that a
+fork can keep its nodes' ids.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+APPLICATION_ID = 0x4D4F5259  # "MORY", so that `file` and we can tell the database from another program's
+Migration = Callable[[sqlite3.Connection], None]
+
+_VERSION_1 = (
+    """CREATE TABLE sessions (
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT NOT NULL, vault TEXT NOT NULL, agent TEXT NOT NULL,
+        model TEXT NOT NULL, mode TEXT NOT NULL, parent TEXT, purpose TEXT NOT NULL, active TEXT, created TEXT NOT NULL,
+        updated TEXT NOT NULL, origin TEXT, grants TEXT NOT NULL, epoch INTEGER NOT NULL,
+        used INTEGER NOT NULL, held_back TEXT)""",
+    """CREATE TABLE nodes (
+        number INTEGER PRIMARY KEY, session TEXT NOT NULL, id TEXT NOT NULL, seq INTEGER NOT NULL, parent TEXT,
+        kind TEXT NOT NULL, payload TEXT NOT NULL, tokens INTEGER NOT NULL, hash TEXT NOT NULL, created TEXT NOT NULL,
+        UNIQUE (session, id), UNIQUE (session, seq))""",
+    """CREATE TABLE runs (
+        number INTEGER PRIMARY KEY, session TEXT NOT NULL, id TEXT NOT NULL, purpose TEXT NOT NULL, agent TEXT NOT NULL,
+        model TEXT NOT NULL, plugin_set TEXT NOT NULL, state TEXT NOT NULL, end_reason TEXT, usage TEXT, cost REAL,
+        steps INTEGER NOT NULL, started TEXT NOT NULL, ended TEXT, UNIQUE (session, id))""",
+    """CREATE TABLE calls (
+        number INTEGER PRIMARY KEY, session TEXT NOT NULL, node TEXT NOT NULL, id TEXT NOT NULL, turn TEXT NOT NULL,
+        step INTEGER NOT NULL, tool TEXT NOT NULL, args TEXT NOT NULL, hash TEXT NOT NULL, state TEXT NOT NULL, decision TEXT,
+        cause TEXT, ruling TEXT, created TEXT NOT NULL, updated TEXT NOT NULL, UNIQUE (session, node, id))""",
+    """CREATE TABLE hook_calls (
+        number INTEGER PRIMARY KEY, session TEXT NOT NULL, turn TEXT NOT NULL, step INTEGER NOT NULL, hook TEXT NOT NULL,
+        plugin TEXT NOT NULL, plugin_hash TEXT NOT NULL, position INTEGER NOT NULL, outcome TEXT NOT NULL,
+        us INTEGER NOT NULL, call_id TEXT, delta TEXT, count INTEGER NOT NULL)""",
+    # AUTOINCREMENT: a client resumes by the last number it saw, so a purged one must not come back.
+    """CREATE TABLE events (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, type TEXT NOT NULL, ts TEXT NOT NULL,
+        body TEXT NOT NULL)""",
+    """CREATE TABLE artifacts (
+        number INTEGER PRIMARY KEY, session TEXT NOT NULL, id TEXT NOT NULL, call_id TEXT NOT NULL, tool TEXT NOT NULL,
+        path TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL, created TEXT NOT NULL, expires TEXT,
+        state TEXT NOT NULL, imported INTEGER NOT NULL DEFAULT 0, UNIQUE (session, id))""",
+    """CREATE TABLE approvals (
+        number INTEGER PRIMARY KEY, session TEXT NOT NULL, id TEXT NOT NULL, call_id TEXT NOT NULL, turn TEXT NOT NULL,
+        kind TEXT NOT NULL, request TEXT NOT NULL, state TEXT NOT NULL, reply TEXT, message TEXT NOT NULL, by TEXT,
+        created TEXT NOT NULL, replied_at TEXT, imported INTEGER NOT NULL DEFAULT 0, UNIQUE (session, id))""",
+    """CREATE TABLE plugin_state (
+        number INTEGER PRIMARY KEY, session TEXT NOT NULL, plugin TEXT NOT NULL, scope TEXT NOT NULL, value TEXT NOT NULL,
+        UNIQUE (session, plugin, scope))""",
+    """CREATE TABLE purges (
+        number INTEGER PRIMARY KEY, session TEXT NOT NULL, started TEXT NOT NULL, finished TEXT)""",
+    "CREATE INDEX sessions_used ON sessions (purpose, used)",
+    "CREATE INDEX sessions_vault ON sessions (vault, purpose, used)",
+    "CREATE INDEX sessions_parent ON sessions (parent, used)",
+    "CREATE INDEX sessions_all ON sessions (used)",
+    "CREATE INDEX calls_state ON calls (state, created)",
+    "CREATE INDEX events_session ON events (session, seq)",
+    "CREATE INDEX hook_calls_session ON hook_calls (session, turn)",
+    "CREATE INDEX artifacts_id ON artifacts (id)",
+    "CREATE INDEX approvals_id ON approvals (id)",
+    "CREATE INDEX approvals_pending ON approvals (session) WHERE state = 'pending'",
+    "CREATE INDEX purges_open ON purges (session) WHERE finished IS NULL",
+    """CREATE TRIGGER nodes_never_change BEFORE UPDATE ON nodes
+        BEGIN SELECT RAISE(ABORT, 'nodes are append-only'); END""",
+    """CREATE TRIGGER nodes_never_vanish BEFORE DELETE ON nodes
+        WHEN NOT EXISTS (SELECT 1 FROM purges WHERE session = OLD.session AND finished IS NULL)
+        BEGIN SELECT RAISE(ABORT, 'nodes are append-only; only a whole session can be purged'); END""",
+    """CREATE TRIGGER purges_are_whole BEFORE UPDATE OF finished ON purges
+        WHEN EXISTS (SELECT 1 FROM nodes WHERE session = OLD.session)
+        BEGIN SELECT RAISE(ABORT, 'a purge removes the whole session'); END""",
+)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    for statement in _VERSION_1:
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create,)
+"""Number n (from 1) leads to version n. Add at the end; never change one that was released."""
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the schema version of a database."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Bring a database to the version of `migrations`, one transaction each."""
+    for number, step in enumerate(migrations, 1):
+        if number <= version_of(connection):
+            continue
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            step(connection)
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

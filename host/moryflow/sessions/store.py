@@ -1,0 +1,213 @@
+"""The session store: the node tree in SQLite, append-only, one appender per session."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Self
+
+from moryflow_sdk import Artifact, Event
+
+from . import forking, reading, writing
+from .database import Database
+from .encoding import decode, now, random_id
+from .errors import invalid, store_error
+from .hold import Hold, busy, session_lock
+from .locks import FileLock
+from .records import REPLIES, ApprovalRow, CallRow, HookCallRow, Node, RunRow, SessionRow
+from .tables import HOOK_CALLS, RUNS, execute, text
+
+_POLL = 0.05
+
+
+class Store:
+    """All sessions of one home. Readers take no lock; to append, :meth:`hold` a session.
+
+    :ivar notices: what a person should be told about the file, for example that it was damaged.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(cls, path: Path, *, patience: float = 5.0) -> Self:
+        """Open the database at `path`, making or migrating it if need be.
+
+        :param patience: seconds to wait for a lock of another process before ``locked``.
+        :raises StoreError: it is of a newer version, of another program, or cannot be used.
+        """
+        database = Database(path, patience=patience)
+        database.open()
+        return cls(database)
+
+    @property
+    def path_of_file(self) -> Path:
+        """The database file."""
+        return self._database.path
+
+    @property
+    def notices(self) -> list[str]:
+        """Sentences about the file."""
+        return self._database.notices
+
+    def close(self) -> None:
+        """Finish what was begun and close the file."""
+        self._database.close()
+
+    async def create(
+        self,
+        *,
+        vault: str,
+        agent: str,
+        mode: str,
+        model: str = "",
+        parent: str | None = None,
+        purpose: str = "main",
+        id: str | None = None,
+    ) -> SessionRow:
+        """Begin an empty session and return it."""
+        moment = now()
+        row = SessionRow(id or random_id(), "", vault, agent, model, mode, parent, purpose, None, moment, moment)
+        _require_id(row.id)
+        await self._database.write(lambda to: writing.insert_session(to, row))
+        return row
+
+    async def hold(self, session_id: str, *, wait: float = 0) -> Hold:
+        """Become the session's one appender.
+
+        :param wait: seconds to wait for another holder to end.
+        :raises SessionBusy: someone else holds it.
+        """
+        session = await self.session(session_id)
+        lock = session_lock(self._database.path.parent, session.id)
+        await self._acquire(lock, session.id, wait)
+        try:
+            row = await self._database.write(lambda to: writing.take(to, session.id))
+            path = await self.path(row.id, row.active)
+        except BaseException:
+            lock.release()
+            raise
+        return Hold(self._database, lock, row, path)
+
+    async def _acquire(self, lock: FileLock, session: str, wait: float) -> None:
+        deadline = time.monotonic() + wait
+        while not self._try(lock):
+            if time.monotonic() >= deadline:
+                raise busy(session, lock)
+            await asyncio.sleep(_POLL)
+
+    def _try(self, lock: FileLock) -> bool:
+        try:
+            return lock.acquire()
+        except OSError as error:
+            raise store_error(error, lock.path) from error
+
+    async def sessions(
+        self, limit: int = 50, *, vault: str | None = None, purpose: str | None = "main", parent: str | None = None
+    ) -> list[SessionRow]:
+        """Return sessions, the last used first."""
+        return await self._database.read(
+            lambda db: reading.list_sessions(db, limit, vault=vault, purpose=purpose, parent=parent)
+        )
+
+    async def session(self, name: str) -> SessionRow:
+        """Return a session by its id or a unique beginning of it.
+
+        :raises StoreError: ``not_found`` or ``ambiguous``.
+        """
+        return await self._database.read(lambda db: reading.find_session(db, name))
+
+    async def latest(self, vault: str) -> SessionRow | None:
+        """Return the main session of `vault` that was used last."""
+        found = await self.sessions(1, vault=vault)
+        return found[0] if found else None
+
+    async def path(self, session: str, node: str | None = None) -> list[Node]:
+        """Return the path from the root to `node`, or to the active node."""
+
+        def work(db: Any) -> list[Node]:
+            return reading.path_of(db, session, node or reading.session_row(db, session).active)
+
+        return await self._database.read(work)
+
+    async def nodes(self, session: str) -> list[Node]:
+        """Return all nodes of all branches, in their order (S1.6)."""
+        return await self._database.read(lambda db: reading.nodes_of(db, session))
+
+    async def calls(
+        self, session: str | None = None, since: str | None = None, states: Collection[str] | None = None
+    ) -> list[CallRow]:
+        """Return tool calls, oldest first."""
+        return await self._database.read(lambda db: reading.calls_of(db, session, since, states))
+
+    async def approvals(self, session: str | None = None, state: str | None = None) -> list[ApprovalRow]:
+        """Return stored questions, oldest first (D65)."""
+        return await self._database.read(lambda db: reading.approvals_of(db, session=session, state=state))
+
+    async def approval(self, approval_id: str) -> ApprovalRow:
+        """Return a stored question.
+
+        :raises StoreError: ``not_found``.
+        """
+        return await self._database.read(lambda db: reading.approval_of(db, approval_id))
+
+    async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
+        """Answer a stored question and return how it stands; the first answer stands (D65). Needs no hold.
+
+        :raises StoreError: ``not_found``, or ``invalid`` for an unknown reply.
+        """
+        if reply not in REPLIES:
+            raise invalid(f"{reply!r} is not an answer", next_step=f"use one of {', '.join(sorted(REPLIES))}")
+        return await self._database.write(lambda to: writing.answer(to, approval_id, reply, message, by))
+
+    async def runs(self, session: str) -> list[RunRow]:
+        """Return the turns of a session, oldest first."""
+        return await self._database.read(lambda db: reading.query(db, RUNS, {"session": session}, "ORDER BY number"))
+
+    async def events(self, session: str | None, after: int = 0, limit: int = -1) -> list[Event]:
+        """Return stored events after a `seq`, of one session or, with ``None``, of all."""
+        return await self._database.read(lambda db: reading.events_of(db, session, after, limit))
+
+    async def hook_calls(self, session: str, turn: str | None = None, plugin: str | None = None) -> list[HookCallRow]:
+        """Return the ledger of a session, oldest first."""
+        wanted = {"session": session, "turn": turn, "plugin": plugin}
+        return await self._database.read(lambda db: reading.query(db, HOOK_CALLS, wanted, "ORDER BY number"))
+
+    async def artifacts(self, session: str | None = None, *, state: str | None = None, limit: int = 100) -> list[Artifact]:
+        """Return records of stored outputs, newest first (D62)."""
+        return await self._database.read(lambda db: reading.artifacts_of(db, session=session, state=state, limit=limit))
+
+    async def artifact(self, artifact_id: str) -> Artifact | None:
+        """Return the record of a stored output."""
+        found = await self._database.read(lambda db: reading.artifacts_of(db, id=artifact_id, limit=1))
+        return found[0] if found else None
+
+    async def update_artifact(self, artifact_id: str, **changes: Any) -> None:
+        """Change a record's `state`, `expires` or `path`; the row itself stays (D38, D62)."""
+        await self._database.write(lambda to: writing.update_artifact(to, artifact_id, changes))
+
+    async def plugin_state(self, session: str) -> dict[tuple[str, str], Any]:
+        """Return ``(plugin, scope) -> JSON`` of a session."""
+        statement = "SELECT plugin, scope, value FROM plugin_state WHERE session = ?"
+
+        def work(db: Any) -> dict[tuple[str, str], Any]:
+            rows = execute(db, statement, (session,))
+            return {(text(plugin), text(scope)): decode(text(value)) for plugin, scope, value in rows}
+
+        return await self._database.read(work)
+
+    async def fork(self, session: str, node: str | None = None, *, title: str = "") -> SessionRow:
+        """Copy the path to `node` (or to the active node) into a new session; nodes keep their ids."""
+        return await self._database.write(lambda to: forking.fork(to, session, node, title))
+
+
+def _require_id(session: str) -> None:
+    """Refuse an id that could not name a lock file.
+
+    :raises StoreError: ``invalid``.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", session):
+        raise invalid(f"{session!r} cannot be the id of a session", next_step="use letters, digits, '-', '_' and '.'")

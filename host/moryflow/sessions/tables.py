@@ -1,0 +1,142 @@
+"""Which column holds which field: the one place that turns rows into values and back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from moryflow_sdk import Artifact
+
+from .encoding import decode, encode
+from .records import ApprovalRow, CallRow, HookCallRow, Node, RunRow, SessionRow
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """A table and the value its rows become.
+
+    :ivar columns: names that are column and field alike; `json` names those kept as JSON text.
+    :ivar key: what identifies a row; empty for a log that only grows.
+    :ivar keep: columns that a later write does not touch; `guard` is the condition under which it may write at all.
+    """
+
+    name: str
+    make: Callable[..., R]
+    columns: tuple[str, ...]
+    json: frozenset[str] = frozenset()
+    key: tuple[str, ...] = ()
+    keep: frozenset[str] = frozenset()
+    guard: str = ""
+
+    @property
+    def select(self) -> str:
+        """``SELECT columns FROM table``, to be followed by a condition."""
+        return f"SELECT {', '.join(self.columns)} FROM {self.name}"
+
+    @property
+    def insert(self) -> str:
+        """The statement that adds a row."""
+        marks = ", ".join("?" * len(self.columns))
+        return f"INSERT INTO {self.name} ({', '.join(self.columns)}) VALUES ({marks})"
+
+    @property
+    def upsert(self) -> str:
+        """The statement that adds a row or brings the one with the same key up to date."""
+        changed = [column for column in self.columns if column not in self.key and column not in self.keep]
+        update = ", ".join(f"{column} = excluded.{column}" for column in changed)
+        guard = f" WHERE {self.guard}" if self.guard else ""
+        return f"{self.insert} ON CONFLICT ({', '.join(self.key)}) DO UPDATE SET {update}{guard}"
+
+    def values(self, row: Any) -> list[Any]:
+        """Return the row's columns as SQLite takes them."""
+        return [self._column(name, getattr(row, name)) for name in self.columns]
+
+    def load(self, values: Sequence[Any]) -> R:
+        """Return the value of a database row."""
+        return self.make(**self.fields(values))
+
+    def fields(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Return a database row as field names and plain values."""
+        pairs = zip(self.columns, values, strict=True)
+        return {name: decode(text(value)) if name in self.json and value is not None else text(value) for name, value in pairs}
+
+    def _column(self, name: str, value: Any) -> Any:
+        return encode(value) if name in self.json and value is not None else value
+
+
+def text(value: Any) -> Any:
+    """Return a column's value; bytes are text with lone surrogates, see :func:`execute`."""
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
+
+
+def execute(connection: sqlite3.Connection, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+    """Execute `statement`; text that UTF-8 cannot carry (a file name, a model's words) is bound as bytes."""
+    try:
+        return connection.execute(statement, values)
+    except UnicodeEncodeError:
+        return connection.execute(statement, [_bound(value) for value in values])
+
+
+def write_all(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+    """Execute `statement` once for each row."""
+    for row in rows:
+        execute(connection, statement, row)
+
+
+def _bound(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogatepass")
+    return value
+
+
+def _session(**fields: Any) -> SessionRow:
+    return SessionRow(**{**fields, "grants": tuple(fields["grants"])})
+
+
+SESSIONS = Table(
+    "sessions", _session,
+    ("id", "title", "vault", "agent", "model", "mode", "parent", "purpose", "active", "created", "updated", "origin", "grants",
+     "epoch"),
+    json=frozenset({"origin", "grants"}), key=("id",),
+)  # fmt: skip
+NODES = Table(
+    "nodes", Node,
+    ("id", "session", "seq", "parent", "kind", "payload", "tokens", "hash", "created"),
+    json=frozenset({"payload"}),
+)  # fmt: skip
+RUNS = Table(
+    "runs", RunRow,
+    ("id", "session", "purpose", "agent", "model", "plugin_set", "state", "end_reason", "usage", "cost", "steps", "started",
+     "ended"),
+    json=frozenset({"usage"}), key=("session", "id"), keep=frozenset({"started"}),
+)  # fmt: skip
+CALLS = Table(
+    "calls", CallRow,
+    ("id", "session", "turn", "node", "step", "tool", "args", "hash", "state", "decision", "cause", "ruling", "created",
+     "updated"),
+    json=frozenset({"ruling"}), key=("session", "node", "id"), keep=frozenset({"created"}),
+)  # fmt: skip
+HOOK_CALLS = Table(
+    "hook_calls", HookCallRow,
+    ("session", "turn", "step", "hook", "plugin", "plugin_hash", "position", "outcome", "us", "call_id", "delta", "count"),
+    json=frozenset({"delta"}),
+)  # fmt: skip
+# The first answer to a question stands, whatever is written later (D65).
+APPROVALS = Table(
+    "approvals", ApprovalRow,
+    ("id", "session", "call_id", "turn", "kind", "request", "state", "reply", "message", "by", "created", "replied_at"),
+    json=frozenset({"request"}), key=("session", "id"), keep=frozenset({"created"}), guard="approvals.state = 'pending'",
+)  # fmt: skip
+ARTIFACTS = Table(
+    "artifacts", Artifact,
+    ("id", "session", "call_id", "tool", "path", "size", "sha256", "created", "expires", "state"),
+    key=("session", "id"), keep=frozenset({"created"}),
+)  # fmt: skip

@@ -1,0 +1,216 @@
+"""The statements of a commit. Each function runs inside the transaction that its caller opened."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moryflow_sdk import Event
+
+from .encoding import decode, encode, estimate_tokens, node_hash, now, random_id
+from .errors import StaleEpoch, invalid
+from .reading import approval_of, path_of, session_row
+from .records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
+from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, execute, text, write_all
+
+_SETTABLE = frozenset({"title", "mode", "agent", "model", "vault", "grants"})
+_USED = "(SELECT coalesce(max(used), 0) + 1 FROM sessions)"
+_INSERT_NODE = NODES.insert
+_UPSERTS = {table.name: table.upsert for table in (CALLS, APPROVALS, RUNS, ARTIFACTS)}
+_INSERT_HOOK_CALL = HOOK_CALLS.insert
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a transaction made true: the commit's values, the session afterwards, and its path where that jumped."""
+
+    committed: Committed
+    session: SessionRow
+    path: list[Node] | None = None
+
+
+def insert_session(connection: sqlite3.Connection, row: SessionRow) -> None:
+    """Add a session as the one used last."""
+    statement = SESSIONS.insert.replace("epoch)", "epoch, used)").replace("?)", f"?, {_USED})")
+    execute(connection, statement, SESSIONS.values(row))
+
+
+def take(connection: sqlite3.Connection, session: str) -> SessionRow:
+    """Make the caller the session's newest holder and return the session with its new epoch."""
+    execute(connection, f"UPDATE sessions SET epoch = epoch + 1, used = {_USED} WHERE id = ?", (session,))
+    return session_row(connection, session)
+
+
+def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Commit) -> Written:
+    """Make `commit` true for a holder of `epoch`.
+
+    :raises StaleEpoch: another holder took the session meanwhile.
+    """
+    held = require_epoch(connection, session, epoch)
+    nodes = _append(connection, held, commit.nodes)
+    last = nodes[-1].id if nodes else held.active
+    active = commit.active if commit.active is not None else last
+    if active != last:
+        _require_node(connection, session, active)
+    _update_session(connection, held, commit, active, prompted=any(node.kind == "user" for node in nodes))
+    _write_rows(connection, session, commit)
+    events = [_insert_event(connection, session, event) for event in commit.events]
+    path = None if active == last else path_of(connection, session, active)
+    return Written(Committed(nodes, events), session_row(connection, session), path)
+
+
+def switch(connection: sqlite3.Connection, session: str, epoch: int, node: str | None) -> Written:
+    """Make `node` the active one; ``None`` is the place before the first node."""
+    require_epoch(connection, session, epoch)
+    _require_node(connection, session, node)
+    execute(connection, "UPDATE sessions SET active = ?, updated = ? WHERE id = ?", (node, now(), session))
+    path = path_of(connection, session, node)
+    return Written(Committed([], []), session_row(connection, session), path)
+
+
+def require_epoch(connection: sqlite3.Connection, session: str, epoch: int) -> SessionRow:
+    """Return the session if `epoch` is still its newest.
+
+    :raises StaleEpoch: it is not.
+    """
+    row = session_row(connection, session)
+    if row.epoch != epoch:
+        message = f"session {session} was taken over by another process while this one was stopped; nothing was stored"
+        raise StaleEpoch(message, next_step=f"`moryflow run --resume {session}`")
+    return row
+
+
+def set_plugin_state(connection: sqlite3.Connection, session: str, plugin: str, scope: str, value: Any) -> None:
+    """Store a plugin's state; ``None`` removes it."""
+    if value is None:
+        statement = "DELETE FROM plugin_state WHERE session = ? AND plugin = ? AND scope = ?"
+        execute(connection, statement, (session, plugin, scope))
+        return
+    statement = """INSERT INTO plugin_state (session, plugin, scope, value) VALUES (?, ?, ?, ?)
+        ON CONFLICT (session, plugin, scope) DO UPDATE SET value = excluded.value"""
+    execute(connection, statement, (session, plugin, scope, encode(value)))
+
+
+def _append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNode]) -> list[Node]:
+    """Append `new` below the active node; the tree on disk, not the caller's memory, says where that is."""
+    if not new:
+        return []
+    parent, above = held.active, _hash_of(connection, held)
+    seq = execute(connection, "SELECT coalesce(max(seq), 0) FROM nodes WHERE session = ?", (held.id,)).fetchone()[0]
+    created, nodes = now(), list[Node]()
+    for draft in new:
+        _check(draft)
+        seq, payload = seq + 1, encode(draft.payload)
+        tokens = estimate_tokens(draft.payload) if draft.tokens is None else draft.tokens
+        above = node_hash(above, draft.kind, payload)
+        node = Node(draft.id or random_id(), held.id, seq, parent, draft.kind, decode(payload), tokens, above, created)
+        values = (node.id, held.id, seq, parent, node.kind, payload, tokens, above, created)
+        execute(connection, _INSERT_NODE, values)
+        parent = node.id
+        nodes.append(node)
+    return nodes
+
+
+def _check(draft: NewNode) -> None:
+    if draft.kind not in KINDS:
+        raise invalid(f"there is no node kind {draft.kind!r}; the kinds are {', '.join(sorted(KINDS))}")
+    if not (draft.id.isascii() and (draft.id.isprintable() or not draft.id)):
+        raise invalid(f"a node id must be printable ASCII, not {draft.id!r}")
+
+
+def _hash_of(connection: sqlite3.Connection, held: SessionRow) -> str:
+    if held.active is None:
+        return ""
+    return _require_node(connection, held.id, held.active)
+
+
+def _require_node(connection: sqlite3.Connection, session: str, node: str | None) -> str:
+    """Return the hash of a node that must exist; empty for the place before the first."""
+    if node is None:
+        return ""
+    found = execute(connection, "SELECT hash FROM nodes WHERE session = ? AND id = ?", (session, node)).fetchone()
+    if found is None:
+        raise invalid(f"session {session} has no node {node!r}", next_step=f"`moryflow session tree {session}`")
+    return found[0]
+
+
+def _update_session(
+    connection: sqlite3.Connection, held: SessionRow, commit: Commit, active: str | None, *, prompted: bool
+) -> None:
+    unknown = sorted(commit.session.keys() - _SETTABLE)
+    if unknown:
+        raise invalid(f"a session has no field {unknown[0]!r} to set; there are {', '.join(sorted(_SETTABLE))}")
+    changes = {key: encode(list(value)) if key == "grants" else value for key, value in commit.session.items()}
+    changes |= {"active": active, "updated": now()}
+    columns = ", ".join(f"{name} = ?" for name in changes) + (f", used = {_USED}" if prompted else "")
+    execute(connection, f"UPDATE sessions SET {columns} WHERE id = ?", (*changes.values(), held.id))
+    _forget_held_back(connection, held.id, commit.session.keys() & {"mode", "grants"})
+
+
+def _forget_held_back(connection: sqlite3.Connection, session: str, names: set[str]) -> None:
+    """Drop what an import brought and did not apply, once a person has set the same field."""
+    if not names:
+        return
+    found = execute(connection, "SELECT held_back FROM sessions WHERE id = ?", (session,)).fetchone()[0]
+    if found is None:
+        return
+    left = {key: value for key, value in decode(text(found)).items() if key not in names}
+    execute(connection, "UPDATE sessions SET held_back = ? WHERE id = ?", (encode(left) if left else None, session))
+
+
+def _write_rows(connection: sqlite3.Connection, session: str, commit: Commit) -> None:
+    for call in commit.calls:
+        if call.state not in CALL_STATES:
+            raise invalid(f"there is no call state {call.state!r}; the states are {', '.join(CALL_STATES)}")
+    _upsert(connection, session, CALLS, commit.calls)
+    _upsert(connection, session, APPROVALS, commit.approvals)
+    _upsert(connection, session, RUNS, commit.runs)
+    _upsert(connection, session, ARTIFACTS, commit.artifacts)
+    write_all(connection, _INSERT_HOOK_CALL, (HOOK_CALLS.values(_owned(session, row)) for row in commit.hook_calls))
+    for (plugin, scope), value in commit.plugin_state.items():
+        set_plugin_state(connection, session, plugin, scope, value)
+
+
+def _upsert(connection: sqlite3.Connection, session: str, table: Table[Any], rows: Sequence[Any]) -> None:
+    write_all(connection, _UPSERTS[table.name], (table.values(_owned(session, row)) for row in rows))
+
+
+def _owned(session: str, row: Any) -> Any:
+    if row.session != session:
+        raise invalid(f"a record of session {row.session} cannot be stored with session {session}")
+    return row
+
+
+def _insert_event(connection: sqlite3.Connection, session: str, event: Event) -> Event:
+    values = (session, event.type, event.ts, encode(event_body(_owned(session, event))))
+    cursor = execute(connection, "INSERT INTO events (session, type, ts, body) VALUES (?, ?, ?, ?)", values)
+    return event.model_copy(update={"seq": cursor.lastrowid})
+
+
+def event_body(event: Event) -> Mapping[str, Any]:
+    """Return what an event says beyond its type, time and session; what does not apply is left out."""
+    place = {"parent": event.parent, "agent": event.agent, "turn": event.turn, "step": event.step}
+    known = {key: value for key, value in place.items() if value is not None}
+    return {**known, "data": event.data, "v": event.v}
+
+
+def answer(connection: sqlite3.Connection, approval: str, reply: str, message: str, by: str) -> ApprovalRow:
+    """Answer a question that is still open; return how it stands."""
+    row = approval_of(connection, approval)
+    if row.state != "pending":
+        return row
+    statement = """UPDATE approvals SET state = 'replied', reply = ?, message = ?, by = ?, replied_at = ?
+        WHERE session = ? AND id = ? AND state = 'pending'"""
+    execute(connection, statement, (reply, message, by, now(), row.session, row.id))
+    return approval_of(connection, approval)
+
+
+def update_artifact(connection: sqlite3.Connection, artifact: str, changes: Mapping[str, Any]) -> None:
+    """Set fields of an output's record."""
+    unknown = sorted(changes.keys() - {"state", "expires", "path"})
+    if unknown:
+        raise invalid(f"the field {unknown[0]!r} of an artifact cannot be changed")
+    columns = ", ".join(f"{name} = ?" for name in changes)
+    execute(connection, f"UPDATE artifacts SET {columns} WHERE id = ? AND imported = 0", (*changes.values(), artifact))
