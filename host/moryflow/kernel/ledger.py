@@ -14,6 +14,7 @@ Place = tuple[str, str, int, str | None]
 """Session, turn, step and call id of the hook calls that follow."""
 
 DELTA_LIMIT = 65536
+"""Characters of JSON that one change may take in the store."""
 
 
 class Ledger:
@@ -46,7 +47,7 @@ class Ledger:
         rows: list[HookCallRow] = []
         for place, implementation, outcome, ns, delta in entries:
             if outcome != "ok":
-                rows.append(HookCallRow(*_head(place, implementation), outcome, ns // 1000, place[3], _compact(delta), 1))
+                rows.append(HookCallRow(*_head(place, implementation), outcome, ns // 1000, place[3], _limited(delta), 1))
                 continue
             key = (place, id(implementation))
             _, count, total = quiet.get(key, (implementation, 0, 0))
@@ -70,9 +71,9 @@ def _head(place: Place, implementation: Implementation) -> tuple[str, str, int, 
     return (session, turn, step, *who)
 
 
-def _compact(delta: Any) -> str | None:
-    """Return `delta` as short JSON; a very large one only by its size."""
+def _limited(delta: Any) -> Any:
+    """Return `delta`, or of a very large one only its fields and its size."""
     if delta is None:
         return None
-    text = json.dumps(delta, ensure_ascii=False, separators=(",", ":"), default=str)
-    return text if len(text) <= DELTA_LIMIT else json.dumps({"too_large": len(text)})
+    size = len(json.dumps(delta, ensure_ascii=False, default=str))
+    return delta if size <= DELTA_LIMIT else {"too_large": size, "fields": sorted(delta)}

@@ -11,9 +11,13 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
+
+PATIENCE = 0.0002
+"""Seconds the loop itself waits for a function before it does something else: most end sooner than it could turn to it."""
 
 
 class Overrun(Exception):
@@ -24,18 +28,26 @@ class Broken(Exception):
     """The plugin's thread was abandoned earlier; it is not called any more."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Job:
+    """One call, from the loop that waits for it to the thread that makes it."""
+
     function: Callable[..., Any]
     arguments: Sequence[Any]
     timeout: float
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
     context: contextvars.Context
-    worker: Worker
-    timer: asyncio.TimerHandle | None = None
+    done: threading.Lock = field(default_factory=threading.Lock)
+    future: asyncio.Future[Any] | None = None
     started: float = 0.0
     finished: bool = False
+    value: Any = None
+    error: BaseException | None = None
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
 
 
 class Worker:
@@ -45,9 +57,14 @@ class Worker:
         self._name = name
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._jobs: list[_Job] = []
         self.abandoned = False
-        self.pending = 0
-        """Calls that have not ended, also those that nobody waits for any more."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call has not ended, perhaps one that nobody waits for any more."""
+        self._jobs = [job for job in self._jobs if not job.finished]
+        return bool(self._jobs)
 
     async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float) -> Any:
         """Return what `function` returns; its deadline counts from when it begins.
@@ -60,16 +77,33 @@ class Worker:
         if self._thread is None:
             self._thread = threading.Thread(target=_serve, args=(self._queue,), name=self._name, daemon=True)
             self._thread.start()
-        loop = asyncio.get_running_loop()
-        job = _Job(function, arguments, timeout, loop, loop.create_future(), contextvars.copy_context(), self)
-        job.timer = loop.call_later(timeout, self._check, job)
-        self.pending += 1
+        job = _Job(function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context())
+        job.done.acquire()
+        patience = 0 if self.busy else PATIENCE
         self._queue.put(job)
-        return await job.future
+        if patience and job.done.acquire(timeout=patience):
+            return job.result()
+        return await self._later(job)
 
     def stop(self) -> None:
         """Let the thread end after the call it is in."""
         self._queue.put(None)
+
+    async def _later(self, job: _Job) -> Any:
+        """Wait for `job` without holding up the loop."""
+        self._jobs.append(job)
+        future = job.future = job.loop.create_future()
+        if job.finished:  # just now: the thread may not have seen the future
+            return job.result()
+        timer = job.loop.call_later(job.timeout, self._check, job)
+        try:
+            await future
+        finally:
+            if job.finished:
+                timer.cancel()
+        if self.abandoned and not job.finished:
+            raise Overrun if job.started else Broken
+        return job.result()
 
     def _check(self, job: _Job) -> None:
         """Look at `job` when its time is up. Runs even when nobody waits for it any more (a cancelled turn)."""
@@ -77,20 +111,18 @@ class Worker:
             return
         left = job.timeout if not job.started else job.started + job.timeout - time.monotonic()
         if left > 0:
-            job.timer = job.loop.call_later(left, self._check, job)
+            job.loop.call_later(left, self._check, job)
             return
-        self._abandon(job)
-
-    def _abandon(self, job: _Job) -> None:
         self.abandoned = True
-        _settle(job.future, None, Overrun())
-        while True:
-            try:
-                waiting = self._queue.get_nowait()
-            except Empty:
-                break
-            if waiting is not None:
-                _hand_over(waiting, None, Broken())
+        self._drop_waiting()
+        for each in self._jobs:
+            _wake(each)
+
+    def _drop_waiting(self) -> None:
+        """Take what has not begun off the queue, and let the thread end if it ever comes back."""
+        with suppress(Empty):
+            while True:
+                self._queue.get_nowait()
         self.stop()
 
 
@@ -135,7 +167,7 @@ class Life:
         if not self.serial:
             self._workers = [worker for worker in self._workers if not worker.abandoned]
         for worker in self._workers:
-            if self.serial or not worker.pending:
+            if self.serial or not worker.busy:
                 return worker
         self._workers.append(Worker(f"moryflow-{self.plugin}"))
         return self._workers[-1]
@@ -152,37 +184,19 @@ def _serve(queue: SimpleQueue[_Job | None]) -> None:
 
 
 def _work(job: _Job) -> None:
-    value, error = None, None
-    try:
-        if not job.future.cancelled():
-            job.started = time.monotonic()
-            value = job.context.run(job.function, *job.arguments)
-    except BaseException as caught:  # the isolation boundary of the thread: whatever a plugin raises goes to its caller
-        error = caught
+    if job.future is None or not job.future.cancelled():
+        job.started = time.monotonic()
+        try:
+            job.value = job.context.run(job.function, *job.arguments)
+        except BaseException as error:  # the isolation boundary of the thread: whatever a plugin raises goes to its caller
+            job.error = error
     job.finished = True
-    _hand_over(job, value, error)
+    job.done.release()
+    if job.future is not None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            job.loop.call_soon_threadsafe(_wake, job)
 
 
-def _hand_over(job: _Job, value: Any, error: BaseException | None) -> None:
-    try:
-        job.loop.call_soon_threadsafe(_finish, job, value, error)
-    except RuntimeError:
-        return  # the loop is closed: nobody waits any more
-
-
-def _finish(job: _Job, value: Any, error: BaseException | None) -> None:
-    job.worker.pending -= 1
-    if job.timer is not None:
-        job.timer.cancel()
-    _settle(job.future, value, error)
-
-
-def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if isinstance(error, StopIteration):
-        error = RuntimeError("StopIteration raised")
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(value)
+def _wake(job: _Job) -> None:
+    if job.future is not None and not job.future.done():
+        job.future.set_result(None)
