@@ -13,6 +13,7 @@ from .messages import ChatParams, Image, Message, SystemBlock, SystemPrompt, Too
 from .models import (
     BaseProvider,
     Finished,
+    Installable,
     ModelEvent,
     ModelInfo,
     ModelProvider,
@@ -68,6 +69,7 @@ __all__ = [
     "HookOptions",
     "Identity",
     "Image",
+    "Installable",
     "Message",
     "ModelError",
     "ModelEvent",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from ._frozen import Frozen, FrozenMapping
@@ -135,10 +135,35 @@ class ModelProvider(Protocol):
         ...
 
 
+@runtime_checkable
+class Installable(Protocol):
+    """A provider whose runtime is installed on demand (``moryflow model install``)."""
+
+    def installed(self) -> bool:
+        """Whether everything is there; looks at files only, imports nothing."""
+        ...
+
+    def download_size(self) -> int:
+        """Return the bytes that :meth:`install` would download, to be said before it does."""
+        ...
+
+    def install(self, progress: Callable[[str, int, int], None]) -> None:
+        """Install the runtime; blocks, so call it off the loop.
+
+        :param progress: told the phase, the bytes done and the bytes in all (0 when unknown).
+        :raises ModelError: it did not work; the message says why and what to do.
+        """
+        ...
+
+
 class BaseProvider:
-    """The parts of :class:`ModelProvider` that most providers leave as they are."""
+    """The parts of :class:`ModelProvider` that most providers leave as they are.
+
+    :ivar prefixes: what its model names begin with, for "did you mean" when a name is nearly right.
+    """
 
     name: str = ""
+    prefixes: tuple[str, ...] = ()
 
     def find(self, model: str) -> ModelInfo | None:
         """Knows no model; override."""

@@ -1,0 +1,42 @@
+"""One script per file, read when it is first used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from moryflow_sdk import BaseProvider, ModelEvent, ModelInfo, ModelRequest
+from moryflow_sdk.scripted import ScriptedModel, read_script
+
+PREFIX = "script:"
+
+
+class ScriptModel(BaseProvider):
+    """Serves ``script:FILE``; never chosen by itself."""
+
+    name = "script_model"
+    prefixes = (PREFIX,)
+
+    def __init__(self) -> None:
+        self._scripts: dict[str, ScriptedModel] = {}
+
+    def find(self, model: str) -> ModelInfo | None:
+        """Know every name that begins with ``script:``; whether the file is one is seen when it is used."""
+        file = model.removeprefix(PREFIX)
+        if not file or file == model:
+            return None
+        return ModelInfo(
+            id=model, name=file, provider=self.name, context_window=128_000, images=True, input_price=0, output_price=0
+        )
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Yield the next turn of the file.
+
+        :raises ModelError: the file is missing or not a script, the turn says so, or there is none left.
+        """
+        script = self._scripts.get(request.model.name)
+        if script is None:
+            path = Path(request.model.name).expanduser()
+            script = self._scripts[request.model.name] = ScriptedModel(read_script(path), info=request.model)
+        async for event in script.stream(request):
+            yield event

@@ -1,0 +1,203 @@
+"""A model that answers from a list: for examples, for developing a plugin, and for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ConfigDict, Field, ValidationError, field_validator
+
+from ._frozen import Frozen, FrozenMapping
+from .errors import ModelError, ModelErrorCode
+from .messages import ToolRequest, Usage
+from .models import BaseProvider, Finished, ModelEvent, ModelInfo, ModelRequest, Purpose, ReasoningDelta, TextDelta
+
+ASIDE: dict[Purpose, str] = {"title": "Scripted session", "compact": "A scripted conversation."}
+"""Answers for calls that the host makes by itself; they use up no turn unless one names their purpose."""
+
+
+class ScriptedCall(Frozen):
+    """A tool call; `arguments` is an object, or text that is sent as it is, however broken."""
+
+    name: str
+    arguments: FrozenMapping | str = {}
+    id: str = ""
+    problem: str | None = None
+
+
+class ScriptedError(Frozen):
+    """A failure to raise in place of the rest of the answer."""
+
+    code: ModelErrorCode = "overloaded"
+    message: str = "scripted failure"
+    retry_after: float | None = None
+    next_step: str = ""
+
+
+class ScriptedTurn(Frozen):
+    """One answer.
+
+    :param delay: seconds before the first piece; `pause`, between two pieces of the text.
+    :param purpose: only for a call of that purpose; without it for any but ``title`` and ``compact``.
+    :param finish: end reason, ``tool_calls`` or ``stop`` by itself.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[ScriptedCall, ...] = ()
+    usage: Usage | None = None
+    error: ScriptedError | None = None
+    delay: float = Field(default=0.0, ge=0)
+    pause: float = Field(default=0.0, ge=0)
+    purpose: Purpose | None = None
+    finish: str | None = None
+
+    @field_validator("error", mode="before")
+    @classmethod
+    def _code_alone(cls, value: Any) -> Any:
+        return {"code": value} if isinstance(value, str) else value
+
+    def answers(self, purpose: Purpose) -> bool:
+        """Whether this turn is for a call of `purpose`."""
+        return purpose not in ASIDE if self.purpose is None else purpose == self.purpose
+
+
+Turns = Sequence[str | Mapping[str, Any] | ScriptedTurn]
+
+
+def read_script(path: Path) -> list[ScriptedTurn]:
+    """Return the turns in a JSON file (a list, or ``{"turns": […]}``) or a JSON Lines file (one turn a line).
+
+    :raises ModelError: there is no such file, or it is not a script; the message names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"the script cannot be read: {reason}", code="missing", where=str(path)) from error
+    return [_turn(value, where) for where, value in _values(path, text)]
+
+
+def _values(path: Path, text: str) -> list[tuple[str, Any]]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return [(f"{path}:{number}", _line(line, f"{path}:{number}")) for number, line in lines]
+    if isinstance(document, dict):
+        mapping = cast("dict[str, Any]", document)
+        document = mapping.get("turns", [mapping])
+    items = cast("list[Any]", document) if isinstance(document, list) else [document]
+    return [(f"{path}, turn {number}", item) for number, item in enumerate(items, 1)]
+
+
+def _line(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ModelError(f"this line of the script is not JSON: {error}", code="missing", where=where) from error
+
+
+def _turn(value: Any, where: str) -> ScriptedTurn:
+    if isinstance(value, ScriptedTurn):
+        return value
+    try:
+        return ScriptedTurn.model_validate({"text": value} if isinstance(value, str) else value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ModelError(
+            f"this turn of the script is not valid: {place}: {first['msg']}", code="missing", where=where
+        ) from error
+
+
+class ScriptedModel(BaseProvider):
+    """Answers each call with the next turn that is for it, then fails and says so.
+
+    :ivar requests: what it was asked, for tests.
+    """
+
+    name = "scripted"
+
+    def __init__(self, turns: Turns, *, info: ModelInfo | None = None) -> None:
+        self.info = info or ModelInfo(id="scripted", name="scripted", provider=self.name, context_window=128_000, images=True)
+        self.requests: list[ModelRequest] = []
+        self._turns = [_turn(turn, f"turn {number}") for number, turn in enumerate(turns, 1)]
+        self._total = len(self._turns)
+
+    @property
+    def left(self) -> int:
+        """How many turns were not used yet."""
+        return len(self._turns)
+
+    def add(self, *turns: str | Mapping[str, Any] | ScriptedTurn) -> None:
+        """Append turns."""
+        self._turns += [_turn(turn, f"turn {self._total + number}") for number, turn in enumerate(turns, 1)]
+        self._total += len(turns)
+
+    def find(self, model: str) -> ModelInfo | None:
+        """Know the one model."""
+        return self.info if model == self.info.id else None
+
+    def default(self, environ: Mapping[str, str]) -> str | None:
+        """Be the model when nobody chose one."""
+        return self.info.id
+
+    async def available(self) -> Sequence[ModelInfo]:
+        """List the one model."""
+        return (self.info,)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Yield the next turn.
+
+        :raises ModelError: the turn says so, or there is none left.
+        """
+        self.requests.append(request)
+        async for event in play(self._next(request.purpose), number=len(self.requests)):
+            yield event
+
+    def _next(self, purpose: Purpose) -> ScriptedTurn:
+        turn = next((turn for turn in self._turns if turn.answers(purpose)), None)
+        if turn is not None:
+            self._turns.remove(turn)
+            return turn
+        if purpose in ASIDE:
+            return ScriptedTurn(text=ASIDE[purpose])
+        raise ModelError(
+            f"the script has only {self._total} turns, and all were used",
+            code="bad_request",
+            next_step="add a turn to the script",
+        )
+
+
+async def play(turn: ScriptedTurn, *, number: int) -> AsyncGenerator[ModelEvent]:
+    """Yield `turn` as a model would: reasoning, text word by word, then calls. `number` makes call ids unique."""
+    await asyncio.sleep(turn.delay)
+    if turn.reasoning:
+        yield ReasoningDelta(text=turn.reasoning)
+    for piece in re.findall(r"\S+\s*|\s+", turn.text):
+        yield TextDelta(text=piece)
+        if turn.pause:
+            await asyncio.sleep(turn.pause)
+    calls = tuple(_request(call, f"call_{number}_{index}") for index, call in enumerate(turn.calls, 1))
+    if turn.error is not None:
+        broken = tuple(call.replace(problem=call.problem or "incomplete") for call in calls)
+        error = turn.error
+        raise ModelError(
+            error.message, code=error.code, retry_after=error.retry_after, next_step=error.next_step, tool_calls=broken
+        )
+    usage = turn.usage or Usage(input=10, output=max(1, len(turn.text) // 4))
+    yield Finished.model_validate(
+        {"reason": turn.finish or ("tool_calls" if calls else "stop"), "tool_calls": calls, "usage": usage}
+    )
+
+
+def _request(call: ScriptedCall, id: str) -> ToolRequest:
+    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
+    return ToolRequest.model_validate({"id": call.id or id, "name": call.name, "arguments": arguments, "problem": call.problem})
