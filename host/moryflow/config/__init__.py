@@ -57,11 +57,11 @@ def load_config(
 class Config:
     """The settings that hold, and where each comes from. Never changes; :meth:`checked` makes a new one.
 
-    :ivar file: the user's file, whether it exists or not.
+    :ivar path: the user's file, whether it exists or not; edits go there.
     """
 
-    def __init__(self, layers: tuple[Layer, ...], problems: tuple[Problem, ...], file: Path) -> None:
-        self.layers, self.problems, self.file = layers, problems, file
+    def __init__(self, layers: tuple[Layer, ...], problems: tuple[Problem, ...], path: Path) -> None:
+        self.layers, self.problems, self.path = layers, problems, path
         self._value: dict[str, Any] = {}
         self._rules: list[Rule] = []
         for layer in layers:
@@ -127,7 +127,7 @@ class Config:
 
         layers, problems = [], list(self.problems)
         for layer in map(_mode_alias, self.layers):
-            clean, bad = drop_bad_values(layer, host_models())
+            clean, bad = drop_bad_values(layer, host_models(), strict=True)
             problems.extend([*bad, *_rules_shape(clean)])
             layers.append(clean)
         checked = self._with(layers, problems)
@@ -138,7 +138,7 @@ class Config:
         return checked
 
     def _with(self, layers: list[Layer], problems: list[Problem]) -> Config:
-        config = Config(tuple(layers), tuple(problems), self.file)
+        config = Config(tuple(layers), tuple(problems), self.path)
         config._rules = self._rules
         rules = [rule for layer in layers for rule in _listed(layer)]
         if rules:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from .layers import MISSING, Layer, dotted, merged
+from .layers import MISSING, Layer, dotted, merged, step_into
 from .problems import MOST, Problem
 from .schema import RULES_PATH, Known
 
@@ -18,18 +18,21 @@ _ROUNDS = 5
 """Dropping one value may bring another error to light; after this many rounds the whole section goes."""
 
 
-def drop_bad_values(layer: Layer, known: Iterable[Known]) -> tuple[Layer, list[Problem]]:
-    """Return `layer` with only values that its models accept, and what was dropped."""
+def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = False) -> tuple[Layer, list[Problem]]:
+    """Return `layer` with only values that its models accept, and what was dropped.
+
+    :param strict: ``"2000"`` is not 2000. A plugin's model says so itself, as it does when the plugin is loaded.
+    """
     problems: list[Problem] = []
     for path, model in known:
-        layer = _checked(layer, tuple(path.split(".")) if path else (), model, problems)
+        layer = _checked(layer, tuple(path.split(".")) if path else (), model, problems, strict)
     if len(problems) > MOST:
         rest = layer.problem((), f"{len(problems) - MOST} more values are wrong", code="config_value")
         problems = [*problems[:MOST], rest]
     return layer, problems
 
 
-def _checked(layer: Layer, path: tuple[str, ...], model: type[BaseModel], problems: list[Problem]) -> Layer:
+def _checked(layer: Layer, path: tuple[str, ...], model: type[BaseModel], problems: list[Problem], strict: bool) -> Layer:
     for end in range(1, len(path) + 1):
         section = layer.find(path[:end])
         if section is MISSING:
@@ -43,12 +46,20 @@ def _checked(layer: Layer, path: tuple[str, ...], model: type[BaseModel], proble
         if not section:
             return layer
         try:
-            model.model_validate_json(json.dumps(section), strict=True)
+            made = model.model_validate_json(json.dumps(section), strict=strict or None)
         except ValidationError as error:
             layer = _without_bad(layer, path, section, error, problems)
         else:
+            problems.extend(_remarks(layer, path, made))
             return layer
     return layer.without(path) if path else layer
+
+
+def _remarks(layer: Layer, path: tuple[str, ...], made: BaseModel) -> Iterable[Problem]:
+    """Return what a model that drops bad values itself has to say; each sentence begins with the key."""
+    for sentence in getattr(made, "problems", ()):
+        key = str(sentence).partition(":")[0]
+        yield layer.problem((*path, *key.split(".")), f"{dotted(path)}.{sentence}", code="config_value")
 
 
 def _own(section: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
@@ -82,13 +93,10 @@ def _deepest(value: Any, location: tuple[str | int, ...]) -> list[str | int]:
     """Follow `location` as far as it exists; union members and missing keys are steps that do not."""
     place: list[str | int] = []
     for step in location:
-        if isinstance(value, Mapping) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
-        else:
-            continue
-        place.append(step)
+        inner = step_into(value, step)
+        if inner is not MISSING:
+            place.append(step)
+            value = inner
     return _whole_entry(place)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from .jsonc import JsoncError, Node, position, tree
 from .problems import Problem, SourceName
 
-Path_ = Sequence[str | int]
+Place = Sequence[str | int]
 MISSING: Any = object()
 
 
@@ -37,19 +37,14 @@ class Layer:
         except (JsoncError, ValueError, IndexError):
             return None
 
-    def find(self, path: Path_) -> Any:
+    def find(self, path: Place) -> Any:
         """Return the value at `path`, or :data:`MISSING`."""
         value: Any = self.value
         for name in path:
-            if isinstance(value, Mapping) and name in value:
-                value = value[name]
-            elif isinstance(value, list) and isinstance(name, int) and name < len(value):
-                value = value[name]
-            else:
-                return MISSING
+            value = step_into(value, name)
         return value
 
-    def position(self, path: Path_) -> tuple[int | None, int | None]:
+    def position(self, path: Place) -> tuple[int | None, int | None]:
         """Return line and column of `path`, or of the nearest container that stands in the text."""
         node = self._tree
         if node is None:
@@ -61,16 +56,16 @@ class Layer:
             node = child
         return position(self.text, node.begin)
 
-    def label(self, path: Path_) -> str:
+    def label(self, path: Place) -> str:
         """Return the file, variable or flag that `path` comes from."""
         return self.names.get(dotted(path[:1]), self.file) if self.names else self.file
 
-    def problem(self, path: Path_, message: str, hint: str = "", *, code: str, fatal: bool = False) -> Problem:
+    def problem(self, path: Place, message: str, hint: str = "", *, code: str, fatal: bool = False) -> Problem:
         """Return a problem that stands at `path`."""
         line, column = self.position(path)
         return Problem(self.label(path), line, column, message, hint, fatal, code)
 
-    def without(self, path: Path_) -> Layer:
+    def without(self, path: Place) -> Layer:
         """Return the layer without the value at `path`."""
         return replace(self, value=_without(self.value, list(path)))
 
@@ -88,7 +83,16 @@ def _without(value: Any, path: list[str | int]) -> Any:
     return [item for index, item in enumerate(value) if index != head]
 
 
-def dotted(path: Path_) -> str:
+def step_into(value: Any, name: str | int) -> Any:
+    """Return the member or item called `name`, or :data:`MISSING`."""
+    if isinstance(value, Mapping):
+        return value.get(name, MISSING)
+    if isinstance(value, list) and isinstance(name, int) and name < len(value):
+        return value[name]
+    return MISSING
+
+
+def dotted(path: Place) -> str:
     """Spell a path as people write it: ``agents.runtime.hooks.tool.after[0].prependText``."""
     text = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in path)
     return text.removeprefix(".")

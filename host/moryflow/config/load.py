@@ -18,6 +18,8 @@ from .rules import RULES, salvage_denies
 HARMLESS = ("$schema", "language", "model", "limits", "agents.runtime.agent", "agents.runtime.truncation")
 """What a file that others can write to, or that is not plain JSONC, may still set; none of it loosens anything (R17)."""
 
+Lines = dict[tuple[str | int, ...], int]
+
 _JSON5_BYTES = 64 * 1024
 """json5 needs about 15 ms a kilobyte; a larger file is not tried."""
 
@@ -68,7 +70,7 @@ def _salvaged(layer: Layer, error: JsoncError, problems: list[Problem]) -> Layer
     else:
         hint = "defaults and the deny rules that can still be read hold until it is mended"
         rules = list(salvage_denies(layer.text))
-        lines = {(*RULES, index): line for index, (_, line) in enumerate(rules)}
+        lines: Lines = {(*RULES, index): line for index, (_, line) in enumerate(rules)}
         value = nested(RULES, [rule for rule, _ in rules]) if rules else {}
         kept = Layer(layer.source, value, layer.file, is_file=True, lines=lines)
     message = f"this is not JSON with comments: {error.message}"
@@ -98,7 +100,10 @@ def _restricted(layer: Layer, decisions: tuple[str, ...]) -> Layer:
     if isinstance(rules, list):
         kept = [(index, rule) for index, rule in enumerate(rules) if _decides(rule, decisions)]
         value = merged(value, nested(RULES, [rule for _, rule in kept]))
-        lines = {(*RULES, place): layer.position((*RULES, index))[0] or 0 for place, (index, _) in enumerate(kept)}
+        lines: Lines = {}
+        for place, (index, _) in enumerate(kept):
+            if line := layer.position((*RULES, index))[0]:
+                lines[(*RULES, place)] = line
         return Layer(layer.source, value, layer.file, is_file=True, lines=lines)
     return Layer(layer.source, value, layer.file, is_file=True)
 
@@ -115,10 +120,8 @@ def _finite(layer: Layer, problems: list[Problem]) -> Layer:
     """Drop numbers that became infinite, for example 1e400."""
     places: list[tuple[str | int, ...]] = []
     _walk(layer.value, (), places.append)
-    for place in places:
-        problems.append(
-            layer.problem(place, f"{dotted(place)}: the number is too large; the default holds", code="config_value")
-        )
+    message = "the number is too large; the default holds"
+    problems.extend(layer.problem(place, f"{dotted(place)}: {message}", code="config_value") for place in places)
     for place in reversed(places):
         layer = layer.without(place)
     return layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import re
@@ -125,10 +126,8 @@ def _meant(word: Any, known: Any, verb: str = "did you mean") -> str:
 
 def salvage_denies(text: str) -> Iterator[tuple[dict[str, str], int]]:
     """Yield what can still be read as a deny rule in a text that does not parse, with its line."""
-    try:
+    with contextlib.suppress(JsoncError):
         text = blank(text)
-    except JsoncError:
-        pass
     for match in _FLAT_OBJECT.finditer(text):
         try:
             pairs = json.loads(match.group(), object_pairs_hook=list)
