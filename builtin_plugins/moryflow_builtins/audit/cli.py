@@ -1,0 +1,94 @@
+"""``moryflow audit``: the decisions, for diagnosis (S0.74)."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from moryflow_sdk import CommandContext
+
+from .log import parse
+from .select import Wanted, files, moment, select
+
+POLL = 0.25
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@click.group(invoke_without_command=True)
+@click.option("--denied", is_flag=True, help="Only calls that were refused.")
+@click.option("--since", metavar="T", help="Only from then on: 30m, 2h, 7d, or a date or time (ISO 8601).")
+@click.option("--session", metavar="ID", help="Only this session; the beginning of its id is enough.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="At most so many, the newest. [default: 100, with --since all]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def audit(
+    context: click.Context, denied: bool, since: str | None, session: str | None, limit: int | None, as_json: bool
+) -> None:
+    """Show the decisions that were taken, oldest first."""
+    if context.invoked_subcommand is not None:
+        return
+    start = _moment(since) if since else None
+    obj: CommandContext = context.obj
+    records = select(files(obj.home, session), Wanted(denied, start, limit or (None if since else 100)))
+    if as_json:
+        click.echo(json.dumps(records, ensure_ascii=False))
+    else:
+        obj.print(records, text="\n".join(map(_line, records)) or "no decisions are recorded")
+
+
+@audit.command()
+@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1), help="How many to begin with.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--session", metavar="ID", help="Only this session.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines.")
+@click.pass_obj
+def tail(context: CommandContext, limit: int, follow: bool, session: str | None, as_json: bool) -> None:
+    """Show the newest decisions, and with --follow those that come."""
+    found = files(context.home, session)
+    offsets = {file: file.stat().st_size for file in found}
+    for record in select(found, Wanted(limit=limit)):
+        click.echo(json.dumps(record, ensure_ascii=False) if as_json else _line(record))
+    while follow:
+        time.sleep(POLL)
+        for record in _new(context.home, session, offsets):
+            click.echo(json.dumps(record, ensure_ascii=False) if as_json else _line(record))
+
+
+def _new(home: Path, session: str | None, offsets: dict[Path, int]) -> Iterator[dict[str, Any]]:
+    """Yield the whole lines that were appended since `offsets`, and move those on."""
+    for file in reversed(files(home, session)):
+        with file.open("rb") as source:
+            source.seek(offsets.get(file, 0))
+            data, _, _ = source.read().rpartition(b"\n")
+        offsets[file] = offsets.get(file, 0) + (len(data) + 1 if data else 0)
+        for line in data.split(b"\n") if data else ():
+            record = parse(line)
+            if record is not None:
+                yield record
+
+
+def _moment(text: str) -> Any:
+    try:
+        return moment(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no time; try 30m, 2h, 7d or 2026-01-31", param_hint="--since") from error
+
+
+def _line(record: dict[str, Any]) -> str:
+    when = str(record.get("timestamp", ""))[:19].replace("T", " ")
+    if record.get("type") == "mode":
+        return _visible(f"{when}  mode   {record.get('from') or '-'} -> {record.get('to')}  by {record.get('by')}")
+    targets = ", ".join(map(str, record.get("targets") or ())) or "-"
+    rule = record.get("rulePattern")
+    why = f"{record.get('ruleSource')} rule {rule}" if rule else str(record.get("cause"))
+    place = f"{record.get('decision'):<5}  {record.get('mode')}  by {record.get('by')}"
+    return _visible(f"{when}  {place}  {record.get('tool')}  {targets[:200]}  ({why})")
+
+
+def _visible(text: str) -> str:
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -1,0 +1,88 @@
+"""Notice that an agent goes in circles, and ask, go on or end the run (S0.58-S0.66, D10, D11).
+
+Calls are counted in the gate, in call order, across the steps of a run. A person's answer arrives with ``tool_decided``.
+"""
+
+from __future__ import annotations
+
+from moryflow_sdk import Allow, Ask, Remember, Ruling, Stop, ToolCall, Turn, Verdict, hookimpl
+
+from .run import Hit, Run
+from .settings import DoomLoopSettings
+
+name = "doom_loop"
+services = ("emit",)
+config_model = DoomLoopSettings
+config_path = "agents.runtime.doomLoop"
+gate = True
+
+DOMAIN = "doom_loop"
+"""Domain of the session grant that *always* makes; no permission rule has it."""
+
+
+@hookimpl
+def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:
+    """Count the call; at a threshold ask, continue or stop."""
+    settings: DoomLoopSettings = turn.config
+    if not settings.enabled:
+        return None
+    run = Run.load(turn.session_state, turn.id, call.id)
+    hit = run.count(call, settings)
+    verdict = _verdict(run, hit, call, turn) if hit else None
+    run.save(turn.session_state)
+    return verdict
+
+
+@hookimpl
+def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
+    """Take note of how a question of ours was answered."""
+    settings: DoomLoopSettings = turn.config
+    if not settings.enabled or ruling.decision == "ask":
+        return
+    run = Run.load(turn.session_state, turn.id, call.id)
+    hit = run.open.pop(call.id, None)
+    if hit and ruling.decision == "allow":
+        run.go_on(settings)
+    elif hit:
+        run.attempts += 1
+    run.save(turn.session_state)
+
+
+def _verdict(run: Run, hit: Hit, call: ToolCall, turn: Turn) -> Verdict:
+    """Say what happens at a hit; the run goes on without a question where that was agreed before."""
+    settings: DoomLoopSettings = turn.config
+    what = _described(run, hit, call)
+    if run.attempts >= settings.max_attempts:
+        turn.emit("hit", **_facts(run, hit, call), action="stopped")
+        return _stop(f"{what}, and this happened {run.attempts} times before in this run")
+    granted = any(rule.domain == DOMAIN and rule.decision == "allow" for rule in turn.grants)
+    if granted or turn.mode == "full_access":
+        turn.emit("hit", **_facts(run, hit, call), action="continued")
+        run.go_on(settings)
+        run.open[call.id] = None
+        why = "always was answered in this session" if granted else "full_access"
+        return Allow(reason=f"doom loop: {what}; continued ({run.attempts} of {settings.max_attempts}), because {why}")
+    if turn.headless:
+        turn.emit("hit", **_facts(run, hit, call), action="stopped")
+        return _stop(f"{what}, and nobody can be asked whether to go on")
+    turn.emit("hit", **_facts(run, hit, call), action="asked")
+    remember = Remember(scope="session", domain=DOMAIN, pattern="*")
+    reason = f'{what}; go on? "always" holds for this session only and is not stored'
+    return Ask(reason=reason, cause="doom_loop", bypass="never", remember=(remember,))
+
+
+def _stop(what: str) -> Stop:
+    advice = "say more precisely what you want, or split the task; the limits are in agents.runtime.doomLoop"
+    return Stop(reason=f"the agent goes in circles: {what}. To go on, {advice}", cause="doom_loop", end_reason="doom_loop")
+
+
+def _described(run: Run, hit: Hit, call: ToolCall) -> str:
+    if hit == "too_many":
+        return f"this run has made {run.calls} tool calls, the last one of {call.tool}"
+    same = "the same arguments" if ":" in run.signature else "arguments too large to compare"
+    return f"{call.tool} was called {run.repeats} times in a row with {same}"
+
+
+def _facts(run: Run, hit: Hit, call: ToolCall) -> dict[str, object]:
+    counters = {"total": run.total, "calls": run.calls, "repeats": run.repeats, "attempts": run.attempts}
+    return {"kind": hit, "call_id": call.id, "tool": call.tool, "recent": list(run.recent), **counters}

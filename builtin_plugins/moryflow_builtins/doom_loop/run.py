@@ -1,0 +1,93 @@
+"""The counters of one run (S0.58). They are JSON in the session's state, so that they outlive the process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import MutableMapping
+from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
+from typing import Any, Literal, Self
+
+from moryflow_sdk import ToolCall
+
+from .settings import DoomLoopSettings
+
+Hit = Literal["same_tool", "too_many"]
+RECENT = 10
+_KEY = "run"
+
+
+@dataclass
+class Run:
+    """What a run has done so far.
+
+    :ivar total: calls of the whole run; `calls` counts since the last continuation.
+    :ivar recent: names of the last tools called, oldest first.
+    :ivar repeats: how often `signature` was called in a row.
+    :ivar cooldown: calls that are still not checked.
+    :ivar attempts: continuations and refusals so far.
+    :ivar open: calls that are judged but not decided, with the hit that is being asked about, or ``None``.
+    """
+
+    turn: str
+    total: int = 0
+    calls: int = 0
+    recent: list[str] = field(default_factory=list[str])
+    signature: str = ""
+    repeats: int = 0
+    cooldown: int = 0
+    attempts: int = 0
+    open: dict[str, Hit | None] = field(default_factory=dict[str, "Hit | None"])
+
+    @classmethod
+    def load(cls, state: MutableMapping[str, Any], turn: str, call: str) -> Self:
+        """Return the run that `call` belongs to: the turn's own, or the one it was left open in by an earlier process."""
+        stored = state.get(_KEY) or {}
+        if stored.get("turn") != turn and call not in stored.get("open", ()):
+            return cls(turn)
+        known = {item.name: stored[item.name] for item in fields(cls) if item.name in stored}
+        run = cls(**{**known, "turn": turn})
+        run.open = dict(run.open)
+        return run
+
+    def save(self, state: MutableMapping[str, Any]) -> None:
+        """Put the counters where the next commit finds them."""
+        state[_KEY] = asdict(self)
+
+    def count(self, call: ToolCall, settings: DoomLoopSettings) -> Hit | None:
+        """Count `call` and return the threshold it hits. A call that is judged again after a restart counts once."""
+        if call.id in self.open:
+            return self.open[call.id]
+        self._add(call, settings)
+        hit: Hit | None = None
+        if self.cooldown:
+            self.cooldown -= 1
+            self.repeats = 1
+        elif self.repeats >= settings.same_tool_threshold:
+            hit = "same_tool"
+        elif self.calls > settings.max_tool_calls:
+            hit = "too_many"
+        self.open[call.id] = hit
+        return hit
+
+    def go_on(self, settings: DoomLoopSettings) -> None:
+        """Start counting anew and leave the next calls alone (S0.64)."""
+        self.attempts += 1
+        self.calls = self.repeats = 0
+        self.signature = ""
+        self.cooldown = settings.cooldown_tool_calls
+
+    def _add(self, call: ToolCall, settings: DoomLoopSettings) -> None:
+        self.total += 1
+        self.calls += 1
+        self.recent = [*self.recent, call.tool][-RECENT:]
+        signature = signature_of(call, settings.max_signature_bytes)
+        self.repeats = self.repeats + 1 if signature == self.signature else 1
+        self.signature = signature
+
+
+def signature_of(call: ToolCall, limit: int) -> str:
+    """Return what makes two calls the same: tool and hash of the key-sorted arguments; of large ones the tool alone (S0.60)."""
+    text = json.dumps(call.args, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    data = text.encode("utf-8", "surrogatepass")
+    return call.tool if len(data) > limit else f"{call.tool}:{sha256(data).hexdigest()}"

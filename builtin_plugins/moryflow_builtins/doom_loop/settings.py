@@ -1,0 +1,30 @@
+"""What `agents.runtime.doomLoop` may say (S0.59, S0.66)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Limit = Annotated[int, Field(gt=0, strict=True)]
+
+
+class DoomLoopSettings(BaseModel):
+    """When a run counts as going in circles.
+
+    :ivar max_attempts: how often one run may be told to go on; the next hit ends it (D10).
+    :ivar max_tool_calls: calls a run may make before somebody is asked.
+    :ivar same_tool_threshold: the call that makes this many in a row with equal tool and arguments is asked about.
+    :ivar max_signature_bytes: larger arguments are not compared; the tool's name alone counts.
+    :ivar cooldown_tool_calls: calls after a continuation that are not checked.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
+
+    max_attempts: Limit = 3
+    max_tool_calls: Limit = 60
+    same_tool_threshold: Limit = 5
+    max_signature_bytes: Limit = 8192
+    cooldown_tool_calls: Annotated[int, Field(ge=0, strict=True)] = 3
+    enabled: bool = True
