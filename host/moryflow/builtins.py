@@ -25,3 +25,9 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("permission", "Explain, check, test and change what is allowed"),
 )
 """Commands of the built-in plugins, named here so that ``--help`` can show them without loading a plugin."""
+
+_HOST_COMMANDS = """
+run chat serve acp dev new plugin tool hook agent model session trace replay approval config doctor completion
+"""
+RESERVED = {"agents": frozenset({"build", "default_compact_agent"}), "commands": frozenset(_HOST_COMMANDS.split())}
+"""Names of the host's own that no plugin may take."""

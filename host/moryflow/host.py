@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, Ruling, ToolResult
 
 from .agents import DEFAULT_AGENT, DEFAULT_PROMPT
-from .builtins import BUILTINS, FINAL_TOOL_AFTER
+from .builtins import BUILTINS, FINAL_TOOL_AFTER, RESERVED
 from .config import Config, load_config
 from .kernel.approvals import ApprovalDesk
 from .kernel.dispatch import Dispatcher
@@ -295,7 +295,7 @@ async def open_host(
         config=settings,
         final_after=FINAL_TOOL_AFTER,
     )
-    plugin_set = await start(plugin_set) or plugin_set
+    plugin_set = await start(plugin_set, reserved=RESERVED)
     return Host(
         folder,
         settings,

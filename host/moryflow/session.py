@@ -28,7 +28,7 @@ from moryflow.kernel.journal import Journal
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
-from moryflow.sessions import SessionRow, unfinished
+from moryflow.sessions import SessionRow, Unfinished, unfinished
 
 if TYPE_CHECKING:
     from .host import Host
@@ -212,14 +212,13 @@ class Session:
             self._host.check_strict(scope)
             return await self._run(live, turn, turn.work(prompt, left))
 
-    async def _left_open(self, live: LiveSession) -> list[tuple[ToolRequest, str]]:
-        """Return the calls without a result at the end of the path, with the state each was left in."""
-        if not live.hold.path:
+    async def _left_open(self, live: LiveSession) -> list[Unfinished]:
+        """Return the calls without a result at the end of the path."""
+        if not _ends_with_calls(live):
             return []
-        calls = await self._host.store.calls(session=self.id) if _ends_open(live) else []
-        left = unfinished(live.hold.path, calls)
+        calls = await self._host.store.calls(session=self.id)
         live.asked = {row.id for row in calls if row.state == "waiting"}
-        return [(ToolRequest(**request), state) for request, state in left]
+        return unfinished(live.hold.path, calls)
 
     async def _run(self, live: LiveSession, turn: Turn, work: Awaitable[EndReason]) -> TurnResult:
         """Run `work`, settle whatever way it ended, and return the result."""
@@ -275,7 +274,7 @@ def _last_result(live: LiveSession, call_id: str) -> ToolResult | None:
     return None
 
 
-def _ends_open(live: LiveSession) -> bool:
+def _ends_with_calls(live: LiveSession) -> bool:
     """Whether the path's last answer has calls; only then do call records matter."""
     last = next((node for node in reversed(live.hold.path) if node.kind == "assistant"), None)
     return last is not None and bool(last.payload["calls"])
@@ -304,7 +303,11 @@ def _outcome(task: asyncio.Task[EndReason], live: LiveSession) -> tuple[EndReaso
         case MoryflowError():
             return "host_error", error
         case _:
-            raise error
+            failure = MoryflowError(
+                f"{type(error).__name__}: {error}", next_step="run it again with -v and report what it prints"
+            )
+            failure.__cause__ = error
+            return "host_error", failure
 
 
 __all__ = ["ModelProvider", "Session"]

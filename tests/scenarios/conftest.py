@@ -9,7 +9,6 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-
 from moryflow import RunOptions, open_host
 from moryflow.builtins import BUILTINS
 

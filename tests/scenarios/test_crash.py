@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from conftest import call
 
@@ -20,23 +21,27 @@ def start(rig, *arguments):
     )
 
 
-async def test_a_turn_killed_in_a_tool_is_resumed_and_the_tool_is_not_run_twice(rig):
-    """kill -9 while a tool runs: the call gets one interrupted result and is never silently run again (ARCHITECTURE §3, S4.19)."""
-    rig.allow_all()
-    model = rig.script(call("bash", command="echo ran >> count.txt; sleep 60"), {"text": "I was interrupted."})
-    process = start(rig, "run", "-m", model, "go")
-    count = rig.vault / "count.txt"
+def wait_for(file: Path, process) -> None:
     deadline = time.monotonic() + 30
-    while not count.exists():
+    while not file.exists():
         assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
         time.sleep(0.02)
+
+
+async def test_a_turn_killed_in_a_tool_is_resumed_and_the_tool_is_not_run_twice(rig):
+    """kill -9 in a tool: the call gets one interrupted result and is never silently run again (S4.19, S1.6)."""
+    rig.allow_all()
+    model = rig.script(call("bash", command="echo ran >> count.txt; sleep 60"), {"text": "unreached"})
+    process = start(rig, "run", "-m", model, "go")
+    count = rig.vault / "count.txt"
+    wait_for(count, process)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
     process.stderr.close()
 
     async with rig.host() as host:
-        session = await host.resume(rig.vault, model=model)
+        session = await host.resume(rig.vault, model=rig.script({"text": "I was interrupted."}))
         result = await session.prompt("go on")
         path = await host.store.path(session.id)
     assert count.read_text() == "ran\n"
@@ -51,10 +56,7 @@ async def test_interrupt_stops_the_turn_with_its_exit_code(rig):
     process = start(
         rig, "run", "-m", rig.script(call("bash", command="echo x > begun; sleep 60"), {"text": "no"}), "go", "--output", "json"
     )
-    deadline = time.monotonic() + 30
-    while not (rig.vault / "begun").exists():
-        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
+    wait_for(rig.vault / "begun", process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130, err

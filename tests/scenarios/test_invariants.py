@@ -7,9 +7,8 @@ import json
 import sqlite3
 from pathlib import Path
 
-from conftest import call
-
 import moryflow
+from conftest import call
 
 COUNT = """
     import json, pathlib
@@ -55,7 +54,7 @@ async def test_every_call_passes_the_whole_chain_exactly_once(rig):
 
 
 def test_only_the_door_reaches_a_tool_body():
-    """``invoke.py`` (with the thread it borrows from dispatch) is the only code that touches ``tool.function`` (invariant 1)."""
+    """Only ``invoke.py``, with the thread that dispatch lends it, touches ``tool.function`` (invariant 1)."""
     root = Path(moryflow.__file__).parent
     users = {
         path.relative_to(root).as_posix()
@@ -67,9 +66,11 @@ def test_only_the_door_reaches_a_tool_body():
 
 
 async def test_what_was_judged_is_what_runs(rig):
-    """A transform's arguments are judged; a gate that mutates its copy changes nothing; the hash is the same (invariant 2, R11)."""
+    """A transform's arguments are judged; a gate that mutates its copy changes nothing (invariant 2, R11)."""
     rig.allow_all()
-    rig.plugin("rewrite", """
+    rig.plugin(
+        "rewrite",
+        """
         @hookimpl
         def tool_before(call):
             return call.replace(args={**call.args, "text": call.args["text"] + "!"})
@@ -82,13 +83,17 @@ async def test_what_was_judged_is_what_runs(rig):
         @hookimpl
         def tools():
             return [echo]
-    """)
-    rig.plugin("zz_mutate", """
+    """,
+    )
+    rig.plugin(
+        "zz_mutate",
+        """
         @hookimpl
         def tool_gate(call):
             dict.__setitem__(call.args, "text", "EVIL")
             return Allow()
-    """)
+    """,
+    )
     await rig.run(call("echo", text="hi"), {"text": "done"})
     node = next(node for node in rig.path if node.kind == "tool")
     assert node.payload["output"] == "hi!"
@@ -113,7 +118,9 @@ async def test_nobody_is_told_before_it_is_on_disk(rig):
 async def test_tool_nodes_stand_in_call_order(rig):
     """Parallel calls finish in any order; their nodes do not (invariant 6, D67)."""
     rig.allow_all()
-    rig.plugin("slow", """
+    rig.plugin(
+        "slow",
+        """
         import asyncio
 
         @tool(domain="read", parallel_safe=True)
@@ -125,7 +132,8 @@ async def test_tool_nodes_stand_in_call_order(rig):
         @hookimpl
         def tools():
             return [nap]
-    """)
+    """,
+    )
     calls = [{"name": "nap", "arguments": {"seconds": s}} for s in (0.3, 0.2, 0.0)]
     _, events = await rig.run({"calls": calls}, {"text": "done"})
     assert [node.payload["output"] for node in rig.path if node.kind == "tool"] == ["0.3", "0.2", "0.0"]
@@ -172,11 +180,14 @@ async def test_the_context_is_protected_whatever_plugins_do(rig):
     """A hook that floods a result meets the host's cap of four times the limit (invariant 11)."""
     rig.allow_all()
     (rig.vault / "a.txt").write_text("alpha")
-    rig.plugin("flood", """
+    rig.plugin(
+        "flood",
+        """
         @hookimpl
         def tool_after(result):
             return result.replace(output="x" * 3_000_000)
-    """)
+    """,
+    )
     without = tuple(name for name in moryflow.host.BUILTINS if not name.endswith(".truncation"))
     await rig.run(call("read", path="a.txt"), {"text": "done"}, builtins=without)
     node = next(node for node in rig.path if node.kind == "tool")

@@ -7,7 +7,6 @@ import json
 
 import pytest
 from conftest import call
-
 from moryflow import RunOptions
 from moryflow_sdk import ConfigError
 
@@ -49,13 +48,16 @@ async def test_events_carry_their_place(rig):
 
 async def test_plugins_observe_events(rig):
     """A plugin is told of what happens, after it was committed (S2.10)."""
-    file = rig.plugin("watcher", """
+    file = rig.plugin(
+        "watcher",
+        """
         import pathlib
         @hookimpl
         def event(event):
             with pathlib.Path(__file__).with_suffix(".log").open("a") as out:
                 out.write(event.type + "\\n")
-    """)
+    """,
+    )
     await rig.run({"text": "hi"})
     told = file.with_suffix(".log").read_text().split()
     assert told.index("turn.start") < told.index("step.finish") < told.index("turn.finish")
@@ -104,7 +106,7 @@ async def test_on_ask_fail_ends_and_a_stored_answer_lets_it_go_on(rig):
         assert len(waiting) == 1
         await host.approvals.reply(waiting[0].id, "once")
         await host.approvals.reply(waiting[0].id, "reject")
-        session = await host.resume(rig.vault, model=model)
+        session = await host.resume(rig.vault, model=rig.script({"text": "done"}))
         result = await session.proceed(RunOptions(on_ask="fail"))
         path = await host.store.path(session.id)
     tool = next(node for node in path if node.kind == "tool")
@@ -119,7 +121,7 @@ async def test_a_new_process_judges_a_waiting_call_again_without_an_answer(rig):
         session = await host.new_session(rig.vault, model=model)
         await session.prompt("go", options=RunOptions(on_ask="fail"))
     async with rig.host() as host:
-        session = await host.resume(rig.vault, model=model)
+        session = await host.resume(rig.vault, model=rig.script({"text": "ok"}))
         result = await session.prompt("never mind")
         path = await host.store.path(session.id)
     assert result.end_reason == "completed"

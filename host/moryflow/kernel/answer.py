@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,7 +92,7 @@ class Answering:
         self._journal.node("assistant", payload, scope.node)
         for call in finished.tool_calls:
             self._journal.call(_pending(scope, call))
-            self._journal.event("tool.start", call_id=call.id, tool=call.name, args=call.arguments, state="pending")
+            self._journal.event("tool.start", call_id=call.id, tool=call.name, args=_shown(call.arguments), state="pending")
         self._account(finished.usage, text)
         self._text, self._reasoning = [], []
         return finished
@@ -132,6 +133,14 @@ class Answering:
         model = self._scope.model.id if self._scope.model else ""
         self._journal.node("assistant", {"text": text, "calls": [], "model": model, "finish": "cut", "partial": True})
         self._text = []
+
+
+def _shown(arguments: str) -> Any:
+    """Return the arguments as clients see them: an object where they are one, else the text as the model wrote it."""
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments[:2000]
 
 
 def _stored(call: ToolRequest) -> dict[str, Any]:

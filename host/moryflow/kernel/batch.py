@@ -8,6 +8,8 @@ from typing import Any
 
 from moryflow_sdk import ToolRequest, ToolResult
 
+from moryflow.sessions import Unfinished
+
 from .answer import Tally
 from .invoke import Door, Judged, interrupted, skipped
 from .journal import Journal
@@ -38,15 +40,18 @@ class Batch:
         await self._execute([judged])
         return judged
 
-    async def resume(self, unfinished: Sequence[tuple[ToolRequest, str]]) -> EndReason | None:
+    async def resume(self, unfinished: Sequence[Unfinished]) -> EndReason | None:
         """Give every open call of an earlier turn its one result; what had started is never run twice."""
-        self._open = [request for request, _ in unfinished]
-        for index, (request, state) in enumerate(unfinished):
-            started = state in ("running", "completed", "error", "interrupted")
-            judged = interrupted(request, "the host ended while it ran") if started else await self._door.judge(request)
+        requests = [ToolRequest(**item.request) for item in unfinished]
+        self._open = list(requests)
+        for index, (request, item) in enumerate(zip(requests, unfinished, strict=True)):
+            if item.action == "interrupted":
+                judged = interrupted(request, "the host ended while it ran")
+            else:
+                judged = await self._door.judge(request)
             await self._execute([judged])
             if judged.stops:
-                return await self._stop(judged, [item for item, _ in unfinished[index + 1 :]])
+                return await self._stop(judged, requests[index + 1 :])
         return None
 
     async def close(self, why: str) -> None:

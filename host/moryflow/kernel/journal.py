@@ -66,6 +66,7 @@ class Journal:
         scope.notices = []
         commit.hook_calls = scope.ledger.drain()
         commit.plugin_state = scope.changed_state()
+        commit.artifacts, scope.artifacts = scope.artifacts, []
         committed = await scope.live.hold.commit(commit)
         for event in committed.events:
             await self._tell(event)

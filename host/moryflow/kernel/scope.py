@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Agent, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, ToolCall, Usage
+from moryflow_sdk import Agent, Artifact, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, ToolCall, Usage
 
 from .events import now
 from .ledger import Ledger
@@ -86,12 +86,17 @@ class TurnScope:
     notices: list[Event] = field(default_factory=list)
     extra_usage: list[tuple[Usage, float | None]] = field(default_factory=list)
     files: Files | None = None
+    artifacts: list[Artifact] = field(default_factory=list)
     _views: dict[str, View] = field(default_factory=dict)
     _saved: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def session(self) -> str:
         return self.live.row.id
+
+    @property
+    def quarantine(self) -> Quarantine:
+        return self.live.quarantine
 
     @property
     def strict(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from moryflow_sdk import Finished, ModelError, ModelProvider, MoryflowError, ToolRequest
 
-from moryflow.sessions import RunRow
+from moryflow.sessions import RunRow, Unfinished
 
 from .answer import Answering, Tally
 from .batch import Batch
@@ -38,11 +38,11 @@ class Turn:
         self._requests = RequestBuilder(scope, context, scope.model) if scope.model else None
         self._begun = now()
 
-    async def work(self, prompt: dict[str, Any] | None, unfinished: Sequence[tuple[ToolRequest, str]]) -> EndReason:
+    async def work(self, prompt: dict[str, Any] | None, unfinished: Sequence[Unfinished]) -> EndReason:
         """Settle what an earlier turn left open, then run from `prompt` until no calls are left.
 
         :param prompt: the payload of the user node, or ``None`` to go on without one.
-        :param unfinished: calls without a result, with the state they were left in.
+        :param unfinished: calls that an earlier turn left without a result.
         """
         self._announce()
         if unfinished:

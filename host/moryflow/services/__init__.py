@@ -28,9 +28,11 @@ def _files(scope: TurnScope, _plugin: str) -> Any:
 
 
 def _artifacts(scope: TurnScope, _plugin: str) -> Any:
-    from .artifacts import artifacts_of
+    from .artifact_rows import TurnRows
+    from .artifacts import ArtifactService
 
-    return artifacts_of(scope)
+    vault = None if scope.around.profile == "remote" else scope.vault
+    return ArtifactService(scope.around.home, TurnRows(scope), session=scope.session, vault=vault)
 
 
 def _history(scope: TurnScope, _plugin: str) -> Any:
@@ -69,8 +71,7 @@ def _resolve(scope: TurnScope, plugin: str) -> Callable[[TargetRequest], Target]
     """Internal to the kernel: turn what a tool declared into what is judged."""
     from .targets import resolved
 
-    files = _files(scope, plugin)
-    return lambda request: resolved(request, files)
+    return lambda request: resolved(request, lambda: _files(scope, plugin))
 
 
 SERVICES: Mapping[str, Factory] = {

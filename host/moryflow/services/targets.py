@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from moryflow_sdk import Target, TargetRequest
 from moryflow_sdk.services import Files
 
 _PREFIX = {"shell": "shell", "query": "query", "mcp": "mcp", "task": "task", "tool": "tool"}
 
 
-def resolved(request: TargetRequest, files: Files) -> Target:
+def resolved(request: TargetRequest, files: Callable[[], Files]) -> Target:
     """Return `request` as gates see it; what cannot be resolved carries an error and is denied."""
     if request.kind == "file":
-        return files.resolve(request.value, domain=request.domain)
+        return files().resolve(request.value, domain=request.domain)
     if request.kind == "url":
         return _url(request)
     text = f"{_PREFIX[request.kind]}:{request.value}"
