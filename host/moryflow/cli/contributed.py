@@ -26,8 +26,9 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     runner = asyncio.Runner()
     host = runner.run(host_for(flags_of(ctx)))
     ctx.call_on_close(lambda: _close(runner, host))
-    for plugin, command in host.plugin_set.owned_commands():
+    for command in host.plugin_set.commands.values():
         if command.cli is not None and name in (command.name, *command.aliases):
+            plugin = host.plugin_set.command_owners[command.name]
             built = command.cli()
             built.name = command.name
             _give_common_flags(built)

@@ -125,6 +125,7 @@ class Plugin:
 
     :param object: the module or object that was registered.
     :param config: its validated settings.
+    :param file: where its code begins; empty when it has no file.
     :param life: its thread, its disposer and whether it is broken; shared by the generations that use it.
     """
 
@@ -135,6 +136,7 @@ class Plugin:
     object: Any = field(repr=False, compare=False)
     config: Any = field(repr=False, compare=False)
     life: Life = field(repr=False, compare=False)
+    file: str = ""
     services: tuple[str, ...] = ()
     gate: bool = False
 
@@ -199,6 +201,7 @@ class PluginSet:
     agents: Mapping[str, Agent] = field(default_factory=_empty)
     providers: tuple[ModelProvider, ...] = ()
     commands: Mapping[str, Command] = field(default_factory=_empty)
+    command_owners: Mapping[str, str] = field(default_factory=_empty)
     missing_gates: tuple[str, ...] = ()
     home: Path = field(default_factory=Path, repr=False, compare=False)
     number: int = field(default_factory=_numbers.__next__, compare=False)

@@ -124,6 +124,7 @@ class _Taking:
     agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
     providers: list[ModelProvider] = field(default_factory=list[ModelProvider])
     commands: dict[str, Command] = field(default_factory=dict[str, Command])
+    command_owners: dict[str, str] = field(default_factory=dict[str, str])
     owners: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     def fail(self, plugin: str, text: str, file: str, line: int) -> None:
@@ -159,6 +160,7 @@ class _Taking:
             agents=MappingProxyType(self.agents),
             providers=tuple(self.providers),
             commands=MappingProxyType(self.commands),
+            command_owners=MappingProxyType(self.command_owners),
             missing_gates=tuple(sorted({*base.missing_gates, *gates})),
         )
 
@@ -216,6 +218,7 @@ class _Taking:
             if problem := self._claim("commands", name, by):
                 return problem
         self.commands[item.name] = item
+        self.command_owners[item.name] = by.plugin
         return ""
 
     def _claim(self, hook: str, name: str, by: Implementation) -> str:
