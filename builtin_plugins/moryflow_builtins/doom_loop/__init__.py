@@ -85,4 +85,4 @@ def _described(run: Run, hit: Hit, call: ToolCall) -> str:
 
 def _facts(run: Run, hit: Hit, call: ToolCall) -> dict[str, object]:
     counters = {"total": run.total, "calls": run.calls, "repeats": run.repeats, "attempts": run.attempts}
-    return {"kind": hit, "call_id": call.id, "tool": call.tool, "recent": list(run.recent), **counters}
+    return {"threshold": hit, "call_id": call.id, "tool": call.tool, "recent": list(run.recent), **counters}

@@ -11,18 +11,14 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from moryflow_sdk import Artifact, ToolError
 
 from .output_files import HOME_FOLDER, VAULT_FOLDER, Content, Place, file_name, new_id, parse_name, put, read, remove_due
 
-if TYPE_CHECKING:
-    from moryflow.kernel.scope import TurnScope
-
 log = logging.getLogger(__name__)
 DEFAULT_TTL_DAYS = 7.0
-EVERY = 1_000_000
 
 
 class ArtifactRows(Protocol):
@@ -36,51 +32,13 @@ class ArtifactRows(Protocol):
         """Return a record."""
         ...
 
-    async def list(self, *, session: str | None = None, state: str | None = None, limit: int = EVERY) -> Sequence[Artifact]:
-        """Return records, newest first."""
+    async def list(self, *, session: str | None = None, limit: int | None = None) -> Sequence[Artifact]:
+        """Return records, newest first; all of them without a `limit`."""
         ...
 
     async def expire(self, artifact: str) -> None:
         """Mark a record: its file is gone."""
         ...
-
-
-class TurnRows:
-    """The records of the store; a new one is written with the turn's next commit, together with its node."""
-
-    def __init__(self, scope: TurnScope) -> None:
-        self._scope = scope
-        self._store = scope.around.store
-
-    async def add(self, artifact: Artifact) -> None:
-        """Keep `artifact` for the next commit."""
-        self._scope.artifacts.append(artifact)
-
-    async def get(self, artifact: str) -> Artifact | None:
-        """Return a record, also one that is not committed yet."""
-        waiting = (row for row in self._scope.artifacts if row.id == artifact)
-        return next(waiting, None) or await self._store.artifact(artifact)
-
-    async def list(self, *, session: str | None = None, state: str | None = None, limit: int = EVERY) -> Sequence[Artifact]:
-        """Return committed records, newest first."""
-        return await self._store.artifacts(session, state=state, limit=limit)
-
-    async def expire(self, artifact: str) -> None:
-        """Mark a record."""
-        await self._store.update_artifact(artifact, state="expired")
-
-
-def artifacts_of(scope: TurnScope) -> ArtifactService:
-    """Return the service for a turn; under the profile ``remote`` nothing is written into the vault (D71, S0.57)."""
-    days = scope.around.config.get("agents.runtime.truncation.ttlDays", DEFAULT_TTL_DAYS)
-    usable = isinstance(days, int | float) and 0 < days <= 36500
-    return ArtifactService(
-        scope.around.home,
-        TurnRows(scope),
-        session=scope.session,
-        vault=None if scope.around.profile == "remote" else scope.vault,
-        orphan_ttl_days=days if usable else DEFAULT_TTL_DAYS,
-    )
 
 
 class ArtifactService:
@@ -156,7 +114,7 @@ class ArtifactService:
     async def expire(self) -> int:
         """Remove files that are past their time, in every folder that holds outputs, and mark their rows."""
         now = datetime.now(UTC)
-        stored = {row.id: row for row in await self._rows.list(state="stored")}
+        stored = {row.id: row for row in await self._rows.list() if row.state == "stored"}
         removed = await asyncio.to_thread(self._sweep, stored, now)
         gone = {row.id for row in stored.values() if _is_past(row, now)} | (stored.keys() & set(removed))
         for artifact in gone:
