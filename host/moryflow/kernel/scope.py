@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Agent, Artifact, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, ToolCall, Usage
 
+from .compacting import MakeCompaction, no_compaction
 from .events import now
 from .ledger import Ledger
 from .quarantine import Quarantine
@@ -43,6 +44,7 @@ class Surroundings:
     services: Mapping[str, Callable[[TurnScope, str], Any]]
     base_prompt: Callable[[TurnScope], str]
     models: Callable[[PluginSet], Models]
+    compaction: MakeCompaction = no_compaction
     profile: str = "local"
     strict: bool = False
 

@@ -36,6 +36,7 @@ class Turn:
         self._batch = Batch(scope, self._journal, self._door, self._tally)
         self._answering = Answering(scope, self._journal, self._tally, provider)
         self._requests = RequestBuilder(scope, context, scope.model) if scope.model else None
+        self._compaction = scope.around.compaction(scope, self._journal, provider, self._requests)
         self._begun = now()
 
     async def work(self, prompt: dict[str, Any] | None, unfinished: Sequence[Unfinished]) -> EndReason:
@@ -64,7 +65,8 @@ class Turn:
     async def _steps(self) -> EndReason:
         assert self._requests is not None
         while True:
-            finished = await self._answering.ask(self._requests)
+            await self._compaction.before_step()
+            finished = await self._answer(self._requests)
             reason = await self._batch.run(finished.tool_calls) if finished.tool_calls else None
             self._answering.finish_step()
             _check_whole(finished)
@@ -74,6 +76,15 @@ class Turn:
             if reason is not None:
                 return reason
             await self._next_step()
+
+    async def _answer(self, requests: RequestBuilder) -> Finished:
+        """Ask the model; a prompt that does not fit is compacted once and asked again (S1.20)."""
+        try:
+            return await self._answering.ask(requests)
+        except ModelError as error:
+            if error.code != "context" or not await self._compaction.recover():
+                raise
+        return await self._answering.ask(requests)
 
     def _limit(self) -> EndReason | None:
         """Return why no further step may be taken, if that is so."""
@@ -113,6 +124,7 @@ class Turn:
         if reason != "approval_required":
             await self._batch.close(f"the turn ended ({reason})")
         self._take_inbox()
+        await self._compaction.after_turn()
         if error is not None:
             self._journal.event("error", **error_json(error))
         self._journal.run(self._run_row("ended", reason))
