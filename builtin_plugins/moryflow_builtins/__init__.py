@@ -1,0 +1,1 @@
+"""The built-in plugins: ordinary plugins, one room each, that use nothing but the SDK."""

@@ -60,9 +60,9 @@ def resolve(folder: Path, *, upgrade: bool) -> str:
 
 
 def build_requirements() -> list[str]:
-    """What building a wheel and an editable install need; isolation would otherwise fetch them unpinned."""
+    """What building needs; isolation would otherwise fetch it unpinned."""
     with (ROOT / "pyproject.toml").open("rb") as file:
-        return [*tomllib.load(file)["build-system"]["requires"], "editables"]
+        return tomllib.load(file)["build-system"]["requires"]
 
 
 def uv(folder: Path) -> str:

