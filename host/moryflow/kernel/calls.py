@@ -102,12 +102,12 @@ def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
     :param root: the plugin's file, or the folder of its package.
     """
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, SyntaxError) and error.filename and _within(error.filename, root):
+    if isinstance(error, SyntaxError) and error.filename and within(error.filename, root):
         return (f"{type(error).__name__}: {error.msg}", error.filename, error.lineno or 0)
     file, line, trace = "", 0, error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if _within(name, root):
+        if within(name, root):
             file, line = name, trace.tb_lineno
         trace = trace.tb_next
     return (text, file, line)
@@ -119,5 +119,6 @@ def root_of(file: str) -> str:
     return str(path.parent) if path.name == "__init__.py" else file
 
 
-def _within(file: str, root: str) -> bool:
-    return file == root or file.startswith(root + os.sep)
+def within(file: str, root: str) -> bool:
+    """Whether `file` is `root` or lies below it."""
+    return bool(root) and (file == root or file.startswith(root + os.sep))

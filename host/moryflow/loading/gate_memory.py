@@ -74,7 +74,7 @@ def looks_like_gate(*files: str) -> bool:
         path = Path(file)
         for each in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
             try:
-                if _GATE.search(each.read_bytes()):
+                if each.is_file() and _GATE.search(each.read_bytes()):
                     return True
             except OSError:
                 continue

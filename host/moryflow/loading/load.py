@@ -165,6 +165,7 @@ class _Loading:
             object=imported.object,
             config=config,
             life=self._life(name, candidate, imported, config),
+            file=imported.file,
             services=manifest.services,
         )
         found = _placed(imported, lambda: self._registry.add(plugin))
