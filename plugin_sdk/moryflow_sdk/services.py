@@ -59,15 +59,15 @@ class Files(Protocol):
         """
         ...
 
-    def write(self, target: Target, data: bytes, *, create_parents: bool = True) -> None:
+    def write(self, target: Target, data: bytes, *, create_parents: bool = True) -> Target:
         """Replace or create a regular file atomically: a random 0600 file beside it, synced, then renamed (R12).
 
-        Mode bits of an existing file are kept.
+        Mode bits of an existing file are kept. Returns `target` with the identity of the new object.
         """
         ...
 
-    def remove(self, target: Target) -> None:
-        """Remove a file, a link itself, or an empty folder."""
+    def remove(self, target: Target, *, recursive: bool = False) -> None:
+        """Remove a file, the link that `target` was given as, or a folder: an empty one, or `recursive` with all in it."""
         ...
 
     def move(self, source: Target, destination: Target) -> None:
@@ -81,8 +81,26 @@ class Files(Protocol):
     def walk(self, target: Target, *, ignore: bool = True) -> Iterator[tuple[str, Entry]]:
         """Yield ``(path relative to target, entry)`` of all files below a folder, following no links.
 
-        With `ignore`, what ``.gitignore`` and ``.ignore`` exclude is left out.
+        With `ignore`, what ``.gitignore`` and ``.ignore`` exclude is left out, and ``.git`` and ``.agent-output`` too.
         """
+        ...
+
+    def contents(
+        self,
+        target: Target,
+        wanted: Callable[[str], bool] | None = None,
+        *,
+        ignore: bool = True,
+        limit: int = 16 * 1024 * 1024,
+    ) -> Iterator[tuple[str, bytes]]:
+        """Yield ``(path relative to target, content)`` of the files below a folder for which `wanted(path)` holds.
+
+        Files over `limit` bytes are left out; otherwise as :meth:`walk`.
+        """
+        ...
+
+    def folder(self, target: Target) -> AbstractContextManager[int]:
+        """Hold a judged folder open and give its descriptor, for example to start a program in it."""
         ...
 
 

@@ -1,0 +1,115 @@
+"""What ``.gitignore`` and ``.ignore`` leave out, as ``rg`` reads them (S2.13).
+
+The nearest file speaks first, the last matching line of a file wins, any ``.ignore`` speaks before every
+``.gitignore``, and a folder that is left out is not entered, so nothing in it can be taken back.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .file_walk import CONTENT, folder_at
+
+NAMES = (".ignore", ".gitignore")
+ALWAYS = frozenset({".git", ".agent-output"})
+"""Never searched: the repository's own store, and stored outputs, which would come back in a circle (D36)."""
+
+MAX_BYTES = 1024 * 1024
+MAX_STARS = 4
+"""A line with more ``*`` between two slashes is not used: it could take a regular expression for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreFile:
+    """The lines of one file. A path is made relative to its folder by ``lead + path[cut:]``."""
+
+    lead: str
+    cut: int
+    lines: tuple[tuple[re.Pattern[str], bool], ...]
+    any_line: re.Pattern[str]
+
+    def verdict(self, path: str, folder: bool) -> bool | None:
+        """Whether `path` is left out (true), taken back (false), or not mentioned."""
+        path = f"{self.lead}{path[self.cut :]}{'/' if folder else ''}"
+        if not self.any_line.search(path):
+            return None
+        return next((out for line, out in reversed(self.lines) if _names(line, path, folder)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ignores:
+    """All ignore files that hold in one folder, nearest first, one list for each of :data:`NAMES`."""
+
+    files: tuple[tuple[IgnoreFile, ...], ...] = ((), ())
+
+    def excludes(self, path: str, name: str, folder: bool) -> bool:
+        """Whether the entry at `path` (relative to where the walk began) is left out."""
+        if name in ALWAYS:
+            return True
+        for kind in self.files:
+            for file in kind:
+                verdict = file.verdict(path, folder)
+                if verdict is not None:
+                    return verdict
+        return False
+
+    def entering(self, folder: int, names: Iterable[str], *, lead: str = "", cut: int = 0) -> Ignores:
+        """Return what holds below `folder`, whose entries are called `names`."""
+        present = [name in names for name in NAMES]
+        if not any(present):
+            return self
+        found = [_read(folder, name, lead, cut) if there else None for name, there in zip(NAMES, present, strict=True)]
+        return Ignores(tuple((new, *old) if new else old for new, old in zip(found, self.files, strict=True)))
+
+
+def ignores_above(path: str) -> Ignores:
+    """Return what the folders above `path` say about what is below it."""
+    ignores, below = Ignores(), path.strip("/").split("/")
+    for depth in range(len(below)):
+        lead = "/".join(below[depth:]) + "/"
+        try:
+            with folder_at(posixpath.join("/", *below[:depth])) as folder:
+                ignores = ignores.entering(folder, NAMES, lead=lead)
+        except OSError:
+            continue
+    return ignores
+
+
+def _names(line: re.Pattern[str], path: str, folder: bool) -> bool:
+    """Whether `line` names `path` itself and not only a folder above it, which would not have been entered."""
+    match = line.match(path)
+    if match is None:
+        return False
+    if "ps_d" in line.groupindex:
+        return match.end("ps_d") in (-1, len(path))
+    return not folder or line.match(path[:-1]) is not None
+
+
+def _read(folder: int, name: str, lead: str, cut: int) -> IgnoreFile | None:
+    try:
+        descriptor = os.open(name, CONTENT, dir_fd=folder)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        text = file.read(MAX_BYTES).decode("utf-8", "replace").removeprefix("\ufeff")
+    return _compiled(text, lead, cut)
+
+
+def _compiled(text: str, lead: str, cut: int) -> IgnoreFile | None:
+    from pathspec import GitIgnoreSpec
+
+    usable = (line for line in text.splitlines() if all(part.count("*") <= MAX_STARS for part in line.split("/")))
+    patterns: Iterable[Any] = GitIgnoreSpec.from_lines(usable).patterns
+    lines = tuple((pattern.regex, bool(pattern.include)) for pattern in patterns if pattern.regex is not None)
+    if not lines:
+        return None
+    any_line = "|".join(f"(?:{line.pattern.replace('?P<ps_d>', '?:')})" for line, _ in lines)
+    return IgnoreFile(lead, cut, lines, re.compile(any_line))

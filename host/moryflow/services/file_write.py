@@ -1,0 +1,184 @@
+"""Changing files: replace by rename, create without replacing, move, remove; always what was judged (R12)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from moryflow_sdk import Identity, Target, ToolError
+
+from .file_walk import FOLDER, failure, folder_at, judged_status, parent_folder, refuse_changed, refuse_irregular, status_at
+
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write_file(target: Target, data: bytes, *, create_parents: bool) -> Target:
+    """Replace or create `target` with `data` and return it with its new identity.
+
+    Readers see the old content or the new, never a part; another name of a hard-linked file keeps the old content.
+    """
+    with parent_folder(target, create=create_parents) as (parent, name):
+        old = judged_status(target, parent, name)
+        if old:
+            refuse_irregular(old, target)
+            _refuse_read_only(parent, name)
+        with _temporary(parent, data, old) as (temporary, written):
+            _refuse_moved_folder(target, parent)
+            if old is None:
+                _create(target, parent, temporary, name)
+            else:
+                judged_status(target, parent, name)
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+        _sync_folder(parent)
+    return target.replace(identity=Identity(device=written.st_dev, inode=written.st_ino))
+
+
+@contextmanager
+def _temporary(parent: int, data: bytes, old: os.stat_result | None) -> Iterator[tuple[str, os.stat_result]]:
+    """Write `data` to a random file of mode 0600 in `parent`, give it its final mode, and clean up after a failure."""
+    name = f".moryflow-{secrets.token_hex(8)}.tmp"
+    descriptor = os.open(name, NEW, 0o600, dir_fd=parent)
+    try:
+        try:
+            _write_all(descriptor, data)
+            if old and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                with suppress(PermissionError):
+                    os.fchown(descriptor, old.st_uid, old.st_gid)
+            os.fchmod(descriptor, old.st_mode & 0o777 if old else 0o666 & ~_umask())
+            os.fsync(descriptor)
+            written = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        yield name, written
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=parent)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _umask() -> int:
+    """Return the process's umask; asking the system by setting it would be seen by other threads."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0o022
+    line = next((line for line in lines if line.startswith("Umask:")), "Umask: 0022")
+    return int(line.split()[1], 8)
+
+
+def _refuse_read_only(parent: int, name: str) -> None:
+    """A rename would replace a file that its owner has made read-only; writing to it in place would not."""
+    if not os.access(name, os.W_OK, dir_fd=parent):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _refuse_moved_folder(target: Target, parent: int) -> None:
+    """Another process may have moved the folder away while its descriptor was held."""
+    folder = (target.path or "/").rpartition("/")[0]
+    with folder_at(folder) as again:
+        if not os.path.samestat(os.fstat(again), os.fstat(parent)):
+            refuse_changed(target)
+
+
+def _create(target: Target, parent: int, temporary: str, name: str) -> None:
+    """Give the finished file its name; an object that has appeared meanwhile is not replaced."""
+    try:
+        os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+    except FileExistsError:
+        refuse_changed(target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+            raise
+        # A volume without hard links.
+        judged_status(target, parent, name)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def _sync_folder(parent: int) -> None:
+    with suppress(OSError):
+        descriptor = os.open(".", FOLDER, dir_fd=parent)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def move_entry(source: Target, destination: Target, link: str | None) -> None:
+    """Rename `source`, or the link at the path `link` that led to it, to `destination`, which must not exist."""
+    if destination.identity is not None:
+        raise failure(FileExistsError(errno.EEXIST, ""), destination)
+    with parent_folder(source, link) as (parent, name), parent_folder(destination, create=True) as (into, new):
+        status = _status(source, link, parent, name)
+        judged_status(destination, into, new)
+        if stat.S_ISDIR(status.st_mode):
+            os.rename(name, new, src_dir_fd=parent, dst_dir_fd=into)
+            return
+        _link_then_unlink(source, status, (parent, name), (into, new))
+
+
+def _status(target: Target, link: str | None, parent: int, name: str) -> os.stat_result:
+    """Return what is to be moved or removed: the judged object, or the link that it was named by."""
+    status = status_at(parent, name) if link else judged_status(target, parent, name)
+    if status is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    if link and not stat.S_ISLNK(status.st_mode):
+        refuse_changed(target)
+    return status
+
+
+def _link_then_unlink(source: Target, status: os.stat_result, old: tuple[int, str], new: tuple[int, str]) -> None:
+    """Move a file so that nothing is replaced: the new name first, checked, then the old one goes."""
+    try:
+        os.link(old[1], new[1], src_dir_fd=old[0], dst_dir_fd=new[0], follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+            raise
+        os.rename(old[1], new[1], src_dir_fd=old[0], dst_dir_fd=new[0])
+        return
+    linked = os.stat(new[1], dir_fd=new[0], follow_symlinks=False)
+    if not os.path.samestat(linked, status):
+        os.unlink(new[1], dir_fd=new[0])
+        refuse_changed(source)
+    os.unlink(old[1], dir_fd=old[0])
+
+
+def remove_entry(target: Target, link: str | None, *, recursive: bool) -> None:
+    """Remove `target`, or the link at the path `link` that led to it; a folder only when empty or `recursive`."""
+    with parent_folder(target, link) as (parent, name):
+        status = _status(target, link, parent, name)
+        if not stat.S_ISDIR(status.st_mode):
+            os.unlink(name, dir_fd=parent)
+            return
+        if name == ".":
+            raise ToolError("the root folder is not removed", code="permission")
+        if recursive:
+            _empty(parent, name, status)
+        os.rmdir(name, dir_fd=parent)
+
+
+def _empty(parent: int, name: str, expected: os.stat_result) -> None:
+    """Remove everything in a folder, depth first, by descriptors only: a link is removed, never entered."""
+    descriptor = os.open(name, FOLDER, dir_fd=parent)
+    try:
+        if not os.path.samestat(os.fstat(descriptor), expected):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        with os.scandir(descriptor) as found:
+            entries = [(entry.name, entry.stat(follow_symlinks=False)) for entry in found]
+        for entry, status in entries:
+            if stat.S_ISDIR(status.st_mode):
+                _empty(descriptor, entry, status)
+                os.rmdir(entry, dir_fd=descriptor)
+            else:
+                os.unlink(entry, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)

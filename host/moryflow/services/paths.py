@@ -1,0 +1,211 @@
+"""From the path a tool was given to the object that is judged (D8, R5, R10, R20).
+
+A path is a plain name: ``~`` and ``~/…`` start at the person's home; ``$HOME``, ``%2e``, ``file://`` and back quotes
+are literal characters. Links are followed here, one component at a time, so that nothing needs to be followed later.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+import stat
+import unicodedata
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from moryflow_sdk import Identity, Target
+
+MAX_LINKS = 40
+MAX_PATH = 4096
+MAX_NAME = 255
+PROCESS_VIEW = re.compile(r"/proc/(self|thread-self|\d+)(/task/\d+)?/(fd|map_files|environ|mem|root|cwd)(/|$)")
+"""Files of ``/proc`` that show another object, or the secrets of this process, under a name of their own."""
+
+
+class Unresolvable(Exception):
+    """A path that names nothing a tool may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a path leads: no component of `path` is a link; `status` is of the object there, if there is one."""
+
+    path: str
+    status: os.stat_result | None
+
+
+class PathResolver:
+    """Resolves paths of one vault.
+
+    :param vault: the folder that relative paths start at.
+    :param user_home: what ``~`` stands for.
+    :param case_sensitive: whether the volume tells ``A`` from ``a``; found out when not given.
+    """
+
+    def __init__(self, vault: Path, user_home: Path, *, case_sensitive: bool | None = None) -> None:
+        self.given_vault = posixpath.normpath(str(vault.absolute()))
+        self.user_home = str(user_home)
+        self.case_sensitive = tells_case(self.given_vault) if case_sensitive is None else case_sensitive
+        self.vault = self.follow(self.given_vault).path
+
+    def resolve(self, path: str, *, domain: str = "read", base: str | None = None) -> Target:
+        """Return the target of `path`; what cannot be resolved carries ``error`` and must be denied (R20)."""
+        given = path if isinstance(path, str) else repr(path)
+        try:
+            whole = self.absolute(path, base)
+            found = self.follow(whole)
+            _refuse_devices(found)
+        except (Unresolvable, OSError) as problem:
+            reason = os.strerror(problem.errno or 0) if isinstance(problem, OSError) else str(problem)
+            shown = printable(given)
+            return Target(
+                domain=domain, kind="file", text=f"fs:{shown}", given=shown, error=f"cannot resolve the path: {reason}"
+            )
+        text, lexical = self.text(found.path), self._lexical_text(whole)
+        identity = Identity(device=found.status.st_dev, inode=found.status.st_ino) if found.status else None
+        return Target(
+            domain=domain,
+            kind="file",
+            text=text,
+            given=given,
+            path=found.path,
+            identity=identity,
+            lexical=lexical if lexical != text else None,
+        )
+
+    def absolute(self, path: str, base: str | None = None) -> str:
+        """Return `path` as an absolute one, nothing followed and nothing collapsed yet.
+
+        :raises Unresolvable: no file can have that name.
+        """
+        checked(path)
+        if path == "~" or path.startswith("~/"):
+            path = self.user_home + path[1:]
+        return posixpath.join(self.vault, base or "", path)
+
+    def follow(self, path: str) -> Found:
+        """Follow every link of the absolute `path`; what does not exist stays as it was written.
+
+        :raises Unresolvable: the links are a loop, or lead through another process's view of the files.
+        """
+        todo = path.split("/")[::-1]
+        current, status, links, missing = "/", os.lstat("/"), 0, False
+        while todo:
+            name = todo.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                current, missing = posixpath.dirname(current), False
+                status = _status(current)
+                continue
+            current = posixpath.join(current, name if self.case_sensitive or missing else actual_name(current, name))
+            if current.startswith("/proc/") and PROCESS_VIEW.match(current):
+                raise Unresolvable("it leads through a process's own view of the files")
+            status = None if missing else _status(current)
+            missing = status is None
+            if status is None or not stat.S_ISLNK(status.st_mode):
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise Unresolvable("its links are a loop")
+            goal = str(Path(current).readlink())
+            current = "/" if goal.startswith("/") else posixpath.dirname(current)
+            status = None
+            todo.extend(checked(goal).split("/")[::-1])
+        return Found(current, status if status or missing else _status(current))
+
+    def text(self, path: str) -> str:
+        """Return the canonical text of an absolute, resolved path; compared by components (R5)."""
+        return _text_below(self.vault, path) or f"fs:{path}"
+
+    def lexical_path(self, target: Target) -> str | None:
+        """Return the absolute path behind ``target.lexical``."""
+        if target.lexical is None:
+            return None
+        kind, _, rest = target.lexical.partition(":")
+        return posixpath.normpath(self.vault + rest) if kind == "vault" else rest
+
+    def _lexical_text(self, whole: str) -> str:
+        plain = "/" + posixpath.normpath(whole).lstrip("/")
+        return _text_below(self.vault, plain) or _text_below(self.given_vault, plain) or f"fs:{plain}"
+
+
+def _text_below(vault: str, path: str) -> str | None:
+    if path == vault:
+        return "vault:/"
+    below = vault if vault.endswith("/") else vault + "/"
+    return f"vault:/{path[len(below) :]}" if path.startswith(below) else None
+
+
+def _status(path: str) -> os.stat_result | None:
+    """Return what is at `path`, or nothing where nothing can be seen; the walk that opens it finds out why."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+
+
+def _refuse_devices(found: Found) -> None:
+    if found.status and (stat.S_ISCHR(found.status.st_mode) or stat.S_ISBLK(found.status.st_mode)):
+        raise Unresolvable("it is a device, not a file")
+
+
+def checked(path: str) -> str:
+    """Return `path` when a file can have that name.
+
+    :raises Unresolvable: it is empty, too long, or holds NUL or what is not text.
+    """
+    if not isinstance(path, str):
+        raise Unresolvable("it is not text")
+    if not path:
+        raise Unresolvable("it is empty")
+    if "\0" in path:
+        raise Unresolvable("it contains a NUL character")
+    try:
+        encoded = path.encode()
+    except UnicodeEncodeError:
+        raise Unresolvable("it is not valid Unicode") from None
+    if len(encoded) > MAX_PATH or any(len(name) > MAX_NAME for name in encoded.split(b"/")):
+        raise Unresolvable(os.strerror(errno.ENAMETOOLONG))
+    return path
+
+
+def printable(text: str) -> str:
+    """Return `text` so that every encoder takes it; what is not Unicode becomes a replacement character."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:MAX_PATH]
+
+
+def folded(name: str) -> str:
+    """Return `name` as a volume that does not tell case sees it."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def actual_name(folder: str, name: str) -> str:
+    """Return the name under which `folder` keeps `name`, on a volume that does not tell case."""
+    wanted = folded(name)
+    try:
+        with os.scandir(folder) as entries:
+            present = [entry.name for entry in entries]
+    except OSError:
+        present = []
+    if name in present:
+        return name
+    return next((found for found in present if folded(found) == wanted), unicodedata.normalize("NFC", name))
+
+
+def tells_case(folder: str) -> bool:
+    """Find out whether the volume of `folder` keeps ``A`` and ``a`` apart, from a name that is there."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, 200) if entry.name.swapcase() != entry.name]
+    except OSError:
+        return True
+    known = posixpath.join(folder, names[0]) if names else folder
+    other = posixpath.join(posixpath.dirname(known), posixpath.basename(known).swapcase())
+    try:
+        return not os.path.samestat(os.lstat(known), os.lstat(other))
+    except OSError:
+        return True
