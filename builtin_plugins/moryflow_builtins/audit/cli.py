@@ -35,10 +35,7 @@ def audit(
     start = _moment(since) if since else None
     obj: CommandContext = context.obj
     records = select(files(obj.home, session), Wanted(denied, start, limit or (None if since else 100)))
-    if as_json:
-        click.echo(json.dumps(records, ensure_ascii=False))
-    else:
-        obj.print(records, text="\n".join(map(_line, records)) or "no decisions are recorded")
+    obj.print(records, text=None if as_json else "\n".join(map(_line, records)) or "no decisions are recorded")
 
 
 @audit.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import re
 import shutil
 import subprocess
@@ -46,7 +45,7 @@ def list_outputs(context: CommandContext, session: str | None, limit: int, as_js
 
     found: list[Artifact] = context.run(work)
     rows = [artifact.model_dump(mode="json") for artifact in found]
-    _print(context, rows, "\n".join(map(_line, found)) or "no stored outputs", as_json)
+    context.print(rows, text=None if as_json else "\n".join(map(_line, found)) or "no stored outputs")
 
 
 @output.command("show")
@@ -69,7 +68,7 @@ def show(context: CommandContext, id_: str, offset: int, limit: int | None, as_j
 
     document = context.run(work)
     if as_json:
-        click.echo(json.dumps(document, ensure_ascii=False))
+        context.print(document)
 
 
 @output.command("open")
@@ -149,10 +148,3 @@ def _line(artifact: Artifact) -> str:
     return (
         f"{artifact.id}  {when}  {human(artifact.size):>10}  {_visible(artifact.tool)[:20]:<20}  {state:<16}  {artifact.path}"
     )
-
-
-def _print(context: CommandContext, document: Any, text: str, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(document, ensure_ascii=False))
-    else:
-        context.print(document, text=text)
