@@ -121,3 +121,15 @@ class Ruling(Frozen):
     mode: str = "agent"
     by: Literal["rule", "mode", "user", "headless"] = "rule"
     gate_us: int = 0
+
+
+def settle(verdict: Verdict, *, mode: str, headless: bool) -> Decision:
+    """Return what `verdict` comes to in `mode`, and when nobody can be asked (D2, D27, R23).
+
+    ``full_access`` turns what may be bypassed into allow; without anybody to ask, ask becomes deny. Kernel and
+    ``permission test`` use this one definition.
+    """
+    decision: Decision = verdict.decision
+    if mode == "full_access" and isinstance(verdict, Ask | Deny) and verdict.bypass == "mode":
+        return "allow"
+    return "deny" if decision == "ask" and headless else decision

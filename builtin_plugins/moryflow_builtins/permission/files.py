@@ -1,0 +1,109 @@
+"""Files: the object that a path leads to is judged, and the path as it was given; the more severe answer counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import PurePath
+
+from moryflow_sdk import Remember, Target
+from moryflow_sdk.sensitive import sensitive
+
+from .defaults import PLACES, escape_path, guards_sensitive, protects
+from .judged import Judged, sterner
+from .policy import Policy, components, home_spellings, without
+from .rules import CompiledRule, simple
+
+_SECRETS = ("server.token", "*.token", "*token*", "*.key", "*.pem", "*secret*", "*credential*", "auth.json")
+
+
+def judge_file(policy: Policy, target: Target, domain: str | None = None, *, whole: bool = True) -> Judged:
+    """Judge a resolved file (R5, R10, R14, R20, D8).
+
+    :param domain: judge it in this domain instead of its own.
+    :param whole: the operation reaches everything below a folder, as moving or removing it does.
+    """
+    domain = domain or target.domain
+    if target.error is not None:
+        return _unresolved(target, domain)
+    limit = _hard_limit(policy, target, domain, whole=whole)
+    if limit is not None:
+        return limit
+    answer = _worded(policy.by_text(domain, target.text), target)
+    if target.lexical and target.lexical != target.text:
+        given = policy.by_probe(domain, target.lexical, without(simple(target.lexical), _only_says_where))
+        if given.rule is not None or given.bypass == "never":
+            answer = sterner(answer, _worded(replace(given, target=target.text), target))
+    return _rememberable(answer, target)
+
+
+def _only_says_where(compiled: CompiledRule) -> bool:
+    """Where the object is was judged by what it resolved to; a link's own place says nothing."""
+    return compiled.rule.source == "default" and compiled.rule.pattern in PLACES
+
+
+def _unresolved(target: Target, domain: str) -> Judged:
+    reason = f"{target.given or target.text!r} cannot be resolved: {target.error}"
+    return Judged(domain, target.text, "deny", reason, cause="unresolved", bypass="never")
+
+
+def _hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> Judged | None:
+    """Return the denial of what no rule and no mode opens: changes to Moryflow's own folder, and its secrets (R14)."""
+    for path in _paths(policy, target):
+        names = components(path)
+        for home in home_spellings(policy.home):
+            inside = names[: len(home)] == home
+            above = whole and len(names) < len(home) and home[: len(names)] == names
+            if domain == "edit" and (inside or above):
+                reason = f"{path} is Moryflow's own; no tool changes it, in any mode"
+                return _limited(target, domain, reason, "change it yourself, outside the agent")
+            if inside and _is_secret(names[len(home) :]):
+                return _limited(target, domain, f"{path} holds a secret of Moryflow; no tool reads it", "")
+    return None
+
+
+def _limited(target: Target, domain: str, reason: str, next_step: str) -> Judged:
+    return Judged(domain, target.text, "deny", reason, "hard_limit", "never", next_step=next_step)
+
+
+def _paths(policy: Policy, target: Target) -> list[str]:
+    """Return the resolved path and the one that was given, without following links."""
+    paths = [target.path] if target.path else []
+    for text in (target.text, target.lexical or ""):
+        kind, _, rest = text.partition(":")
+        paths.append(f"{policy.vault}{rest}" if kind == "vault" else rest)
+    return list(dict.fromkeys(path for path in paths if path))
+
+
+def _is_secret(below: tuple[str, ...]) -> bool:
+    if not below or below[0] == "agent-output":
+        return False
+    name = PurePath(below[-1])
+    return sensitive(below[-1]) or any(name.match(pattern) for pattern in _SECRETS)
+
+
+def _worded(answer: Judged, target: Target) -> Judged:
+    """Say in a person's words why a default asks or denies."""
+    if answer.decision == "allow" or answer.rule is None or answer.rule.source != "default":
+        return answer
+    shown = target.text.removeprefix("fs:").removeprefix("vault:/")
+    changes = answer.domain == "edit"
+    if guards_sensitive(answer.rule):
+        reason = f"{shown} looks like a file of secrets"
+    elif protects(answer.rule):
+        reason = f"{shown} changes what runs later"
+    elif changes:
+        reason = f"{shown} is outside the vault; nothing is changed there"
+    else:
+        reason = f"{shown} is outside the vault"
+    step = "a rule of the user can allow it" if answer.decision == "deny" else ""
+    return replace(answer, reason=reason, next_step=step)
+
+
+def _rememberable(answer: Judged, target: Target) -> Judged:
+    """Offer the literal pattern of the object, where a stored rule would answer the question next time (D5)."""
+    by_agent = answer.rule is not None and answer.rule.source not in ("default", "user", "inline", "session")
+    same_name = target.lexical in (None, target.text)
+    if answer.decision != "ask" or by_agent or answer.bypass == "never" or not same_name:
+        return answer
+    pattern = Remember(scope="user", domain=answer.domain, pattern=escape_path(target.text))
+    return replace(answer, remember=pattern)

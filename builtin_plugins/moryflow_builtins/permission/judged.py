@@ -1,0 +1,123 @@
+"""What was decided about each thing a call touches, and the one verdict they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from moryflow_sdk import Allow, Ask, Deny, Remember, Rule, Verdict
+from moryflow_sdk.verdicts import Bypass, Cause
+
+from .rules import STRENGTH, Strength
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One target and its decision.
+
+    :param target: the canonical text, for example ``vault:/a.md`` or ``shell:git status``.
+    :param reason: why, in a few words; for what is allowed it may be empty.
+    :param remember: what *always* would store for it; ``None`` when nothing that is stored could answer the question.
+    """
+
+    domain: str
+    target: str
+    decision: Strength
+    reason: str = ""
+    cause: Cause = "policy"
+    bypass: Bypass = "mode"
+    rule: Rule | None = None
+    remember: Remember | None = None
+    next_step: str = ""
+
+    @property
+    def severity(self) -> tuple[int, bool]:
+        """Deny over ask over allow; among equals, what no mode lifts."""
+        return STRENGTH[self.decision], self.bypass == "never"
+
+    def as_json(self) -> dict[str, object]:
+        """Return what ``permission explain`` prints of it."""
+        shown = {"target": self.target, "decision": self.decision, "rule": rule_json(self.rule)}
+        extra = {"domain": self.domain, "reason": self.reason, "cause": self.cause, "bypass": self.bypass}
+        return {**shown, **(extra if self.decision != "allow" else {"domain": self.domain})}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All that a call touches, judged; never empty."""
+
+    judged: tuple[Judged, ...]
+
+    @property
+    def worst(self) -> Judged:
+        """The most severe part, the first of equals."""
+        return max(self.judged, key=lambda part: part.severity)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The parts as one verdict of this gate."""
+        worst = self.worst
+        if worst.decision == "allow":
+            return Allow(reason=worst.reason, rule=worst.rule)
+        strong = [part for part in self.judged if part.severity == worst.severity]
+        reason = "; ".join(dict.fromkeys(part.reason for part in strong if part.reason))
+        if worst.decision == "deny":
+            # A mode that lifts the denial must not lift with it what it may never lift.
+            bypass: Bypass = (
+                "never" if any(part.bypass == "never" and part.decision != "allow" for part in self.judged) else "mode"
+            )
+            return Deny(reason=reason, cause=worst.cause, bypass=bypass, next_step=worst.next_step, rule=worst.rule)
+        return Ask(reason=reason, cause=worst.cause, bypass=worst.bypass, remember=self.remember, rule=worst.rule)
+
+    @property
+    def remember(self) -> tuple[Remember, ...]:
+        """What *always* would store: a pattern for each question, or nothing when one of them would be asked again."""
+        asked = [part for part in self.judged if part.decision == "ask"]
+        kept = tuple(dict.fromkeys(part.remember for part in asked if part.remember is not None))
+        return kept if all(part.remember is not None for part in asked) else ()
+
+
+def decided(parts: Iterable[Judged]) -> Decision:
+    """Return `parts` as a decision, equal ones once."""
+    return Decision(tuple(dict.fromkeys(parts)))
+
+
+def sterner(first: Judged, second: Judged) -> Judged:
+    """Return the more severe of two answers about the same thing."""
+    return second if second.severity > first.severity else first
+
+
+def on(judged: Judged, target: str, domain: str) -> Judged:
+    """Return `judged` as an answer about another spelling of the same thing."""
+    return replace(judged, target=target, domain=domain)
+
+
+_PLACES = {"session": "granted for this session", "inline": "inline configuration"}
+
+
+def place_of(rule: Rule) -> str:
+    """Return where a rule stands, for people."""
+    if rule.source == "default":
+        return "built-in default"
+    if rule.file and rule.line:
+        return f"{rule.file}:{rule.line}"
+    return rule.file or _PLACES.get(rule.source, rule.source)
+
+
+def told(rule: Rule) -> str:
+    """Return a rule and its place as a person would say it."""
+    shown = rule.pattern if len(rule.pattern) <= 80 else f"{rule.pattern[:77]}…"
+    return f"rule {rule.decision} {shown!r} ({place_of(rule)})"
+
+
+def rule_json(rule: Rule | None) -> dict[str, object] | None:
+    """Return the fields of a rule that are set."""
+    if rule is None:
+        return None
+    fields = ("source", "file", "line", "index", "domain", "pattern", "decision")
+    return {name: getattr(rule, name) for name in fields if getattr(rule, name) is not None}
+
+
+def most_severe(parts: Sequence[Judged]) -> Judged:
+    """Return the most severe of `parts`."""
+    return Decision(tuple(parts)).worst

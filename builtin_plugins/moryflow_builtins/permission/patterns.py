@@ -1,0 +1,217 @@
+"""What a rule's pattern matches (D6, S0.40–S0.43).
+
+* ``*`` alone matches every target of its domain.
+* ``regex:…`` must match a whole target to allow it, and is searched in it to ask or deny.
+* Anything else is a glob over the whole target. In ``shell:``, ``query:``, ``mcp:``, ``task:`` and ``tool:`` targets
+  ``*`` matches any text; in ``vault:``, ``fs:`` and ``url:`` targets it stops at ``/`` and ``**`` does not.
+
+The prefix of a target may be left out where it is clear: ``git status*`` is ``shell:git status*``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from moryflow_sdk import Rule
+
+from .globs import TooMany, braces, path_regex
+
+MAX_PATTERN = 4096
+
+PREFIXES: dict[str, tuple[str, ...]] = {
+    "read": ("vault:", "fs:"),
+    "edit": ("vault:", "fs:"),
+    "bash": ("shell:",),
+    "web_fetch": ("url:",),
+    "web_search": ("query:",),
+    "mcp": ("mcp:",),
+    "task": ("task:",),
+    "tool": ("tool:",),
+}
+"""How the targets of each domain begin (S0.41)."""
+
+KINDS = tuple(dict.fromkeys(prefix for prefixes in PREFIXES.values() for prefix in prefixes))
+_PATH_DOMAINS = ("read", "edit", "web_fetch")
+Matcher = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A compiled pattern.
+
+    :param matches: whether it matches a target's text.
+    :param literal: the text that every match begins with, without the prefix of the target.
+    :param exact: whether it matches `literal` and nothing else.
+    :param problem: why it matches nothing; empty when it is fine.
+    """
+
+    matches: Matcher
+    literal: str = ""
+    exact: bool = False
+    problem: str = ""
+
+
+def compile_rule(rule: Rule) -> Pattern:
+    """Return the pattern of `rule`; one that cannot be used matches nothing and says why."""
+    return _compile(rule.domain, rule.pattern, rule.decision == "allow")
+
+
+@lru_cache(maxsize=4096)
+def _compile(domain: str, pattern: str, allows: bool) -> Pattern:
+    if domain not in PREFIXES:
+        return _nothing(f"{domain!r} is not a domain")
+    if not pattern or len(pattern) > MAX_PATTERN:
+        return _nothing(f"a pattern has 1 to {MAX_PATTERN} characters")
+    if pattern in ("*", "**"):
+        return Pattern(lambda _: True)
+    if pattern.startswith("regex:"):
+        return _regex(domain, pattern.removeprefix("regex:"), allows)
+    foreign = next((kind for kind in KINDS if pattern.startswith(kind) and kind not in PREFIXES[domain]), "")
+    if foreign and domain != "bash":
+        return _nothing(f"targets of {domain} begin with {' or '.join(PREFIXES[domain])}, never with {foreign}")
+    if domain in _PATH_DOMAINS:
+        return _paths(domain, pattern, allows)
+    return _text(PREFIXES[domain][0], pattern)
+
+
+def _nothing(problem: str) -> Pattern:
+    return Pattern(lambda _: False, problem=problem)
+
+
+# ------------------------------------------------------------------------------------------------
+# Text: commands, queries, names
+# ------------------------------------------------------------------------------------------------
+
+
+def _text(prefix: str, pattern: str) -> Pattern:
+    segments = _segments(pattern.removeprefix(prefix))
+    body = len(prefix)
+    if len(segments) == 1:
+        wanted = segments[0]
+        return Pattern(lambda text: text[body:] == wanted, wanted, exact=True)
+    return Pattern(lambda text: _in_order(segments, text[body:]), segments[0])
+
+
+def _segments(pattern: str) -> tuple[str, ...]:
+    """Split `pattern` at its unescaped stars; ``\\*`` and ``\\\\`` stand for themselves."""
+    segments = [""]
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
+        if char == "*":
+            segments.append("")
+        elif char == "\\" and pattern[position + 1 : position + 2] in ("*", "\\"):
+            position += 1
+            segments[-1] += pattern[position]
+        else:
+            segments[-1] += char
+        position += 1
+    return tuple(segments)
+
+
+def _in_order(segments: tuple[str, ...], text: str) -> bool:
+    """Whether `text` is `segments` with anything between them; linear, because the leftmost find is the best one."""
+    first, *middle, last = segments
+    end = len(text) - len(last)
+    if end < len(first) or not text.startswith(first) or not text.endswith(last):
+        return False
+    position = len(first)
+    for segment in middle:
+        found = text.find(segment, position, end)
+        if found < 0:
+            return False
+        position = found + len(segment)
+    return True
+
+
+def escape(text: str) -> str:
+    """Return a pattern for a text domain that matches `text` alone (D5)."""
+    escaped = text.replace("\\", "\\\\").replace("*", "\\*")
+    return f"shell:{escaped}" if escaped.startswith("regex:") else escaped
+
+
+# ------------------------------------------------------------------------------------------------
+# Paths and addresses
+# ------------------------------------------------------------------------------------------------
+
+
+def _paths(domain: str, pattern: str, allows: bool) -> Pattern:
+    try:
+        sources = [
+            path_regex(prefix, alternative, folders=not allows)
+            for prefix, body in _placed(domain, pattern, allows)
+            for alternative in braces(body)
+        ]
+        regex = re.compile("|".join(sources), re.DOTALL)
+    except (re.error, TooMany, RecursionError, OverflowError) as error:
+        return _nothing(f"the pattern cannot be used: {error}")
+    wild = re.search(r"[*?\[{\\]", pattern)
+    literal = pattern[: wild.start()] if wild else pattern
+    return Pattern(lambda text: regex.fullmatch(text) is not None, literal, exact=wild is None)
+
+
+def _placed(domain: str, pattern: str, allows: bool) -> Iterator[tuple[str, str]]:
+    """Yield (prefix, pattern of the rest); a pattern without a prefix means the obvious place."""
+    prefixes = PREFIXES[domain]
+    given = next((prefix for prefix in prefixes if pattern.startswith(prefix)), None)
+    if given is not None:
+        yield given, _rooted(given, pattern.removeprefix(given))
+    elif domain == "web_fetch":
+        yield "url:", pattern
+    elif pattern.startswith(("/", "~")):
+        yield "fs:", _rooted("fs:", pattern)
+    else:
+        yield "vault:", _rooted("vault:", pattern)
+        if not allows and pattern.startswith("**"):
+            yield "fs:", pattern
+
+
+def _rooted(prefix: str, body: str) -> str:
+    """Return `body` as targets are written: from the root, with the person's home for ``~``."""
+    if prefix == "url:" or body.startswith(("/", "**")):
+        return body
+    if prefix == "fs:" and (body == "~" or body.startswith("~/")):
+        return str(Path.home()) + body[1:]
+    return f"/{body}"
+
+
+# ------------------------------------------------------------------------------------------------
+# Regular expressions
+# ------------------------------------------------------------------------------------------------
+
+
+def _regex(domain: str, pattern: str, allows: bool) -> Pattern:
+    from .linear import BadRegex, TooMuchWork, compile_linear
+
+    try:
+        linear = compile_linear(pattern)
+    except BadRegex as error:
+        return _nothing(str(error))
+    match = linear.fullmatch if allows else linear.search
+    with_body = not allows or domain not in ("read", "edit")
+
+    def matches(text: str) -> bool:
+        try:
+            return match(text) or (with_body and match(text.partition(":")[2]))
+        except TooMuchWork:
+            return not allows
+
+    literal, exact = _literal_run(pattern)
+    return Pattern(matches, literal, exact)
+
+
+def _literal_run(pattern: str) -> tuple[str, bool]:
+    """Return the text that every full match begins with, and whether it is all of it; cautious."""
+    rest = pattern.removeprefix("^").removeprefix("shell:")
+    if "|" in rest:
+        return "", False
+    run = re.match(r"(?:[\w \-./:=@%,<>;&!\"'#~]|\\[^\w\s])*", rest, re.ASCII)
+    text = run.group() if run else ""
+    after = rest[len(text) :]
+    if after[:1] in ("*", "?", "{", "+"):
+        text = re.sub(r"\\?.\Z", "", text, flags=re.DOTALL)
+    return re.sub(r"\\(.)", r"\1", text), after in ("", "$")

@@ -1,0 +1,88 @@
+"""Whose rules hold, and where: everything a decision depends on but the call itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePath
+
+from moryflow_sdk import Rule, Target
+
+from .judged import Judged, sterner, told
+from .rules import CompiledRule, Hit, Probe, RuleSet, compile_rules, layered, simple
+
+Resolve = Callable[[str, str, str | None], Target]
+"""(path, domain, base or ``None`` for the vault) → target, as the host resolves file arguments."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Rules and places of one judgement.
+
+    :param configured: defaults, then the user's, inline and session rules: the last match wins.
+    :param narrowing: the rules of the agent and of those that started it, by source; each can only make it stricter (R4).
+    :param home: Moryflow's own folder.
+    :param vault: the folder the agent works in.
+    """
+
+    configured: RuleSet
+    home: Path
+    vault: Path
+    resolve: Resolve
+    narrowing: tuple[RuleSet, ...] = ()
+
+    def by_text(self, domain: str, target: str) -> Judged:
+        """Judge a target that is one piece of text."""
+        return self.by_probe(domain, target, simple(target))
+
+    def by_probe(self, domain: str, target: str, probe: Probe) -> Judged:
+        """Judge `target` by the last rule that `probe` takes for a match, and by every agent's own rules."""
+        answer = _answer(domain, target, self.configured.last(domain, probe))
+        for layer in self.narrowing:
+            own = layer.last(domain, probe)
+            if own is not None:
+                answer = sterner(answer, _answer(domain, target, own))
+        return self._with_floor(answer)
+
+    def _with_floor(self, answer: Judged) -> Judged:
+        """Ask where a deny rule cannot be used: what it should have forbidden is not known (D26)."""
+        layers = (self.configured, *self.narrowing)
+        broken = next((b for layer in layers for b in layer.unusable(answer.domain) if b.rule.decision == "deny"), None)
+        if broken is None:
+            return answer
+        reason = f"the {told(broken.rule)} cannot be used: {broken.pattern.problem}"
+        return sterner(answer, Judged(answer.domain, answer.target, "ask", reason, bypass="never", rule=broken.rule))
+
+
+def make_policy(rules: Iterable[Rule], *, home: Path, vault: Path, resolve: Resolve, agent: Sequence[Rule] = ()) -> Policy:
+    """Return the policy of `rules` (defaults included) and of an agent's own rules."""
+    return Policy(compile_rules(rules), home, vault, resolve, layered(agent))
+
+
+def _answer(domain: str, target: str, hit: Hit | None) -> Judged:
+    if hit is None:
+        return Judged(domain, target, "ask", "no rule covers it")
+    if hit.decision == "allow":
+        return Judged(domain, target, "allow", hit.note, rule=hit.rule)
+    explicit = hit.decision == "deny" and hit.rule.source != "default"
+    reason = hit.note or told(hit.rule)
+    return Judged(domain, target, hit.decision, reason, bypass="never" if explicit else "mode", rule=hit.rule)
+
+
+def without(probe: Probe, ignored: Callable[[CompiledRule], bool]) -> Probe:
+    """Return `probe` blind to the rules that `ignored` picks."""
+    return lambda compiled: None if ignored(compiled) else probe(compiled)
+
+
+@lru_cache(maxsize=64)
+def home_spellings(home: Path) -> tuple[tuple[str, ...], ...]:
+    """Return the components of Moryflow's folder as given and with links followed, without case."""
+    spellings = (os.path.abspath(home), os.path.realpath(home))  # noqa: PTH100
+    return tuple(dict.fromkeys(components(spelling) for spelling in spellings))
+
+
+def components(path: str) -> tuple[str, ...]:
+    """Return the names of a path as the most forgiving volume sees them."""
+    return tuple(part.rstrip(". ") or part for part in PurePath(path.casefold()).parts)

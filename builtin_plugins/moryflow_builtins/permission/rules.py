@@ -1,0 +1,103 @@
+"""Rules in the order they are matched, and the one question asked of them: which is the last that matches (S0.40)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+from moryflow_sdk import DOMAINS, Rule
+
+from .patterns import Pattern, compile_rule
+
+Strength = Literal["allow", "ask", "deny"]
+_VOLUME_FOLDS = sys.platform in ("darwin", "win32")
+"""Where upper and lower case name the same file, rules that protect a file ignore case (R10)."""
+
+STRENGTH: dict[str, int] = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """A rule and what it matches.
+
+    :param plain: how a target's text is made comparable first; the defaults ignore case and look-alikes.
+    """
+
+    rule: Rule
+    pattern: Pattern
+    plain: Callable[[str], str] | None = None
+
+    def matches(self, text: str) -> bool:
+        """Whether the rule's pattern matches a target's text."""
+        return self.pattern.matches(self.plain(text) if self.plain else text)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A rule that matched and what it decides here; `note` says why that differs from what it says."""
+
+    rule: Rule
+    decision: Strength
+    note: str = ""
+
+
+Probe = Callable[[CompiledRule], Hit | None]
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Compiled rules by domain, in order. Make one with :func:`compile_rules`."""
+
+    rules: tuple[Rule, ...] = ()
+    by_domain: dict[str, tuple[CompiledRule, ...]] = field(default_factory=dict[str, tuple[CompiledRule, ...]])
+
+    def of(self, domain: str) -> tuple[CompiledRule, ...]:
+        """Return the rules of `domain`, in order."""
+        return self.by_domain.get(domain, ())
+
+    def last(self, domain: str, probe: Probe) -> Hit | None:
+        """Return the last rule of `domain` that `probe` takes for a match."""
+        return next((hit for compiled in reversed(self.of(domain)) if (hit := probe(compiled))), None)
+
+    def unusable(self, domain: str) -> Iterator[CompiledRule]:
+        """Yield rules of `domain` that can match nothing because something is wrong with their pattern."""
+        return (compiled for compiled in self.of(domain) if compiled.pattern.problem)
+
+
+def simple(text: str) -> Probe:
+    """Return the probe for a target that is one piece of text."""
+    return lambda compiled: Hit(compiled.rule, compiled.rule.decision) if compiled.matches(text) else None
+
+
+def compile_rules(rules: Iterable[Rule]) -> RuleSet:
+    """Return `rules` compiled; equal rules give the same object while it is remembered."""
+    return _compiled(tuple(rules))
+
+
+@lru_cache(maxsize=64)
+def _compiled(rules: tuple[Rule, ...]) -> RuleSet:
+    by_domain = {domain: tuple(_compile(rule) for rule in rules if rule.domain == domain) for domain in DOMAINS}
+    return RuleSet(rules, by_domain)
+
+
+def _compile(rule: Rule) -> CompiledRule:
+    from .defaults import guards_sensitive, plain_text, sensitive_target
+
+    if rule.domain not in ("read", "edit"):
+        return CompiledRule(rule, compile_rule(rule))
+    if guards_sensitive(rule):
+        return CompiledRule(rule, Pattern(sensitive_target))
+    if rule.source == "default":
+        return CompiledRule(rule, compile_rule(rule), plain_text)
+    if _VOLUME_FOLDS and rule.decision != "allow" and not rule.pattern.startswith("regex:"):
+        return CompiledRule(rule, compile_rule(rule.replace(pattern=plain_text(rule.pattern))), plain_text)
+    return CompiledRule(rule, compile_rule(rule))
+
+
+def layered(rules: Sequence[Rule]) -> tuple[RuleSet, ...]:
+    """Split `rules` of agents by their source: each source is judged alone and the most severe counts (R4, D66)."""
+    sources = dict.fromkeys(rule.source for rule in rules)
+    return tuple(compile_rules(rule for rule in rules if rule.source == source) for source in sources)

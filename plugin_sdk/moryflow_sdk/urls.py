@@ -1,0 +1,224 @@
+"""URLs in the one form that is matched, shown and connected to (R16).
+
+Whatever two parsers may read differently is refused: user names, backslashes, control characters, odd numbers.
+Nothing here resolves a name; :func:`moryflow_sdk.addresses.vetted` checks what a name resolved to.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from urllib.parse import quote
+
+from .addresses import public
+
+MAX_URL = 8192
+PORTS: frozenset[int] = frozenset({80, 443, 8080, 8443})
+"""Ports a page may be fetched from; others speak other protocols."""
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_HEAD = re.compile(r"(https?)://([^/?#]+)([^?#]*)(\?[^#]*)?(?:#.*)?", re.IGNORECASE | re.DOTALL)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*:", re.IGNORECASE)
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_KEPT_IN_PATH = "/:@!$&'()*+,;=-._~%"
+_PRIVATE_SUFFIXES = frozenset(
+    {
+        "localhost", "localdomain", "local", "internal", "intranet", "private", "corp", "home", "lan", "svc",
+        "arpa", "onion", "invalid", "alt",
+    }
+)  # fmt: skip
+
+
+class RefusedUrl(ValueError):
+    """The URL is not fetched; the message says why.
+
+    :ivar malformed: no tool would accept it, as opposed to an address that is off limits.
+    """
+
+    def __init__(self, message: str, *, malformed: bool = True) -> None:
+        super().__init__(message)
+        self.malformed = malformed
+
+
+@dataclass(frozen=True)
+class Url:
+    """A parsed URL: `host` is lower-case ASCII (IPv6 without brackets), `path` begins with ``/``, `query` with ``?``."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str = ""
+
+    @property
+    def address(self) -> IPv4Address | IPv6Address | None:
+        """The address, where the host is written as one."""
+        try:
+            return IPv6Address(self.host) if ":" in self.host else IPv4Address(self.host)
+        except AddressValueError:
+            return None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == _DEFAULT_PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}{self.query}"
+
+
+def parse_url(text: str) -> Url:
+    """Return `text` parsed, without its fragment.
+
+    :raises RefusedUrl: it is not a plain http or https URL, or not one of a public place.
+    """
+    _check_characters(text)
+    parts = _HEAD.fullmatch(text)
+    if parts is None:
+        raise RefusedUrl("only http and https URLs with a host are fetched")
+    scheme, authority, path, query = parts.groups()
+    host, port = _authority(authority, scheme.lower())
+    url = Url(scheme.lower(), host, port, _path(path), _encoded(query or "", _KEPT_IN_PATH + "?"))
+    _check_place(url)
+    return url
+
+
+def follow(url: Url, location: str) -> Url:
+    """Return where a redirect from `url` leads, checked like a URL of its own (D50).
+
+    :raises RefusedUrl: as :func:`parse_url`, and for a step from https down to http.
+    """
+    _check_characters(location)
+    if _SCHEME.match(location):
+        target = parse_url(location)
+    elif location.startswith("//"):
+        target = parse_url(f"{url.scheme}:{location}")
+    else:
+        head, _, tail = location.partition("?")
+        if not head:
+            path = url.path
+        else:
+            path = head.split("#")[0] if head.startswith("/") else url.path.rpartition("/")[0] + "/" + head.split("#")[0]
+        query = f"?{tail.split('#')[0]}" if tail else ""
+        target = parse_url(str(Url(url.scheme, url.host, url.port, path or "/")) + query)
+    if url.scheme == "https" and target.scheme == "http":
+        raise RefusedUrl("a redirect from https to http is not followed")
+    return target
+
+
+def _check_characters(text: str) -> None:
+    if not text or len(text) > MAX_URL:
+        raise RefusedUrl(f"a URL has 1 to {MAX_URL} characters")
+    if "\\" in text:
+        raise RefusedUrl("a URL with a backslash is read differently by different programs")
+    for char in text:
+        if char <= " " or (char > "~" and unicodedata.category(char)[0] in "CZ"):
+            raise RefusedUrl(f"a URL with the character {char!r} is refused")
+
+
+def _authority(authority: str, scheme: str) -> tuple[str, int]:
+    if "@" in authority:
+        raise RefusedUrl("a URL with a user name or password is refused")
+    if authority.startswith("["):
+        inside, closed, after = authority[1:].partition("]")
+        host, port = _ipv6(inside), after
+        if not closed or (after and not after.startswith(":")):
+            raise RefusedUrl("the address in brackets is not complete")
+        port = after[1:] if after else None
+    else:
+        name, colon, after = authority.partition(":")
+        host, port = _host(name), after if colon else None
+    if port is None:
+        return host, _DEFAULT_PORTS[scheme]
+    if not _PORT.fullmatch(port) or int(port) > 65535:
+        raise RefusedUrl(f"{port!r} is not a port")
+    return host, int(port)
+
+
+def _ipv6(text: str) -> str:
+    try:
+        if "%" in text:
+            raise RefusedUrl("an address with a zone is refused")
+        return str(IPv6Address(text))
+    except AddressValueError as error:
+        raise RefusedUrl(f"{text!r} is not an IPv6 address") from error
+
+
+def _host(name: str) -> str:
+    host = (name if name.isascii() else _ascii(name)).lower().removesuffix(".")
+    labels = host.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        return _ipv4(host)
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise RefusedUrl(f"{name!r} is not a host name")
+    return host
+
+
+def _ipv4(text: str) -> str:
+    """Return an address in its ordinary form; octal, hexadecimal, short and whole-number forms are refused."""
+    parts = text.split(".")
+    plain = all(part.isascii() and part.isdigit() and (part == "0" or not part.startswith("0")) for part in parts)
+    try:
+        if plain and len(parts) == 4:
+            return str(IPv4Address(text))
+    except AddressValueError:
+        pass
+    raise RefusedUrl(f"{text!r} is an address in an unusual form")
+
+
+def _ascii(name: str) -> str:
+    """Return an international name in its ASCII form, when there is only one way to read it."""
+    for char in name:
+        ordinary = char.isascii() or unicodedata.category(char) in ("Ll", "Lo", "Lu", "Lm", "Mn", "Mc")
+        if not ordinary or any(part.isascii() for part in unicodedata.normalize("NFKC", char) if not char.isascii()):
+            raise RefusedUrl(f"{name!r} holds the character {char!r}, which looks like another one")
+    try:
+        encoded = name.encode("idna").decode("ascii")
+        if encoded.encode("ascii").decode("idna") != unicodedata.normalize("NFC", name).lower():
+            raise RefusedUrl(f"{name!r} can be read as two different names")
+    except UnicodeError as error:
+        raise RefusedUrl(f"{name!r} is not a host name") from error
+    return encoded
+
+
+def _path(path: str) -> str:
+    """Return a path without ``.`` and ``..``, with its escapes in one form."""
+    kept: list[str] = []
+    segments = _encoded(path, _KEPT_IN_PATH).split("/")[1:] or [""]
+    for index, segment in enumerate(segments):
+        last = index == len(segments) - 1
+        if segment in (".", ".."):
+            if segment == ".." and kept:
+                kept.pop()
+            if last:
+                kept.append("")
+        else:
+            kept.append(segment)
+    return "/" + "/".join(kept)
+
+
+def _encoded(text: str, kept: str) -> str:
+    """Return `text` with what need not be escaped unescaped, and what must be escaped escaped."""
+    plain = _PERCENT.sub(_unescaped, text)
+    try:
+        return quote(plain, safe=kept)
+    except UnicodeEncodeError as error:
+        raise RefusedUrl("the URL holds text that is not valid Unicode") from error
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    char = chr(int(match.group(1), 16))
+    return char if char in _UNRESERVED else match.group().upper()
+
+
+def _check_place(url: Url) -> None:
+    address = url.address
+    if address is not None and not public(address):
+        raise RefusedUrl(f"{address} is not a public address", malformed=False)
+    if address is None and ("." not in url.host or url.host.rpartition(".")[2] in _PRIVATE_SUFFIXES):
+        raise RefusedUrl(f"{url.host!r} is a name of the local network", malformed=False)
+    if url.port not in PORTS:
+        raise RefusedUrl(f"port {url.port} is not one for web pages", malformed=False)
