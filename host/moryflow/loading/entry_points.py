@@ -38,18 +38,21 @@ def installed(cache: Path) -> list[Found]:
     """
     file = cache / "entry_points.json"
     key = _key()
-    known = _read(file)
-    if known is not None and known.get("key") == key:
-        return [Found(**item) for item in known["found"]]
+    known = _remembered(file, key)
+    if known is not None:
+        return known
     found = list(_scan())
     _write(file, {"key": key, "found": [asdict(item) for item in found]})
     return found
 
 
 def search_path() -> list[str]:
-    """Return ``sys.path`` without the current folder: a repository brings no plugins (R13)."""
-    here = Path.cwd()
-    return [entry for entry in dict.fromkeys(sys.path) if entry and Path(entry) != here]
+    """Return ``sys.path`` without the current folder and without relative ones: a repository brings no plugins (R13)."""
+    try:
+        here: Path | None = Path.cwd().resolve()
+    except OSError:  # the folder was removed
+        here = None
+    return [entry for entry in dict.fromkeys(sys.path) if Path(entry).is_absolute() and Path(entry).resolve() != here]
 
 
 def _key() -> list[Any]:
@@ -62,10 +65,12 @@ def _key() -> list[Any]:
     return places
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _remembered(file: Path, key: list[Any]) -> list[Found] | None:
+    """Return what was found under `key`, ``None`` when that is not known (any more)."""
     try:
-        return json.loads(file.read_bytes())
-    except (OSError, ValueError):
+        content = json.loads(file.read_bytes())
+        return [Found(**item) for item in content["found"]] if content["key"] == key else None
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 

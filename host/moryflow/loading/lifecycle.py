@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import logging
 import re
@@ -153,6 +154,7 @@ class _Taking:
         hooks = {hook: tuple(i for i in items if i.plugin not in self.failed) for hook, items in base.hooks.items()}
         return replace(
             base,
+            id=self._identity(),
             records=tuple(self._record(record) for record in base.records),
             plugins=MappingProxyType({name: item for name, item in base.plugins.items() if name not in self.failed}),
             hooks=MappingProxyType(hooks),
@@ -163,6 +165,16 @@ class _Taking:
             command_owners=MappingProxyType(self.command_owners),
             missing_gates=tuple(sorted({*base.missing_gates, *gates})),
         )
+
+    def _identity(self) -> str:
+        """Return the hash of the set with what was contributed, for that may change while the code does not."""
+        total = hashlib.sha256(f"{self.base.id}\0{sorted(self.failed)}".encode())
+        for owned in self.tools.values():
+            tool = owned.tool
+            total.update(f"{tool.name}\0{owned.plugin}\0{tool.domain}\0{tool.description}\0{tool.schema}\n".encode())
+        for agent in self.agents.values():
+            total.update(f"{agent!r}\n".encode())
+        return total.hexdigest()[:16]
 
     def _record(self, record: LoadRecord) -> LoadRecord:
         if record.status != "loaded":

@@ -34,7 +34,10 @@ def test_plugins_of_all_three_tiers_are_found_and_named(bench: Any):
 def test_a_folder_with_an_init_file_is_a_plugin_with_submodules(bench: Any):
     folder = bench.home / "plugins" / "big"
     folder.mkdir(mode=0o755)
-    for name, text in (("__init__.py", "from .part import tool_after\n"), ("part.py", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(result): ...\n")):
+    for name, text in (
+        ("__init__.py", "from .part import tool_after\n"),
+        ("part.py", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(result): ...\n"),
+    ):
         (folder / name).write_text(text, "utf-8")
         (folder / name).chmod(0o644)
     assert bench.record("big").hooks == ("tool_after",)

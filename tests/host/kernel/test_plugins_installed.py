@@ -1,0 +1,119 @@
+"""Installed plugins in number: found once, remembered until something changes, and a hundred broken ones survived."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GOOD = "@hookimpl\ndef tool_after(result):\n    return result.replace(output=result.output + '{} ')\n"
+BROKEN = (
+    "import not_there_at_all\n",
+    "raise RuntimeError('broken at import')\n",
+    "def x(:\n",
+    "@hookimpl\ndef tool_gat(call): ...\n",
+    "@hookimpl\ndef tool_after(nothing): ...\n",
+    "import sys\nsys.exit(9)\n",
+    "services = ['nope']\n",
+    "api = 99\n",
+    "@hookimpl\ndef plugin_start(ctx):\n    raise ValueError('broken at start')\n",
+    "from pydantic import BaseModel\nclass Needed(BaseModel):\n    key: str\nconfig_model = Needed\n",
+)
+
+
+async def test_a_hundred_broken_plugins_beside_three_good_ones(bench: Any):
+    """Up within 5 s, 3 work, 100 named with file and reason (SECURITY §4, invariant 5)."""
+    from moryflow_sdk import ToolCall, ToolResult
+
+    for number in range(100):
+        bench.installed(f"broken-{number:03}", BROKEN[number % len(BROKEN)])
+    for name in ("good-1", "good-2", "good-3"):
+        bench.installed(name, GOOD.format(name))
+    began = time.monotonic()
+    scope = await bench.scope()
+    assert time.monotonic() - began < 5, "the requirement's own limit, ten times what it takes"
+    result = await bench.dispatcher.transform(scope, "tool_after", ToolResult(), call=ToolCall(id="c", tool="t", args={}))
+    assert result.output == "good-1 good-2 good-3 "
+    broken = [item for item in scope.plugin_set.records if item.name.startswith("broken")]
+    assert len(broken) == 100
+    for found in broken:
+        assert found.status == "failed" and found.error and Path(found.file).is_file(), found
+
+
+# ---------------------------------------------------------------- the remembered scan
+
+
+def test_a_second_start_reads_no_metadata(bench: Any):
+    """The scan is remembered: what 100 plugins add to a second start is their own import."""
+    bench.installed("mine", "")
+    code = (
+        "import sys; from pathlib import Path; from moryflow.loading.entry_points import installed\n"
+        "names = [found.name for found in installed(Path(sys.argv[1]))]\n"
+        "print('mine' in names, 'importlib_metadata' in sys.modules)"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(bench.site)}
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(bench.home / "cache")], env=environ, text=True, capture_output=True, check=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert answers == [["True", "True"], ["True", "False"]]
+
+
+def test_installing_and_removing_is_noticed(bench: Any):
+    bench.installed("first", "")
+    bench.record("first")
+    bench.installed("second", "")
+    assert bench.record("second").status == "loaded"
+    (folder,) = bench.site.glob("*second*.dist-info")
+    shutil.rmtree(folder)
+    assert not [item for item in bench.load().records if item.name == "second"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"key": 1}'])
+def test_a_broken_memory_is_read_anew(bench: Any, content: str):
+    bench.installed("mine", "")
+    cache = bench.home / "cache"
+    cache.mkdir()
+    (cache / "entry_points.json").write_text(content, "utf-8")
+    assert bench.record("mine").status == "loaded"
+    assert json.loads((cache / "entry_points.json").read_text("utf-8"))["found"]
+
+
+def test_a_home_that_cannot_be_written_only_costs_time(bench: Any):
+    bench.installed("mine", "")
+    (bench.home / "cache").write_text("a file where the folder should be", "utf-8")
+    assert bench.record("mine").status == "loaded"
+
+
+@pytest.mark.parametrize(
+    "text", ["[moryflow.plugins]\nno equals sign\n", "[moryflow.plugins]\n = x\n", "[moryflow.plugins]\nbad name! = x\n"]
+)
+def test_broken_metadata_is_named_or_left_out_and_stops_nobody(bench: Any, text: str):
+    bench.installed("mine", "")
+    info = bench.site / "odd-1.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text(text, "utf-8")
+    loaded = bench.load()
+    assert bench.record("mine", loaded).status == "loaded"
+    assert all(item.status == "failed" for item in loaded.records if item.file.startswith(str(info)))
+
+
+def test_a_folder_that_is_worked_in_brings_no_plugins(bench: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Nothing in a vault or repository sets plugins, also when the interpreter looks for modules there (R13)."""
+    vault = tmp_path / "vault"
+    (vault / "evil.egg-info").mkdir(parents=True)
+    (vault / "evil.egg-info" / "entry_points.txt").write_text("[moryflow.plugins]\nevil = evil\n", "utf-8")
+    (vault / "evil.py").write_text("raise SystemError('it ran')\n", "utf-8")
+    monkeypatch.chdir(vault)
+    for entry in ("", str(vault), "."):
+        monkeypatch.syspath_prepend(entry)
+        assert not [item for item in bench.load().records if item.name == "evil"]
