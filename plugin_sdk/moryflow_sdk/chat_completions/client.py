@@ -17,7 +17,7 @@ from .encode import Encoder
 from .endpoint import Endpoint
 from .failures import from_status
 from .sse import DONE, AnswerReader
-from .transport import Preparation, connection_error, load_httpx, new_client, unusable
+from .transport import Preparation, check, connection_error, load_httpx, new_client, unsendable
 
 if TYPE_CHECKING:
     import httpx
@@ -92,6 +92,7 @@ class ChatClient:
             await client.aclose()
 
     async def _ready(self) -> httpx.AsyncClient:
+        check(self.endpoint)
         context = await asyncio.wrap_future(self._preparation.start())
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
@@ -113,11 +114,12 @@ class ChatClient:
         return self._encoder.body(request, name, usage=self._counts_tokens)
 
     async def _send(self, client: httpx.AsyncClient, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+        httpx = load_httpx()
         try:
             request = client.build_request(method, self.endpoint.url(path), headers=self._headers(), content=body)
             return await client.send(request, stream=True)
-        except (ValueError, load_httpx().InvalidURL, load_httpx().UnsupportedProtocol) as error:
-            raise unusable(error, self.endpoint) from None
+        except (ValueError, httpx.InvalidURL, httpx.LocalProtocolError):
+            raise unsendable(self.endpoint) from None
 
     def _headers(self) -> dict[str, str]:
         """A compressed stream would be held back until a block is full, so none is asked for."""

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import Future
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from moryflow_sdk.errors import ModelError, ModelErrorCode
 from moryflow_sdk.redact import redact
@@ -96,16 +97,34 @@ def connection_error(error: Exception, endpoint: Endpoint) -> ModelError:
     return ModelError(redact(message, endpoint.key), code=code, next_step=next_step(code, endpoint))
 
 
-def unusable(error: Exception, endpoint: Endpoint) -> ModelError:
-    """Return the error for a request that cannot even be written: a broken address, a key with odd characters."""
-    if isinstance(error, UnicodeError) and not endpoint.key.isascii():
+def check(endpoint: Endpoint) -> None:
+    """Refuse an address or a key that cannot be used, before anything is sent.
+
+    :raises ModelError: it says which, and where it is set; never the key.
+    """
+    if not endpoint.key.isascii() or not endpoint.key.isprintable() or " " in endpoint.key:
         message = f"the key in {endpoint.key_source} has characters that a key cannot have"
-        return ModelError(message, code="auth", next_step=f"set it again: {endpoint.key_source}")
-    reason = redact(plain(str(error)), endpoint.key)
+        raise ModelError(message, code="auth", next_step=f"set it again: {endpoint.key_source}")
+    try:
+        parts = urlsplit(endpoint.base_url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = usable and endpoint.base_url.isprintable() and " " not in endpoint.base_url
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ModelError(
+            f"{endpoint.label}: the address in {endpoint.url_source} is not an http:// or https:// address",
+            code="bad_request",
+            next_step=f"correct the address in {endpoint.url_source}",
+        )
+
+
+def unsendable(endpoint: Endpoint) -> ModelError:
+    """Return the error for a request that cannot be written. What is wrong is not quoted: it may be a secret."""
     return ModelError(
-        f"{endpoint.label}: the request cannot be sent: {reason}",
+        f"{endpoint.label}: the request cannot be sent: its address or one of its headers has characters it cannot have",
         code="bad_request",
-        next_step=f"correct the address in {endpoint.url_source}",
+        next_step=f"check models.providers.{endpoint.label}.headers and the address in {endpoint.url_source}",
     )
 
 

@@ -44,6 +44,7 @@ class LoopbackServer:
         self._replies = deque(replies)
         self._otherwise = otherwise or text("ok")
         self._stop = threading.Event()
+        self._asked = threading.Event()
         self._lock = threading.Lock()
         self._http = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), name="loopback-model", daemon=True)
@@ -64,6 +65,14 @@ class LoopbackServer:
         with self._lock:
             self._replies.extend(replies)
 
+    def wait_for_request(self, timeout: float = 10.0) -> None:
+        """Block until a request has come.
+
+        :raises TimeoutError: none came.
+        """
+        if not self._asked.wait(timeout):
+            raise TimeoutError("no request came")
+
     def close(self) -> None:
         """Stop; replies that stall end."""
         self._stop.set()
@@ -83,6 +92,7 @@ class LoopbackServer:
         else:
             with self._lock:
                 self.requests.append(request)
+                self._asked.set()
                 reply = self._replies.popleft() if self._replies else self._otherwise
         return self._send(reply, handler)
 

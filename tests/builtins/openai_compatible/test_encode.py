@@ -1,0 +1,114 @@
+"""What is sent: messages, tools, images, and that each message is encoded once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from moryflow_sdk import Image, Message, ModelInfo, ModelRequest, ToolRequest, ToolSchema
+from moryflow_sdk.chat_completions import Endpoint
+from moryflow_sdk.chat_completions.encode import Encoder, wire_id
+
+PNG = Image(media_type="image/png", data="QUJD")
+
+
+def sent(*messages: Message, images: bool = False, tools: tuple[ToolSchema, ...] = (), **endpoint: Any) -> dict[str, Any]:
+    """The parsed body of a request."""
+    model = ModelInfo(id="openai/m", name="m", provider="p", images=images)
+    request = ModelRequest(model=model, messages=messages, tools=tools)
+    return json.loads(Encoder(Endpoint("http://x/v1", "openai", **endpoint)).body(request, "m"))
+
+
+def test_a_call_and_its_result_keep_their_id() -> None:
+    """A provider pairs them by id (S4.6)."""
+    call = ToolRequest(id="call_1", name="read", arguments='{"path":"a"}')
+    found = sent(Message(role="assistant", tool_calls=(call,)), Message(role="tool", call_id="call_1", text="x"))["messages"]
+    assert found == [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path":"a"}'}}],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "x"},
+    ]
+
+
+def test_ids_that_a_provider_would_refuse_are_replaced_on_both_sides() -> None:
+    """A session may go on with another provider (S4.6)."""
+    for id, short in (("call 1", False), ("x" * 64, False), ("call_1", True), ("é", False)):
+        call = ToolRequest(id=id, name="read")
+        found = sent(Message(role="assistant", tool_calls=(call,)), Message(role="tool", call_id=id), short_ids=short)[
+            "messages"
+        ]
+        assert found[0]["tool_calls"][0]["id"] == found[1]["tool_call_id"] == wire_id(id, short=short)
+        assert len(wire_id(id, short=short)) == 9 and wire_id(id, short=short).isalnum()
+    assert wire_id("abcdefghi", short=True) == "abcdefghi"
+
+
+def test_leading_system_messages_are_one_and_later_ones_are_marked() -> None:
+    """Templates of many open models take one system message, at the head (D17)."""
+    found = sent(
+        Message(role="system", text="rules"),
+        Message(role="system", text="summary"),
+        Message(role="user", text="hi"),
+        Message(role="system", text="late"),
+    )["messages"]
+    assert found == [
+        {"role": "system", "content": "rules\n\nsummary"},
+        {"role": "user", "content": "hi"},
+        {"role": "user", "content": "[system]\nlate"},
+    ]
+
+
+def test_images_of_tool_results_follow_all_results_of_the_step() -> None:
+    """Nothing may stand between a call's results (S4.6)."""
+    calls = (ToolRequest(id="a", name="read"), ToolRequest(id="b", name="read"))
+    found = sent(
+        Message(role="assistant", tool_calls=calls),
+        Message(role="tool", call_id="a", images=(PNG,)),
+        Message(role="tool", call_id="b", text="x"),
+        Message(role="user", text="look", images=(PNG,)),
+        images=True,
+    )["messages"]
+    assert [message["role"] for message in found] == ["assistant", "tool", "tool", "user", "user"]
+    assert found[3]["content"][1] == {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
+    assert [part["type"] for part in found[4]["content"]] == ["text", "image_url"]
+
+
+def test_images_for_a_model_without_eyes_become_a_note() -> None:
+    """The model is told that something is missing (S4.6)."""
+    found = sent(Message(role="user", text="look", images=(PNG,)), Message(role="tool", call_id="a", images=(PNG,)))["messages"]
+    assert all("left out" in message["content"] for message in found) and found[0]["content"].startswith("look\n")
+
+
+def test_reasoning_goes_back_only_where_it_is_wanted() -> None:
+    """Most services refuse or bill it (S4.6)."""
+    message = Message(role="assistant", text="a", reasoning="hm")
+    assert "reasoning_content" not in sent(message)["messages"][0]
+    assert sent(message, send_reasoning=True)["messages"][0]["reasoning_content"] == "hm"
+
+
+def test_tools_are_sent_as_functions() -> None:
+    """The schema goes as it is (S4.6)."""
+    tool = ToolSchema(name="ls", description="List", parameters={"type": "object", "properties": {}})
+    assert sent(Message(role="user", text="hi"), tools=(tool,))["tools"] == [
+        {
+            "type": "function",
+            "function": {"name": "ls", "description": "List", "parameters": {"type": "object", "properties": {}}},
+        }
+    ]
+
+
+def test_a_message_is_encoded_once_for_all_steps() -> None:
+    """Step 500 costs what is new (figures: 1-2 ms)."""
+    message = Message(role="user", text="hi")
+    encoder = Encoder(Endpoint("http://x/v1", "openai"))
+    request = ModelRequest(model=ModelInfo(id="openai/m", name="m", provider="p"), messages=(message,))
+    encoder.body(request, "m")
+    kept = message.encoded("openai", lambda _: b"made again")
+    assert json.loads(kept) == {"role": "user", "content": "hi"}
+
+
+def test_half_characters_do_not_break_a_request() -> None:
+    """Lone surrogates may come from any source (S4.6)."""
+    assert sent(Message(role="user", text="a\ud83db"))["messages"][0]["content"] == "a?b"

@@ -1,0 +1,84 @@
+"""The corpus of malformed streams, at the provider: what text and which calls come out, or which error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moryflow_builtins.openai_compatible.provider import OpenAICompatible
+from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolRequest
+from moryflow_sdk.provider_settings import ModelsSettings
+from moryflow_sdk.testing.corpus import replies
+from moryflow_sdk.testing.server import LoopbackServer
+
+CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "streams.jsonl"
+CASES = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
+OPENAI = [case for case in CASES if case["format"] == "openai_chat"]
+TOOLS = {"ls": {"path"}, "read": {"path"}, "write": {"path", "content"}, "bash": {"command"}, "grep": {"pattern", "path"}}
+
+
+def outcome(call: ToolRequest) -> str:
+    """What a host would answer to `call`, without running it."""
+    if call.problem:
+        return call.problem
+    if call.name not in TOOLS:
+        return "unknown_tool"
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return "invalid_args"
+    good = isinstance(arguments, dict) and all(isinstance(value, str) for value in arguments.values())
+    return "ok" if good and set(arguments) == TOOLS[call.name] else "invalid_args"
+
+
+def kind(error: ModelError) -> str:
+    """The corpus's word for an error."""
+    if error.code in ("incomplete", "timeout", "protocol", "too_large", "context", "empty"):
+        return f"error:{error.code}"
+    return "error:retryable" if error.retryable else "error:fatal"
+
+
+async def observe(server: LoopbackServer, case: dict[str, Any]) -> dict[str, Any]:
+    """Play `case` and return what was seen, in the corpus's terms."""
+    server.add(*replies(case))
+    provider = OpenAICompatible(ModelsSettings(timeout=1.0), {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-SECRET-KEY"})
+    model = provider.find("openai/m")
+    assert model is not None
+    text: list[str] = []
+    calls: tuple[ToolRequest, ...] = ()
+    turn = message = ""
+    try:
+        async for event in provider.stream(ModelRequest(model=model, messages=(Message(role="user", text="hi"),))):
+            if isinstance(event, TextDelta):
+                text.append(event.text)
+            if isinstance(event, Finished):
+                calls = event.tool_calls
+                turn = "continue" if calls or event.reason == "pause" else "end"
+    except ModelError as error:
+        calls, turn, message = error.tool_calls, kind(error), str(error)
+    finally:
+        await provider.aclose()
+    return {"turn": turn, "text": "".join(text), "calls": calls, "message": message}
+
+
+def matches(seen: dict[str, Any], expect: dict[str, Any], generated: set[str]) -> bool:
+    """Whether what was `seen` is what `expect` describes."""
+    if seen["turn"] != expect["turn"] or ("text" in expect and seen["text"] != expect["text"]):
+        return False
+    found = [("<generated>" if call.id in generated else call.id, outcome(call)) for call in seen["calls"]]
+    return found == [(result["call"], result["code"]) for result in expect["results"]]
+
+
+@pytest.mark.parametrize("case", OPENAI, ids=[f"{case['id']}-{case['name']}" for case in OPENAI])
+async def test_each_malformed_stream_gives_the_expected_calls_or_error(case: dict[str, Any]) -> None:
+    """No call with incomplete arguments comes out whole, and no key is in a message (S4.6, S4.7, R27)."""
+    with LoopbackServer() as server:
+        seen = await observe(server, case)
+    wanted = [case["expect"], *case.get("either", [])]
+    given = {result["call"] for expect in wanted for result in expect["results"]}
+    generated = {call.id for call in seen["calls"]} - given
+    assert any(matches(seen, expect, generated) for expect in wanted), (seen["turn"], seen["message"], seen["calls"])
+    assert "SECRET" not in seen["message"]
+    assert len({call.id for call in seen["calls"]}) == len(seen["calls"])
