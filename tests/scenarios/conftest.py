@@ -47,6 +47,11 @@ class Rig:
         file.write_text(json.dumps(list(turns)), encoding="utf-8")
         return f"script:{file}"
 
+    @staticmethod
+    def call(name, **arguments):
+        """Return an answer of the model that calls one tool."""
+        return {"calls": [{"name": name, "arguments": arguments}]}
+
     @asynccontextmanager
     async def host(self, **options):
         """Open a host."""
@@ -65,11 +70,6 @@ class Rig:
             self.path = await host.store.path(session.id)
             self.calls = await host.store.calls(session=session.id)
         return result, events
-
-
-def call(name, **arguments):
-    """A model's answer that calls one tool."""
-    return {"calls": [{"name": name, "arguments": arguments}]}
 
 
 @pytest.fixture

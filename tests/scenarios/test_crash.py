@@ -10,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-from conftest import call
-
 
 def start(rig, *arguments):
     environ = {**os.environ, "MORYFLOW_HOME": str(rig.home), "HOME": str(rig.vault.parent)}
@@ -31,7 +29,7 @@ def wait_for(file: Path, process) -> None:
 async def test_a_turn_killed_in_a_tool_is_resumed_and_the_tool_is_not_run_twice(rig):
     """kill -9 in a tool: the call gets one interrupted result and is never silently run again (S4.19, S1.6)."""
     rig.allow_all()
-    model = rig.script(call("bash", command="echo ran >> count.txt; sleep 60"), {"text": "unreached"})
+    model = rig.script(rig.call("bash", command="echo ran >> count.txt; sleep 60"), {"text": "unreached"})
     process = start(rig, "run", "-m", model, "go")
     count = rig.vault / "count.txt"
     wait_for(count, process)
@@ -54,7 +52,13 @@ async def test_interrupt_stops_the_turn_with_its_exit_code(rig):
     """SIGINT stops the turn: exit code 130, nothing left open (S2.15)."""
     rig.allow_all()
     process = start(
-        rig, "run", "-m", rig.script(call("bash", command="echo x > begun; sleep 60"), {"text": "no"}), "go", "--output", "json"
+        rig,
+        "run",
+        "-m",
+        rig.script(rig.call("bash", command="echo x > begun; sleep 60"), {"text": "no"}),
+        "go",
+        "--output",
+        "json",
     )
     wait_for(rig.vault / "begun", process)
     process.send_signal(signal.SIGINT)

@@ -8,7 +8,6 @@ import sqlite3
 from pathlib import Path
 
 import moryflow
-from conftest import call
 
 COUNT = """
     import json, pathlib
@@ -45,7 +44,7 @@ async def test_every_call_passes_the_whole_chain_exactly_once(rig):
     rig.allow_all()
     file = rig.plugin("count", COUNT)
     (rig.vault / "a.txt").write_text("alpha")
-    await rig.run(call("read", path="a.txt"), {"text": "done"})
+    await rig.run(rig.call("read", path="a.txt"), {"text": "done"})
     async with rig.host() as host:
         outcome = await host.call_tool("read", {"path": "a.txt"}, vault=rig.vault)
     assert outcome.result.output.strip().endswith("alpha")
@@ -94,7 +93,7 @@ async def test_what_was_judged_is_what_runs(rig):
             return Allow()
     """,
     )
-    await rig.run(call("echo", text="hi"), {"text": "done"})
+    await rig.run(rig.call("echo", text="hi"), {"text": "done"})
     node = next(node for node in rig.path if node.kind == "tool")
     assert node.payload["output"] == "hi!"
     assert json.loads(rig.calls[0].args) == {"text": "hi!"}
@@ -111,7 +110,7 @@ async def test_nobody_is_told_before_it_is_on_disk(rig):
             with sqlite3.connect(rig.home / "sessions.db") as other:
                 seen.append(other.execute("select count(*) from nodes where kind='tool'").fetchone()[0])
 
-    await rig.run(call("read", path="a.txt"), {"text": "done"}, watch=watch)
+    await rig.run(rig.call("read", path="a.txt"), {"text": "done"}, watch=watch)
     assert seen == [1]
 
 
@@ -156,7 +155,7 @@ async def test_a_grant_holds_at_once_and_the_generation_stays(rig):
             asyncio.get_running_loop().create_task(host.approvals.reply(event.data["approval_id"], "always"))
 
     result, events = await rig.run(
-        call("read", path=str(outside)), call("read", path=str(outside)), {"text": "done"}, on_ask="prompt", watch=watch
+        rig.call("read", path=str(outside)), rig.call("read", path=str(outside)), {"text": "done"}, on_ask="prompt", watch=watch
     )
     assert (result.end_reason, len(asked)) == ("completed", 1)
     assert len({event.data["plugin_set"] for event in events if event.type == "turn.start"}) == 1
@@ -166,7 +165,7 @@ async def test_every_decision_leaves_a_line(rig):
     """Which rule, which mode, which arguments (hash), who answered (invariant 10)."""
     rig.allow_all()
     (rig.vault / "a.txt").write_text("alpha")
-    await rig.run(call("read", path="a.txt"), call("write", path="../x", content="no"), {"text": "done"})
+    await rig.run(rig.call("read", path="a.txt"), rig.call("write", path="../x", content="no"), {"text": "done"})
     for row in rig.calls:
         ruling = json.loads(row.ruling)
         assert row.decision in ("allow", "deny")
@@ -189,6 +188,6 @@ async def test_the_context_is_protected_whatever_plugins_do(rig):
     """,
     )
     without = tuple(name for name in moryflow.host.BUILTINS if not name.endswith(".truncation"))
-    await rig.run(call("read", path="a.txt"), {"text": "done"}, builtins=without)
+    await rig.run(rig.call("read", path="a.txt"), {"text": "done"}, builtins=without)
     node = next(node for node in rig.path if node.kind == "tool")
     assert len(node.payload["output"]) <= 4 * 51200 + 200

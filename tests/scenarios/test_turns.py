@@ -6,7 +6,6 @@ import asyncio
 import json
 
 import pytest
-from conftest import call
 from moryflow import RunOptions
 from moryflow_sdk import ConfigError
 
@@ -14,7 +13,7 @@ from moryflow_sdk import ConfigError
 async def test_a_prompt_becomes_an_answer_through_a_tool(rig):
     """Prompt → model → tool → model → answer, with usage and steps counted (S4.1, S4.4, S4.5)."""
     (rig.vault / "notes.md").write_text("the answer is 42")
-    result, events = await rig.run(call("read", path="notes.md"), {"text": "It is 42."}, prompt="what is it?")
+    result, events = await rig.run(rig.call("read", path="notes.md"), {"text": "It is 42."}, prompt="what is it?")
     assert (result.end_reason, result.exit_code, result.text, result.steps) == ("completed", 0, "It is 42.", 2)
     kinds = [node.kind for node in rig.path]
     assert kinds == ["user", "assistant", "tool", "assistant"]
@@ -24,7 +23,7 @@ async def test_a_prompt_becomes_an_answer_through_a_tool(rig):
 async def test_a_tool_call_goes_through_its_states(rig):
     """pending → running → completed or error, each published in order (S2.15, S2.23, S2.26, S4.6)."""
     (rig.vault / "a.txt").write_text("x")
-    _, events = await rig.run(call("read", path="a.txt"), call("read", path="missing"), {"text": "ok"})
+    _, events = await rig.run(rig.call("read", path="a.txt"), rig.call("read", path="missing"), {"text": "ok"})
     states = [e.data["state"] for e in events if e.type in ("tool.start", "tool.result")]
     assert states == ["pending", "running", "completed", "pending", "running", "error"]
 
@@ -66,7 +65,7 @@ async def test_plugins_observe_events(rig):
 async def test_a_step_limit_ends_the_turn(rig):
     """max_steps is an end reason with exit code 5 (S4.5)."""
     (rig.vault / "a.txt").write_text("x")
-    turns = [call("read", path="a.txt", offset=n + 1) for n in range(5)]
+    turns = [rig.call("read", path="a.txt", offset=n + 1) for n in range(5)]
     result, _ = await rig.run(*turns, max_steps=2)
     assert (result.end_reason, result.exit_code, result.steps) == ("max_steps", 5, 2)
 
@@ -88,7 +87,7 @@ async def test_invalid_calls_get_one_result_each_and_the_turn_goes_on(rig):
 
 async def test_a_denied_call_is_told_to_the_model_and_headless_shows_in_the_exit_code(rig):
     """Reading in the vault is allowed, the rest asks; with nobody to ask it is denied, exit code 4 (S2.11)."""
-    result, events = await rig.run(call("bash", command="ls"), {"text": "could not"})
+    result, events = await rig.run(rig.call("bash", command="ls"), {"text": "could not"})
     assert (result.end_reason, result.exit_code) == ("completed", 4)
     assert result.denied[0]["cause"] == "headless"
     assert next(e for e in events if e.type == "tool.result").data["status"] == "denied"
@@ -96,7 +95,7 @@ async def test_a_denied_call_is_told_to_the_model_and_headless_shows_in_the_exit
 
 async def test_on_ask_fail_ends_and_a_stored_answer_lets_it_go_on(rig):
     """A question is stored, can be answered later from elsewhere, and the turn resumes there (S0.45, D65)."""
-    model = rig.script(call("bash", command="echo hi"), {"text": "done"})
+    model = rig.script(rig.call("bash", command="echo hi"), {"text": "done"})
     async with rig.host() as host:
         session = await host.new_session(rig.vault, model=model)
         result = await session.prompt("go", options=RunOptions(on_ask="fail"))
@@ -116,7 +115,7 @@ async def test_on_ask_fail_ends_and_a_stored_answer_lets_it_go_on(rig):
 
 async def test_a_new_process_judges_a_waiting_call_again_without_an_answer(rig):
     """Nothing waits for ever: without an answer the call is judged again and refused (D65, invariant 9)."""
-    model = rig.script(call("bash", command="echo hi"), {"text": "ok"})
+    model = rig.script(rig.call("bash", command="echo hi"), {"text": "ok"})
     async with rig.host() as host:
         session = await host.new_session(rig.vault, model=model)
         await session.prompt("go", options=RunOptions(on_ask="fail"))
@@ -132,7 +131,7 @@ async def test_stop_keeps_what_was_said_and_gives_each_call_a_result(rig):
     """Stopping a turn keeps the session valid: the running call is interrupted, nothing is lost (S2.15)."""
     rig.allow_all()
     async with rig.host() as host:
-        session = await host.new_session(rig.vault, model=rig.script(call("bash", command="sleep 30"), {"text": "x"}))
+        session = await host.new_session(rig.vault, model=rig.script(rig.call("bash", command="sleep 30"), {"text": "x"}))
 
         def stop(event):
             if event.type == "tool.start" and event.data["state"] == "running":
@@ -212,7 +211,7 @@ async def test_an_unknown_vault_agent_and_model_are_sentences(rig):
 
 async def test_mode_is_switched_recorded_and_lifts_open_questions(rig):
     """Switching to full access is recorded and resolves the questions it may (S0.68, S0.77, D65)."""
-    model = rig.script(call("bash", command="echo hi"), {"text": "done"})
+    model = rig.script(rig.call("bash", command="echo hi"), {"text": "done"})
     async with rig.host() as host:
         session = await host.new_session(rig.vault, model=model)
         events = []

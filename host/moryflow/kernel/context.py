@@ -31,7 +31,7 @@ class ContextBuilder:
         head, visible = effective(path)
         placeholders = pruned(path)
         messages = [] if head is None else [self._kept(head, "")]
-        messages += [self._kept(node, placeholders.get(node.id, "")) for node in visible]
+        messages += [self._kept(node, placeholders.get(node.id, "")) for node in visible if node.kind != "compaction"]
         return paired([message for message in messages if message is not None])
 
     def _kept(self, node: Node, placeholder: str) -> Message | None:
