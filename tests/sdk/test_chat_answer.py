@@ -186,17 +186,15 @@ def test_a_length_limit_is_not_undone_by_a_later_reason() -> None:
 @pytest.mark.parametrize("reason", ["error", "abort", "network_error"])
 def test_an_answer_that_ends_with_an_error_is_incomplete(reason: str) -> None:
     """Gateways report a failed upstream as a reason (S4.7)."""
-    played = called(item(), reason=reason)
-    assert played.error is not None and played.error.code == "incomplete"
-    assert played.calls == [("ls", '{"path":"."}', "incomplete")]
+    assert called(item(), reason=reason).calls == [("ls", '{"path":"."}', "incomplete")]
+    error = Played(chunk(content="a"), chunk(reason)).error
+    assert error is not None and error.code == "incomplete"
 
 
 @pytest.mark.parametrize("reason", [None, "", False, 0])
 def test_calls_without_a_reason_do_not_run(reason: Any) -> None:
     """``[DONE]`` alone does not say that the arguments are whole (S4.6)."""
-    played = called(item(), reason=reason)
-    assert played.error is not None and played.error.code == "incomplete"
-    assert played.calls == [("ls", '{"path":"."}', "incomplete")]
+    assert called(item(), reason=reason).calls == [("ls", '{"path":"."}', "incomplete")]
 
 
 def test_text_without_a_reason_is_whole_when_the_server_says_done() -> None:
@@ -206,8 +204,13 @@ def test_text_without_a_reason_is_whole_when_the_server_says_done() -> None:
 
 def test_a_cut_stream_is_incomplete_and_not_an_answer() -> None:
     """Neither a reason nor ``[DONE]`` (S4.7)."""
+    played = Played(chunk(content="a"), done=False)
+    assert played.error is not None and (played.error.code, played.text) == ("incomplete", "a")
+
+
+def test_calls_of_a_cut_stream_are_kept_and_cannot_run() -> None:
+    """Each call that was seen gets a result that says why (S4.6, S4.7)."""
     played = Played(chunk(content="a"), chunk(tool_calls=[item()]), done=False)
-    assert played.error is not None and played.error.code == "incomplete"
     assert (played.text, played.calls) == ("a", [("ls", '{"path":"."}', "incomplete")])
 
 

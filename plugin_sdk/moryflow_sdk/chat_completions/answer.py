@@ -90,42 +90,49 @@ class Answer:
             yield from self._choice(choice)
 
     def finish(self) -> Iterator[TextDelta | ReasoningDelta | Finished]:
-        """Yield the end of the answer.
+        """Yield the end of the answer. Calls of an answer that broke off are there, marked so that none can run.
 
-        :raises ModelError: ``incomplete`` when the stream was cut, ``empty`` when there is no answer at all.
+        :raises ModelError: ``incomplete`` when it broke off before any call, ``empty`` when there is no answer at all.
         """
         reasoning, text = self._reasoning.end(), self._text.end()
         if reasoning:
             yield ReasoningDelta(text=reasoning)
         if text:
             yield TextDelta(text=text)
-        self._refuse_cut()
+        self._refuse_nothing()
+        if self._is_cut():
+            yield self._cut()
+            return
         reason = _REASONS.get(self._reason or "", "stop")
         if reason == "stop" and self._calls:
             reason = "tool_calls"
         yield Finished(reason=reason, tool_calls=self._calls.requests(_PROBLEMS.get(reason)), usage=self._usage)
 
-    def broken(self) -> ModelError:
-        """Return the error for a connection that ended before the answer did."""
-        return ModelError(
+    def _is_cut(self) -> bool:
+        return not self.finished or self._reason in _BROKEN_OFF or (self._reason is None and bool(self._calls))
+
+    def _cut(self) -> Finished:
+        if self._calls:
+            return Finished(reason="tool_calls", tool_calls=self.unfinished_calls(), usage=self._usage)
+        raise ModelError(
             f"{self._endpoint.label}: the answer broke off before its end",
             code="incomplete",
-            tool_calls=self.unfinished_calls(),
-            next_step="ask again; what had arrived is kept, and no tool was run from it",
+            next_step="ask again; what had arrived is kept",
         )
 
-    def _refuse_cut(self) -> None:
-        reason = self._reason or ""
-        if reason in _OVERLOADED:
-            raise ModelError(f"{self._endpoint.label} ran out of capacity in the middle of the answer", code="overloaded")
-        if not self._started and (self._reason is None or reason in ("tool_calls", "function_call")):
+    def _refuse_nothing(self) -> None:
+        if self._reason in _OVERLOADED:
+            raise ModelError(
+                f"{self._endpoint.label} ran out of capacity in the middle of the answer",
+                code="overloaded",
+                tool_calls=self.unfinished_calls(),
+            )
+        if not self._started and self._reason in (None, "tool_calls", "function_call"):
             raise ModelError(
                 f"{self._endpoint.label} gave an empty answer",
                 code="empty",
                 next_step="ask again, or choose another model with -m",
             )
-        if not self.finished or reason in _BROKEN_OFF or (self._reason is None and self._calls):
-            raise self.broken()
 
     def _choice(self, choice: dict[str, Any]) -> Iterator[Delta]:
         delta = _first_mapping(choice, "delta", "message")

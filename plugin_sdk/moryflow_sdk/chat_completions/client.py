@@ -64,7 +64,10 @@ class ChatClient:
                 async for delta in deltas:
                     yield delta
         except errors as error:
-            raise self._lost(error, answer) from error
+            lost = connection_error(error, self.endpoint)
+            if lost.code != "incomplete" or not answer.begun:
+                lost.tool_calls = answer.unfinished_calls()
+                raise lost from error
         except RecursionError as error:
             raise ModelError("the model's answer is nested too deeply", code="protocol") from error
         for event in answer.finish():
@@ -134,13 +137,6 @@ class ChatClient:
         with contextlib.suppress(load_httpx().HTTPError):
             body = await _limited(response, ERROR_BODY)
         return from_status(response.status_code, response.headers, body, self.endpoint)
-
-    def _lost(self, error: httpx.HTTPError, answer: Answer) -> ModelError:
-        found = connection_error(error, self.endpoint)
-        if found.code == "incomplete" and answer.begun:
-            return answer.broken()
-        found.tool_calls = answer.unfinished_calls()
-        return found
 
     async def _deltas(self, response: httpx.Response, answer: Answer) -> AsyncGenerator[TextDelta | ReasoningDelta]:
         """Yield deltas until ``[DONE]`` or the end; a connection lost after the answer's end is no error."""

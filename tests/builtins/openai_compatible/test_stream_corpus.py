@@ -56,6 +56,8 @@ async def observe(server: LoopbackServer, case: dict[str, Any]) -> dict[str, Any
             if isinstance(event, Finished):
                 calls = event.tool_calls
                 turn = "continue" if calls or event.reason == "pause" else "end"
+        if any(call.problem == "incomplete" for call in calls):
+            turn = "error:incomplete"  # the host ends the turn once each call has its result
     except ModelError as error:
         calls, turn, message = error.tool_calls, kind(error), str(error)
     finally:
