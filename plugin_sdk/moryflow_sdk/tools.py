@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ._frozen import Frozen, FrozenMapping
 from .messages import Image
-from .targets import Domain, Target, TargetRequest, tool_target
+from .targets import Domain, Target, TargetRequest
 
 if TYPE_CHECKING:
     from .context import ToolContext
@@ -109,9 +109,9 @@ class Tool:
         return self.arguments.model_validate(args).model_dump(mode="json", exclude_unset=True, by_alias=True)
 
     def target_requests(self, args: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
-        """Return what a call with `args` touches; never empty."""
+        """Return what a call with `args` touches: what the tool declares, else the tool itself, in its domain."""
         requests = tuple(self.targets(args)) if self.targets else ()
-        return requests or (tool_target(self.name),)
+        return requests or (TargetRequest(kind="tool", value=self.name, domain=self.domain),)
 
     def bind(self, canonical: bytes, context: ToolContext) -> dict[str, Any]:
         """Return fresh keyword arguments for the body, built from the canonical JSON that was judged."""
