@@ -10,30 +10,32 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from .errors import StoreError, code_of, store_error
-from .opening import connect, ensure_ready, newer
-from .recovery import recover
+from .opening import Connections, connect, ensure_ready, newer
 from .schema import MIGRATIONS, version_of
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
+_CHUNK = 50
 _BROKEN = frozenset({"io", "corrupt", "readonly"})
 
 
 class Lane:
-    """One connection and the thread that uses it; both are made when first needed."""
+    """One thread and the connection it uses; both are made when first needed."""
 
     def __init__(self, path: Path, *, writes: bool, patience: float) -> None:
         self.path = path
         self.writes = writes
         self.patience = patience
-        self._connection: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._pair: Connections | None = None
         self._file: os.stat_result | None = None
         self._executor: ThreadPoolExecutor | None = None
 
@@ -46,12 +48,17 @@ class Lane:
 
     def connection(self, prepare: Callable[[], None]) -> sqlite3.Connection:
         """Return a connection to the file that is at the path now; `prepare` makes or repairs it first."""
-        if self._connection is None or not self.is_current():
-            self.drop()
-            prepare()
-            self._file = self.path.stat()
-            self._connection = connect(self.path, writes=self.writes, patience=self.patience)
-        return self._connection
+        current = self._pair.writer if self._pair else self._reader
+        if current is not None and self.is_current():
+            return current
+        self.drop()
+        prepare()
+        self._file = self.path.stat()
+        if self.writes:
+            self._pair = Connections(self.path, patience=self.patience)
+            return self._pair.writer
+        self._reader = connect(self.path, writes=False, patience=self.patience)
+        return self._reader
 
     def is_current(self) -> bool:
         """Tell whether the path still leads to the file that is open."""
@@ -60,19 +67,22 @@ class Lane:
         except OSError:
             return False
 
-    def drop(self) -> None:
-        """Close the connection; the next use makes a new one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                connection.close()
+    def drop(self, *, tidy: bool = False) -> None:
+        """Close; the next use connects anew. `tidy` folds the log into the file, which must be in its place."""
+        pair, self._pair = self._pair, None
+        reader, self._reader = self._reader, None
+        with contextlib.suppress(sqlite3.Error):
+            if reader is not None:
+                reader.close()
+            if pair is not None:
+                (pair.close if tidy else pair.abandon)()
 
     def close(self) -> None:
         """Wait for what was begun, then close."""
         if self._executor is not None:
             self._executor.shutdown(wait=True)
             self._executor = None
-        self.drop()
+        self.drop(tidy=self.is_current())
 
 
 class Database:
@@ -111,6 +121,29 @@ class Database:
         future.add_done_callback(finished)
         return await asyncio.shield(future)
 
+    async def stream(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
+        """Yield what `work` yields from one snapshot, on a connection of its own and off the loop."""
+        connection = await asyncio.to_thread(self._translated, self._snapshot)
+        try:
+            items = work(connection)
+            while chunk := await asyncio.to_thread(self._translated, lambda: list(islice(items, _CHUNK))):
+                for item in chunk:
+                    yield item
+        finally:
+            connection.close()
+
+    def _snapshot(self) -> sqlite3.Connection:
+        self._prepare()
+        connection = connect(self.path, writes=False)
+        connection.execute("BEGIN")
+        return connection
+
+    def _translated(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except (sqlite3.Error, OSError) as error:
+            raise store_error(error, self.path) from error
+
     def close(self) -> None:
         """Finish the last write and close; the writer last, so that it folds the log into the file."""
         self._reader.close()
@@ -124,7 +157,7 @@ class Database:
             if error.code != "corrupt":
                 raise
             lane.drop()
-            self.notices.append(recover(self.path))
+            self._repair()
         return self._transaction(lane, work)
 
     def _transaction(self, lane: Lane, work: Work[T]) -> T:
@@ -142,6 +175,13 @@ class Database:
         if lane.writes and not lane.is_current():
             raise _gone(self.path)
         return result
+
+    def _repair(self) -> None:
+        from .recovery import recover
+
+        notice = self._translated(lambda: recover(self.path))
+        if notice is not None:
+            self.notices.append(notice)
 
     def _prepare(self) -> None:
         ensure_ready(self.path)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from .encoding import now, random_id
 from .errors import invalid
+from .fulltext import forget, rewind
 from .reading import path_of, session_row
 from .records import Node, SessionRow
 from .tables import CALLS, NODES, execute
@@ -62,7 +63,9 @@ def purge(connection: sqlite3.Connection, sessions: Iterable[str]) -> None:
     """Remove whole sessions; that they were there, and when they went, stays."""
     for session in sessions:
         execute(connection, "INSERT INTO purges (session, started) VALUES (?, ?)", (session, now()))
+        forget(connection, session)
         for table in _OWNED:
             execute(connection, f"DELETE FROM {table} WHERE session = ?", (session,))
         execute(connection, "DELETE FROM sessions WHERE id = ?", (session,))
         execute(connection, "UPDATE purges SET finished = ? WHERE session = ? AND finished IS NULL", (now(), session))
+    rewind(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -27,6 +28,36 @@ def connect(path: Path, *, writes: bool, patience: float = 5.0) -> sqlite3.Conne
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT}")
     return connection
+
+
+class Connections:
+    """A writer, and a reader beside it that decides what closing the writer does.
+
+    SQLite's last writer folds the log into the file and removes it *by name*. Where the file was moved or removed meanwhile,
+    that name may belong to another database; the open reader keeps the writer from being the last.
+    """
+
+    def __init__(self, path: Path, *, patience: float = 5.0) -> None:
+        self._guard = connect(path, writes=False, patience=patience)
+        with contextlib.suppress(sqlite3.Error):
+            self._guard.execute("SELECT 1 FROM sqlite_master").fetchone()
+        self.writer = connect(path, writes=True, patience=patience)
+
+    def close(self) -> None:
+        """Close a database that is still in its place."""
+        self._guard.close()
+        self.writer.close()
+
+    def abandon(self) -> None:
+        """Close and touch no file; the log is folded in by whoever opens the database next."""
+        self.writer.close()
+        self._guard.close()
+
+
+class Damaged(sqlite3.DatabaseError):
+    """What SQLite itself would not notice."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 def ensure_ready(path: Path) -> None:
@@ -66,6 +97,10 @@ def store_lock(path: Path) -> Iterator[None]:
 
 def _is_ready(path: Path) -> bool:
     """Tell whether the database is ours and of this version; ``False`` when it is empty or older."""
+    if path.stat().st_size == 0:
+        if path.with_name(f"{path.name}-wal").exists():
+            raise Damaged("the file is empty, but its log is not")
+        return False
     with closing(connect(path, writes=False)) as connection:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = version_of(connection)
@@ -75,9 +110,18 @@ def _is_ready(path: Path) -> bool:
             return False
         if version > len(MIGRATIONS):
             raise newer(path, version)
-        # Reading the schema finds a file that was cut short.
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        require_tables(connection)
         return version == len(MIGRATIONS) and connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def require_tables(connection: sqlite3.Connection) -> None:
+    """Read the list of tables, which also finds a file that was cut short.
+
+    :raises sqlite3.DatabaseError: it is damaged.
+    """
+    statement = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'nodes')"
+    if version_of(connection) and connection.execute(statement).fetchone()[0] != 2:
+        raise Damaged("the list of tables is damaged")
 
 
 def _bring_up_to_date(path: Path) -> None:

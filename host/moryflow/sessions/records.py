@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,6 +16,13 @@ CallState = Literal["pending", "waiting", "running", "completed", "error", "inte
 CALL_STATES: tuple[str, ...] = ("pending", "waiting", "running", "completed", "error", "interrupted")
 
 REPLIES: frozenset[str] = frozenset({"once", "always", "reject", "stop"})
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def is_session_id(text: str) -> bool:
+    """Tell whether `text` can be the id of a session: it also names files."""
+    return _SESSION_ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ _VERSION_1 = (
         UNIQUE (session, plugin, scope))""",
     """CREATE TABLE purges (
         number INTEGER PRIMARY KEY, session TEXT NOT NULL, started TEXT NOT NULL, finished TEXT)""",
+    "CREATE TABLE search_progress (until INTEGER NOT NULL)",
+    "INSERT INTO search_progress VALUES (0)",
     "CREATE INDEX sessions_used ON sessions (purpose, used)",
     "CREATE INDEX sessions_vault ON sessions (vault, purpose, used)",
     "CREATE INDEX sessions_parent ON sessions (parent, used)",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +16,7 @@ from .encoding import decode, now, random_id
 from .errors import invalid, store_error
 from .hold import Hold, busy, session_lock
 from .locks import FileLock
-from .records import REPLIES, ApprovalRow, CallRow, HookCallRow, Node, RunRow, SessionRow
+from .records import REPLIES, ApprovalRow, CallRow, Hit, HookCallRow, Node, RunRow, SessionRow, is_session_id
 from .tables import HOOK_CALLS, RUNS, execute, text
 
 _POLL = 0.05
@@ -203,11 +202,51 @@ class Store:
         """Copy the path to `node` (or to the active node) into a new session; nodes keep their ids."""
         return await self._database.write(lambda to: forking.fork(to, session, node, title))
 
+    async def delete(self, session: str) -> None:
+        """Purge a session and the child sessions below it, in one transaction.
+
+        The files of its outputs are the caller's to remove, before their records go.
+
+        :raises SessionBusy: someone holds one of them.
+        """
+        locks: list[FileLock] = []
+        try:
+            ids = await self._database.read(lambda db: forking.descendants(db, session))
+            for id in ids:
+                lock = session_lock(self._database.path.parent, id)
+                await self._acquire(lock, id, 0)
+                locks.append(lock)
+            await self._database.write(lambda to: forking.purge(to, ids))
+        finally:
+            for lock in locks:
+                lock.release()
+
+    async def export(self, session: str) -> AsyncIterator[str]:
+        """Yield a session as JSON Lines, without their newlines, from one snapshot (S2.14)."""
+        from .exporting import export_lines
+
+        async for line in self._database.stream(lambda db: export_lines(db, session)):
+            yield line
+
+    async def import_(self, lines: Iterable[str | bytes]) -> SessionRow:
+        """Store an exported session; it gets a new id where its own is taken.
+
+        Its mode and grants have no effect here, and its questions and outputs count as expired.
+
+        :raises StoreError: ``invalid``, with the number of the wrong line; nothing was imported.
+        """
+        from .importing import read_lines, store_lines
+
+        checked = await asyncio.to_thread(read_lines, lines)
+        return await self._database.write(lambda to: store_lines(to, checked))
+
+    async def search(self, text: str, limit: int = 20) -> list[Hit]:
+        """Return the nodes of all sessions in which people, models or tools wrote `text`."""
+        from .search import search
+
+        return await search(self._database, text, limit)
+
 
 def _require_id(session: str) -> None:
-    """Refuse an id that could not name a lock file.
-
-    :raises StoreError: ``invalid``.
-    """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", session):
+    if not is_session_id(session):
         raise invalid(f"{session!r} cannot be the id of a session", next_step="use letters, digits, '-', '_' and '.'")

@@ -1,0 +1,53 @@
+"""A session as JSON Lines: nothing left out, and the same bytes again after an import (S2.14).
+
+The first line is the session, the last one counts the lines; between them stand all nodes of all branches and the records
+beside them. `epoch` and the event numbers stay at home: they belong to the database, not to the session.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from .encoding import decode, encode
+from .reading import session_row
+from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, execute, text
+
+FORMAT = 1
+TABLES: dict[str, Table[Any]] = {
+    "node": NODES, "run": RUNS, "call": CALLS, "approval": APPROVALS, "hook_call": HOOK_CALLS, "artifact": ARTIFACTS,
+}  # fmt: skip
+_BREAKS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
+
+
+def export_lines(connection: sqlite3.Connection, session: str) -> Iterator[str]:
+    """Yield a session's lines, without their newline."""
+    count = 0
+    for value in _values(connection, session):
+        count += 1
+        # Some readers end a line at these too.
+        yield encode(value).translate(_BREAKS)
+    yield encode({"type": "end", "lines": count + 1})
+
+
+def _values(connection: sqlite3.Connection, session: str) -> Iterator[dict[str, Any]]:
+    yield _header(connection, session)
+    for kind, table in TABLES.items():
+        order = "seq" if kind == "node" else "number"
+        for row in execute(connection, f"{table.select} WHERE session = ? ORDER BY {order}", (session,)):
+            fields = table.fields(row)
+            del fields["session"]
+            yield {"type": kind, **fields}
+    for row in execute(connection, "SELECT type, ts, body FROM events WHERE session = ? ORDER BY seq", (session,)):
+        yield {"type": "event", "name": text(row[0]), "ts": text(row[1]), "body": decode(row[2])}
+    statement = "SELECT plugin, scope, value FROM plugin_state WHERE session = ? ORDER BY number"
+    for row in execute(connection, statement, (session,)):
+        yield {"type": "plugin_state", "plugin": text(row[0]), "scope": text(row[1]), "value": decode(row[2])}
+
+
+def _header(connection: sqlite3.Connection, session: str) -> dict[str, Any]:
+    row = session_row(connection, session)
+    fields = {name: getattr(row, name) for name in SESSIONS.columns if name != "epoch"}
+    held_back = execute(connection, "SELECT held_back FROM sessions WHERE id = ?", (session,)).fetchone()[0]
+    return {"type": "session", "format": FORMAT, **fields, **(decode(text(held_back)) if held_back else {})}

@@ -1,0 +1,140 @@
+"""Full-text search over what people, models and tools wrote.
+
+The index follows the nodes: it is brought up to date before a search, in small transactions, so that a commit never pays
+for it and a damaged index never stops one. Where SQLite has no FTS5, or for scripts that do not part words, the nodes
+themselves are scanned.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from .encoding import decode, encode, text_of
+from .records import Hit
+from .tables import execute
+
+_KINDS = "('user', 'assistant', 'tool')"
+# Changing what is indexed needs a migration that drops the index: entries are removed by giving the same text again.
+_LIMIT = 64 * 1024
+_AROUND = 60
+_BATCH = 500
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+_INSERT = "INSERT INTO search (rowid, text) VALUES (?, ?)"
+_DELETE = "INSERT INTO search (search, rowid, text) VALUES ('delete', ?, ?)"
+
+
+class DamagedIndex(Exception):
+    """The index, and not the database, is damaged."""
+
+
+@contextmanager
+def _index_errors() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
+            raise DamagedIndex from error
+        raise
+
+
+def words_of(query: str) -> list[str]:
+    """Return the words of a search; none when the index cannot answer it."""
+    return [] if _UNSPACED.search(query) else [word for word in re.findall(r"\w+", query) if re.search(r"[^\W_]", word)]
+
+
+def extend_index(connection: sqlite3.Connection) -> bool:
+    """Index the next nodes; tell whether there are more.
+
+    :raises DamagedIndex: it must be dropped first.
+    :raises sqlite3.OperationalError: this SQLite has no FTS5.
+    """
+    connection.execute(
+        "CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5 (text, content='', tokenize='unicode61 remove_diacritics 2')"
+    )
+    until = _until(connection)
+    statement = f"SELECT number, kind IN {_KINDS}, payload FROM nodes WHERE number > ? ORDER BY number LIMIT {_BATCH}"
+    rows = connection.execute(statement, (until,)).fetchall()
+    with _index_errors():
+        connection.executemany(_INSERT, [(number, _indexed(payload)) for number, wanted, payload in rows if wanted])
+    if rows:
+        connection.execute("UPDATE search_progress SET until = ?", (rows[-1][0],))
+    return len(rows) == _BATCH
+
+
+def drop_index(connection: sqlite3.Connection) -> None:
+    """Forget the index; the next search builds it again."""
+    connection.execute("DROP TABLE IF EXISTS search")
+    connection.execute("UPDATE search_progress SET until = 0")
+
+
+def forget(connection: sqlite3.Connection, session: str) -> None:
+    """Take a session that is about to be purged out of the index."""
+    if not _exists(connection):
+        return
+    statement = f"SELECT number, payload FROM nodes WHERE session = ? AND number <= ? AND kind IN {_KINDS}"
+    try:
+        rows = execute(connection, statement, (session, _until(connection))).fetchall()
+        with _index_errors():
+            connection.executemany(_DELETE, [(number, _indexed(payload)) for number, payload in rows])
+    except DamagedIndex:
+        drop_index(connection)
+
+
+def rewind(connection: sqlite3.Connection) -> None:
+    """After a purge: the last rows may be gone, and their numbers are given to new nodes."""
+    connection.execute("UPDATE search_progress SET until = min(until, (SELECT coalesce(max(number), 0) FROM nodes))")
+
+
+def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
+    """Return the nodes that contain all `words`, the last one as a beginning, best first."""
+    query = " ".join(f'"{word}"' for word in words) + "*"
+    statement = """SELECT n.session, n.id, n.kind, n.payload FROM search JOIN nodes AS n ON n.number = search.rowid
+        WHERE search MATCH ? ORDER BY rank LIMIT ?"""
+    with _index_errors():
+        rows = connection.execute(statement, (query, limit)).fetchall()
+    return [_hit(session, node, kind, decode(payload), words) for session, node, kind, payload in rows]
+
+
+def scan(connection: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
+    """Return the nodes that contain `query` as it stands, newest first, without the index."""
+    pattern = re.sub(r"([%_\\])", r"\\\1", encode(query)[1:-1])
+    statement = f"""SELECT session, id, kind, payload FROM nodes
+        WHERE kind IN {_KINDS} AND payload LIKE ? ESCAPE '\\' ORDER BY number DESC"""
+    hits: list[Hit] = []
+    for session, node, kind, payload in connection.execute(statement, (f"%{pattern}%",)):
+        value = decode(payload)
+        if query.casefold() in text_of(value).casefold():
+            hits.append(_hit(session, node, kind, value, [query]))
+        if len(hits) >= limit:
+            break
+    return hits
+
+
+def _exists(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
+
+
+def _until(connection: sqlite3.Connection) -> int:
+    return connection.execute("SELECT until FROM search_progress").fetchone()[0]
+
+
+def _indexed(payload: str) -> str:
+    """Return the indexed text of a stored payload, without what UTF-8 cannot carry."""
+    return text_of(decode(payload))[:_LIMIT].encode("utf-8", "replace").decode()
+
+
+def _hit(session: str, node: str, kind: str, payload: Mapping[str, Any], words: list[str]) -> Hit:
+    return Hit(session, node, kind, snippet(text_of(payload), words))
+
+
+def snippet(text: str, words: list[str]) -> str:
+    """Return one line of `text` around the first of `words`."""
+    found = re.search("|".join(re.escape(word) for word in words), text, re.IGNORECASE)
+    at = found.start() if found else 0
+    start, end = max(0, at - _AROUND), at + _AROUND * 2
+    line = " ".join(text[start:end].split())
+    return f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"

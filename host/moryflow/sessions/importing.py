@@ -1,0 +1,221 @@
+"""Check the lines of an exported session, then store all of them or none.
+
+What a file from elsewhere must not bring along is kept for the next export but has no effect: its mode and grants
+(``held_back``), and its answers and file names (``imported``).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from moryflow_sdk import Event
+from pydantic import ValidationError
+
+from .encoding import decode, encode, node_hash, random_id
+from .errors import StoreError, invalid
+from .exporting import FORMAT, TABLES
+from .reading import session_row
+from .records import CALL_STATES, KINDS, SessionRow, is_session_id
+from .tables import execute
+from .writing import insert_session
+
+_DEFAULTS: dict[str, Any] = {"mode": "agent", "grants": ()}
+_IMPORTED = frozenset({"approval", "artifact"})
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,), "str | None": (str, type(None)), "int": (int,), "float | None": (float, int, type(None)),
+    "Mapping[str, Any]": (dict,), "Mapping[str, Any] | None": (dict, type(None)), "Any": (object,),
+    "tuple[Mapping[str, Any], ...]": (tuple,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that was checked: its number, its kind, its fields."""
+
+    number: int
+    kind: str
+    fields: dict[str, Any]
+
+
+@dataclass
+class _Seen:
+    """What the lines so far have established."""
+
+    hashes: dict[str, str] = field(default_factory=dict[str, str])
+    seq: int = 0
+
+
+def read_lines(lines: Iterable[str | bytes]) -> list[Line]:
+    """Return the checked lines of an export.
+
+    :raises StoreError: ``invalid``, with the number of the first line that is wrong.
+    """
+    seen, checked = _Seen(), list[Line]()
+    for number, kind, fields in _parsed(lines):
+        if checked and checked[-1].kind == "end":
+            raise _wrong(number, "there is more after the last line")
+        if (kind == "session") != (not checked):
+            raise _wrong(number, "an export begins with one line of type 'session'")
+        checked.append(Line(number, kind, _checked(number, kind, fields, seen)))
+    if not checked:
+        raise invalid("there is nothing to import", next_step="`moryflow session export ID > FILE` makes such a file")
+    if checked[-1].kind != "end":
+        raise _wrong(checked[-1].number, "the file ends early: its closing line is missing")
+    active = checked[0].fields["active"]
+    if active is not None and active not in seen.hashes:
+        raise _wrong(1, f"the active node {active!r} is not in the file")
+    return checked
+
+
+def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    number, source = 0, iter(lines)
+    while True:
+        number += 1
+        try:
+            line = next(source)
+            value = decode(line.decode() if isinstance(line, bytes) else line) if line.strip() else None
+        except StopIteration:
+            return
+        except (ValueError, RecursionError) as error:
+            raise _wrong(number, f"this is not JSON ({error})") from error
+        if value is None:
+            continue
+        if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+            raise _wrong(number, "a line is an object with a 'type'")
+        fields = dict(value)
+        yield number, fields.pop("type"), fields
+
+
+def _checked(number: int, kind: str, fields: dict[str, Any], seen: _Seen) -> dict[str, Any]:
+    """Return the fields of one line, or raise the sentence that says what is wrong with it."""
+    match kind:
+        case "session":
+            return _checked_header(number, fields)
+        case "end":
+            _check_types(number, fields, {"lines": "int"})
+            if fields["lines"] != number:
+                raise _wrong(number, f"{fields['lines']} lines were exported, {number} are here")
+        case "event":
+            _check_types(number, fields, {"name": "str", "ts": "str", "body": "Mapping[str, Any]"})
+            _check_event(number, fields)
+        case "plugin_state":
+            _check_types(number, fields, {"plugin": "str", "scope": "str", "value": "Any"})
+        case _ if kind in TABLES:
+            _check_record(number, kind, fields)
+        case _:
+            raise _wrong(number, f"there is no record of type {kind!r}")
+    if kind == "node":
+        _check_node(number, fields, seen)
+    if kind == "call" and fields["state"] not in CALL_STATES:
+        raise _wrong(number, f"there is no call state {fields['state']!r}")
+    return fields
+
+
+def _checked_header(number: int, fields: dict[str, Any]) -> dict[str, Any]:
+    if fields.pop("format", None) != FORMAT:
+        message = "this export has a format that this Moryflow does not know"
+        raise StoreError(f"line {number}: {message}", code="newer", next_step="`python -m pip install -U moryflow`")
+    _check_types(number, fields, {k: v for k, v in SessionRow.__annotations__.items() if k != "epoch"})
+    if not is_session_id(fields["id"]):
+        raise _wrong(number, f"{fields['id']!r} cannot be the id of a session")
+    if not all(isinstance(grant, dict) for grant in fields["grants"]):
+        raise _wrong(number, "'grants' must hold objects")
+    return fields
+
+
+def _check_record(number: int, kind: str, fields: dict[str, Any]) -> None:
+    table = TABLES[kind]
+    if kind != "artifact":
+        expected = {k: v for k, v in table.make.__annotations__.items() if k != "session"}
+        _check_types(number, fields, expected)
+        return
+    try:
+        table.make(session="imported", **fields)
+    except (ValidationError, TypeError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise _wrong(number, f"this is not an artifact ({reason})") from error
+
+
+def _check_event(number: int, fields: dict[str, Any]) -> None:
+    try:
+        Event(type=fields["name"], session="imported", ts=fields["ts"], **fields["body"])
+    except (ValidationError, TypeError) as error:
+        raise _wrong(number, "this is not an event") from error
+
+
+def _check_types(number: int, fields: dict[str, Any], expected: dict[str, str]) -> None:
+    for name in sorted(expected.keys() ^ fields.keys()):
+        raise _wrong(number, f"the field {name!r} is missing" if name in expected else f"there is no field {name!r}")
+    for name, kind in expected.items():
+        value = fields[name]
+        if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "Any"):
+            raise _wrong(number, f"the field {name!r} must be {kind}")
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise _wrong(number, f"the field {name!r} is too large")
+
+
+def _check_node(number: int, fields: dict[str, Any], seen: _Seen) -> None:
+    node, parent = fields["id"], fields["parent"]
+    if not node or not node.isascii() or not node.isprintable() or node in seen.hashes:
+        raise _wrong(number, f"the node id {node!r} is not new, or not printable ASCII")
+    if parent is not None and parent not in seen.hashes:
+        raise _wrong(number, f"the parent {parent!r} does not come before its child")
+    if fields["kind"] not in KINDS:
+        raise _wrong(number, f"there is no node kind {fields['kind']!r}")
+    if fields["seq"] <= seen.seq:
+        raise _wrong(number, "the nodes are not in the order of their 'seq'")
+    above = seen.hashes[parent] if parent else ""
+    if node_hash(above, fields["kind"], encode(fields["payload"])) != fields["hash"]:
+        raise _wrong(number, f"the content of node {node!r} does not match its hash")
+    seen.hashes[node], seen.seq = fields["hash"], fields["seq"]
+
+
+def _wrong(number: int, problem: str) -> StoreError:
+    return invalid(f"line {number}: {problem}; nothing was imported")
+
+
+def store_lines(connection: sqlite3.Connection, lines: Iterable[Line]) -> SessionRow:
+    """Store checked lines as a session; it gets a new id where its own is taken."""
+    header, *records = lines
+    session = _insert_header(connection, header.fields)
+    for line in records:
+        try:
+            _insert(connection, session, line)
+        except sqlite3.IntegrityError as error:
+            raise _wrong(line.number, f"this record is there twice ({error})") from error
+    return session_row(connection, session)
+
+
+def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any]) -> str:
+    taken = execute(connection, "SELECT 1 FROM sessions WHERE id = ?", (fields["id"],)).fetchone()
+    session = random_id() if taken else fields["id"]
+    held_back = {name: fields[name] for name, usual in _DEFAULTS.items() if fields[name] != usual}
+    insert_session(connection, SessionRow(**{**fields, "id": session, **_DEFAULTS}))
+    if held_back:
+        execute(connection, "UPDATE sessions SET held_back = ? WHERE id = ?", (encode(held_back), session))
+    return session
+
+
+def _insert(connection: sqlite3.Connection, session: str, line: Line) -> None:
+    match line.kind:
+        case "end":
+            return
+        case "event":
+            columns = {"type": line.fields["name"], "ts": line.fields["ts"], "body": encode(line.fields["body"])}
+            _insert_row(connection, "events", {"session": session, **columns})
+        case "plugin_state":
+            value = encode(line.fields["value"])
+            _insert_row(connection, "plugin_state", {"session": session, **line.fields, "value": value})
+        case kind:
+            table = TABLES[kind]
+            columns = {k: encode(v) if k in table.json and v is not None else v for k, v in line.fields.items()}
+            marks = {"imported": 1} if kind in _IMPORTED else {}
+            _insert_row(connection, table.name, {"session": session, **columns, **marks})
+
+
+def _insert_row(connection: sqlite3.Connection, table: str, columns: dict[str, Any]) -> None:
+    marks = ", ".join("?" * len(columns))
+    execute(connection, f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", list(columns.values()))
