@@ -6,40 +6,76 @@ import asyncio
 import sys
 from typing import Any
 
-from moryflow_sdk import Event
+from moryflow_sdk import Event, MoryflowError
 
 from moryflow.host import Host
-from moryflow.session import Session
 
-from .render import plain
+from .text import plain
 
 _REPLIES = {"o": "once", "once": "once", "y": "once", "a": "always", "always": "always", "s": "stop", "stop": "stop"}
 
 
 class TerminalAsker:
-    """Answers ``permission.asked`` by asking at the terminal, on standard error."""
+    """Answers ``permission.asked`` by asking at the terminal, on standard error, one question at a time.
 
-    def __init__(self, host: Host, session: Session) -> None:
+    A question that was answered elsewhere, or whose turn has ended, is withdrawn.
+    """
+
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._session = session
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
+        self._open: dict[str, asyncio.Task[None]] = {}
 
     def __call__(self, event: Event) -> None:
-        if event.type == "permission.asked":
-            task = asyncio.get_running_loop().create_task(self._ask(event.data))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        match event.type:
+            case "permission.asked":
+                approval = event.data["approval_id"]
+                self._open[approval] = asyncio.get_running_loop().create_task(self._ask(event.data))
+            case "permission.replied":
+                self._withdraw(event.data["approval_id"])
+            case "turn.finish":
+                for approval in tuple(self._open):
+                    self._withdraw(approval)
+
+    def _withdraw(self, approval: str) -> None:
+        task = self._open.pop(approval, None)
+        if task is not None and not task.done():
+            task.cancel()
 
     async def _ask(self, data: Any) -> None:
-        sys.stderr.write(question(data))
-        while True:
-            sys.stderr.write("  [o]nce  [a]lways  [s]top > ")
-            sys.stderr.flush()
-            line = await asyncio.to_thread(sys.stdin.readline)
-            reply = "stop" if not line else _REPLIES.get(line.strip().lower())
-            if reply is not None:
+        async with self._turn:
+            sys.stderr.write(question(data))
+            reply = await _answer()
+            try:
                 await self._host.approvals.reply(data["approval_id"], reply)
-                return
+            except MoryflowError as error:
+                sys.stderr.write(f"moryflow: {plain(str(error))}\n")
+
+
+async def _answer() -> str:
+    while True:
+        sys.stderr.write("  [o]nce  [a]lways  [s]top > ")
+        sys.stderr.flush()
+        line = await read_line()
+        reply = _REPLIES.get(line.strip().lower()) if line else "stop"
+        if reply is not None:
+            return reply
+
+
+async def read_line() -> str:
+    """Read a line from the terminal without a thread, so that Ctrl-C leaves nobody waiting for input."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str] = loop.create_future()
+
+    def ready() -> None:
+        if not line.done():
+            line.set_result(sys.stdin.readline())
+
+    loop.add_reader(sys.stdin.fileno(), ready)
+    try:
+        return await line
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
 
 
 def question(data: Any) -> str:

@@ -3,51 +3,97 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from moryflow.host import Host, open_host
+from moryflow.host import Host, home_folder, open_host
 
 from .options import Flags, flags_of
+from .text import plain
+
+if TYPE_CHECKING:
+    from moryflow.sessions import Store
 
 T = TypeVar("T")
 
 
-def with_host(ctx: click.Context, work: Callable[[Host], Awaitable[T]], **flags: Any) -> T:
+def with_host(
+    ctx: click.Context,
+    work: Callable[[Host], Awaitable[T]],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> T:
     """Open a host as the common flags say, run `work`, and return what it returns.
 
-    :param flags: the flag layer of the configuration, by dotted key; ``None`` values are left out.
+    :param settings: the flag layer of the configuration, by dotted key; ``None`` values are left out.
+    :param quiet: say nothing of failed plugins and configuration; the command itself shows them.
     """
+    given = flags_of(ctx)
 
     async def hosted() -> T:
-        async with await host_for(flags_of(ctx), flags) as host:
+        async with await host_for(given, settings, tell=not quiet) as host:
             return await work(host)
 
     return asyncio.run(hosted())
 
 
-async def host_for(given: Flags, flags: dict[str, Any] | None = None) -> Host:
+def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the session store alone, run `work`, and return what it returns. No plugin is loaded."""
+    import os
+
+    from moryflow.sessions import Store
+
+    home = home_folder(None, os.environ)
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    store = Store.open(home / "sessions.db")
+    for notice in store.notices:
+        click.echo(f"moryflow: {notice}", err=True)
+
+    async def opened() -> T:
+        try:
+            return await work(store)
+        finally:
+            store.close()
+
+    return asyncio.run(opened())
+
+
+async def host_for(given: Flags, settings: Mapping[str, Any] | None = None, *, tell: bool = True) -> Host:
     """Open a host as the common flags say, and say on standard error what is wrong with it."""
     host = await open_host(
         config=given.config,
-        flags={key: value for key, value in (flags or {}).items() if value is not None},
+        flags=settings,
         safe_mode=given.safe_mode or None,
         strict=given.strict or None,
         profile=given.profile,
     )
-    warn(host, given)
+    if tell:
+        warn(host, given)
     return host
 
 
+def settings_of_plugins(host: Host) -> tuple[tuple[str, Any], ...]:
+    """Return path and model of every loaded plugin that declares its settings."""
+    declared = ((plugin, type(plugin.config)) for plugin in host.plugin_set.plugins.values())
+    return tuple(
+        (getattr(plugin.object, "config_path", "") or f"plugins.{plugin.name}", model)
+        for plugin, model in declared
+        if hasattr(model, "model_fields")
+    )
+
+
 def warn(host: Host, given: Flags) -> None:
-    """Say on standard error what is wrong with configuration or plugins, in one line each."""
-    if given.quiet:
-        return
-    for problem in host.config.problems:
-        click.echo(f"moryflow: {problem}", err=True)
+    """Say on standard error what is wrong with configuration or plugins, in one line each.
+
+    A deny that may be lost is said also under ``-q`` (D26).
+    """
+    for problem in host.config.checked(settings_of_plugins(host)).problems:
+        if problem.fatal or not given.quiet:
+            click.echo(plain(f"moryflow: {problem}"), err=True)
     for record in host.plugin_set.records:
-        if record.status == "failed":
+        if record.status == "failed" and not given.quiet:
             place = f" ({record.file}:{record.line})" if record.file else ""
-            click.echo(f"moryflow: plugin {record.name} failed{place}: {record.error}", err=True)
+            click.echo(plain(f"moryflow: plugin {record.name} failed{place}: {record.error}"), err=True)

@@ -32,6 +32,19 @@ async def ensure_model(host: Any, wish: str | None, *, yes: bool, quiet: bool = 
         return
 
 
+def provider_of(host: Any, name: str) -> Any:
+    """Return the provider that can install the model `name`.
+
+    :raises ConfigError: nobody knows it, or it needs no installation.
+    """
+    for provider in host.plugin_set.providers:
+        if provider.find(name) is not None:
+            if not hasattr(provider, "install"):
+                raise ConfigError(f"the model {name!r} needs no installation", next_step=f"moryflow run -m {name} …")
+            return provider
+    raise ConfigError(f"unknown model {name!r}", next_step="moryflow model list")
+
+
 async def install(provider: Any, name: str, *, quiet: bool = False) -> None:
     """Run a provider's installation with a progress bar on standard error."""
     size = provider.download_size()

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from typing import Any, TextIO
 
 from moryflow_sdk import Event
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+from .text import first_line, plain
+
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-
-
-def plain(text: str) -> str:
-    """Return `text` with control sequences made visible, so that nothing a model says drives the terminal (R3)."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text.replace("\r\n", "\n"))
 
 
 def use_colour(stream: TextIO) -> bool:
@@ -149,12 +144,6 @@ class Spinner:
             self._shown = True
             number += 1
             await asyncio.sleep(0.1)
-
-
-def first_line(text: str, width: int = 160) -> str:
-    """Return the first line of `text`, cut to `width`."""
-    line = text.strip().split("\n", 1)[0]
-    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def _brief(args: Any) -> str:

@@ -78,8 +78,8 @@ async def _run(host: Any, flags: Flags, chosen: RunFlags) -> int:
         kind, item = attachment(path)
         attached[kind].append(item)
     await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
-    session = await _session(host, flags, chosen)
-    options = RunOptions(on_ask=_on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
+    session = await open_session(host, flags, chosen)
+    options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
     view = _view(host, session, flags, chosen)
     stop_on_signals(session.cancel)
     if chosen.prompt is None and not any(attached.values()):
@@ -91,7 +91,8 @@ async def _run(host: Any, flags: Flags, chosen: RunFlags) -> int:
     return result.exit_code
 
 
-async def _session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
+async def open_session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
+    """Begin a session, or open the one to go on with, in the mode that was asked for."""
     vault = flags.vault
     if chosen.resume is None:
         await confirm_mode(chosen.mode, flags)
@@ -117,7 +118,8 @@ async def confirm_mode(mode: str | None, flags: Flags) -> None:
         raise ConfigError("full_access was not confirmed", next_step="add -y to confirm it")
 
 
-def _on_ask(chosen: RunFlags) -> Any:
+def on_ask(chosen: RunFlags) -> Any:
+    """Return what becomes of a question: a person is asked at a terminal, else the answer is no."""
     if chosen.on_ask is not None:
         return chosen.on_ask
     interactive = sys.stdin.isatty() and sys.stderr.isatty() and chosen.output == "text"
@@ -127,26 +129,26 @@ def _on_ask(chosen: RunFlags) -> Any:
 def _view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
     """Subscribe what shows the turn; return what shows its result."""
     if chosen.output == "text":
-        return _text_view(host, session, flags, chosen)
+        return _text_view(host, flags, chosen)
     if chosen.output == "stream-json":
         from .streaming import answer_from_stdin, init_event, write_line
 
         write_line(init_event(host, session))
         host.bus.subscribe(lambda event: write_line(event.as_json()))
-        if _on_ask(chosen) == "prompt":
+        if on_ask(chosen) == "prompt":
             answer_from_stdin(host)
         return lambda result: write_line(result.as_json())
     return lambda result: click.echo(json.dumps(result.as_json(), ensure_ascii=False))
 
 
-def _text_view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
+def _text_view(host: Any, flags: Flags, chosen: RunFlags) -> Any:
     from .asking import TerminalAsker
     from .render import TerminalView
 
     view = TerminalView(quiet=flags.quiet, verbose=flags.verbose)
     host.bus.subscribe(view)
-    if _on_ask(chosen) == "prompt":
-        host.bus.subscribe(TerminalAsker(host, session))
+    if on_ask(chosen) == "prompt":
+        host.bus.subscribe(TerminalAsker(host))
 
     def show(result: Any) -> None:
         view.finish(result.text)

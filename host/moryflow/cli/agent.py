@@ -1,0 +1,57 @@
+"""``moryflow agent``: the agents there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .group import NounGroup
+from .options import document_options, flags_of
+from .text import columns, first_line, plain, show
+
+
+@click.group("agent", cls=NounGroup)
+@document_options
+def command() -> None:
+    """List and show agents."""
+
+
+@command.command("list")
+@document_options
+@click.pass_context
+def list_agents(ctx: click.Context) -> None:
+    """List the agents; the one that answers by default is marked with *."""
+    from .hosting import with_host
+
+    async def work(host: Any) -> tuple[list[Any], str]:
+        return [agent for agent in host.agents.values() if not (agent.internal and agent.hidden)], host.agent(None).id
+
+    agents, chosen = with_host(ctx, work)
+    rows = [_summary(agent, agent.id == chosen) for agent in agents]
+    table = columns(
+        ("*" if row["default"] else " ", row["id"], row["mode"], first_line(row["description"], 90)) for row in rows
+    )
+    show(flags_of(ctx), rows, table)
+
+
+def _summary(agent: Any, default: bool) -> dict[str, Any]:
+    about = {"id": agent.id, "name": agent.name or agent.id, "description": agent.description, "mode": agent.mode}
+    return {**about, "model": agent.model, "source": agent.source, "default": default}
+
+
+@command.command("show")
+@click.argument("name")
+@document_options
+@click.pass_context
+def show_agent(ctx: click.Context, name: str) -> None:
+    """Show an agent: its prompt, model, tools and rules."""
+    from .hosting import with_host
+
+    async def work(host: Any) -> dict[str, Any]:
+        return host.agent(name).model_dump(mode="json")
+
+    agent = with_host(ctx, work)
+    shown = [(key, agent[key]) for key in ("id", "name", "description", "mode", "model", "tools", "source") if agent[key]]
+    text = "\n\n".join(part for part in (columns(shown), plain(agent["prompt"])) if part)
+    show(flags_of(ctx), agent, text)

@@ -1,0 +1,52 @@
+"""``moryflow chat``: a conversation at the terminal, or line by line when input is piped in."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from .options import Flags, asking_options, flags_of
+
+
+@click.command("chat")
+@click.option("-m", "--model", help="The model, for example openai/gpt-4.1 or local.")
+@click.option("--agent", help="The agent's id.")
+@click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the session may do.")
+@click.option("-c", "--continue", "again", is_flag=True, help="Go on with the last session of this vault.")
+@click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
+@click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question.")
+@click.option("--max-steps", type=click.IntRange(min=1))
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD")
+@asking_options
+@click.pass_context
+def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
+    """Talk with an agent. /help lists the commands; Ctrl-C stops the turn, Ctrl-D ends the conversation."""
+    from .hosting import with_host
+    from .run import RunFlags
+
+    flags = flags_of(ctx)
+    chosen = RunFlags(prompt=None, files=(), resume=resume or ("" if again else None), output="text", **given)
+    return with_host(ctx, lambda host: _chat(host, flags, chosen))
+
+
+async def _chat(host: Any, flags: Flags, chosen: Any) -> int:
+    from .installing import ensure_model
+    from .run import open_session
+    from .talk import Conversation
+
+    await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
+    session = await open_session(host, flags, chosen)
+    host.choose_model(session)
+    await session.keep()
+    talk = Conversation(host, session, flags, chosen)
+    if sys.stdin.isatty():
+        from .reading import TerminalInput
+
+        source: Any = TerminalInput(host.home, talk.slash_names)
+    else:
+        from .reading import PipedInput
+
+        source = PipedInput()
+    return await talk.run(source)

@@ -1,0 +1,37 @@
+"""``moryflow doctor``: one line per thing that could be wrong, and the command that fixes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from .options import document_options, flags_of
+from .text import plain, show
+
+_MARKS = {"ok": "ok  ", "warning": "warn", "bad": "BAD "}
+
+
+@click.command("doctor")
+@document_options
+@click.pass_context
+def command(ctx: click.Context) -> int:
+    """Look at everything a run needs; exit code 3 when something is broken."""
+    from .findings import examine
+    from .hosting import with_host
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> list[Any]:
+        return await examine(host, flags.vault)
+
+    found = with_host(ctx, work, quiet=True)
+    lines: list[str] = []
+    for item in found:
+        lines.append(f"{_MARKS[item.state]}  {item.name}: {plain(item.text)}")
+        if item.next_step and item.state != "ok":
+            lines.append(f"      next: {plain(item.next_step)}")
+    broken = any(item.state == "bad" for item in found)
+    show(flags, {"ok": not broken, "findings": [asdict(item) for item in found]}, "\n".join(lines))
+    return 3 if broken else 0

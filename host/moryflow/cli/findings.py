@@ -1,0 +1,144 @@
+"""What ``doctor`` looks at. Each check gives findings and never raises."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from moryflow_sdk import MoryflowError
+
+from moryflow import __version__
+from moryflow.host import readable_vault
+
+from .hosting import settings_of_plugins
+
+LITTLE_SPACE = 200 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, how it is, and what helps."""
+
+    name: str
+    state: Literal["ok", "warning", "bad"]
+    text: str
+    next_step: str = ""
+
+
+async def examine(host: Any, vault: Path | None) -> list[Finding]:
+    """Return every finding, in the order in which a run needs the things."""
+    return [
+        Finding("moryflow", "ok", f"{__version__} on Python {platform.python_version()}, {platform.system()}"),
+        *_home(host.home),
+        *_config(host),
+        *_plugins(host.plugin_set),
+        *_model(host),
+        *_vault(vault, host.home),
+        *await _sessions(host),
+        *_search(),
+        *_of_plugins(host.plugin_set),
+    ]
+
+
+def _home(home: Path) -> Iterable[Finding]:
+    if not home.exists():
+        yield Finding("home", "ok", f"{home} will be made when it is needed")
+        return
+    if not os.access(home, os.W_OK | os.X_OK):
+        yield Finding("home", "bad", f"{home} cannot be written", f"chown or chmod it, or set MORYFLOW_HOME: {home}")
+        return
+    status = home.stat()
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        yield Finding("home", "warning", f"others can write to {home}", f"chmod go-w {home}")
+    free = shutil.disk_usage(home).free
+    if free < LITTLE_SPACE:
+        yield Finding("home", "warning", f"only {free // 2**20} MB are free for {home}", "free some space")
+    else:
+        yield Finding("home", "ok", f"{home}, {free / 2**30:.1f} GB free")
+
+
+def _config(host: Any) -> Iterable[Finding]:
+    problems = host.config.checked(settings_of_plugins(host)).problems
+    for problem in problems:
+        yield Finding("config", "bad" if problem.fatal else "warning", str(problem), "moryflow config check")
+    if not problems:
+        there = "nothing is wrong in" if host.config.path.exists() else "not there, defaults hold:"
+        yield Finding("config", "ok", f"{there} {host.config.path}")
+
+
+def _plugins(plugin_set: Any) -> Iterable[Finding]:
+    for record in plugin_set.records:
+        if record.status == "failed":
+            place = f"{record.file}:{record.line}: " if record.file else ""
+            hint = record.hint or f"moryflow plugin info {record.name}, or moryflow plugin disable {record.name}"
+            yield Finding("plugin", "bad", f"{record.name} failed ({record.stage}): {place}{record.error}", hint)
+        elif record.status == "pending":
+            yield Finding("plugin", "warning", f"{record.name} waits for your consent", f"moryflow plugin info {record.name}")
+    for name in plugin_set.missing_gates:
+        hint = f"mend it, or moryflow plugin disable {name}"
+        yield Finding("gate", "bad", f"{name} judges calls but is not loaded, so every call is asked about", hint)
+    loaded = sum(record.status == "loaded" for record in plugin_set.records)
+    yield Finding("plugins", "ok", f"{loaded} of {len(plugin_set.records)} loaded, {len(plugin_set.tools)} tools")
+
+
+def _model(host: Any) -> Iterable[Finding]:
+    try:
+        _, model = host.models(host.plugin_set).choose(host.config.get("model"))
+    except MoryflowError as error:
+        yield Finding("model", "bad", error.message, error.next_step)
+        return
+    origin = host.config.origin("model")
+    chosen = "by the keys found" if origin.source == "default" else f"by {origin.source} {origin.file or ''}".rstrip()
+    yield Finding("model", "ok", f"{model.id}, chosen {chosen}")
+
+
+def _vault(vault: Path | None, home: Path) -> Iterable[Finding]:
+    try:
+        folder = readable_vault(vault)
+    except MoryflowError as error:
+        yield Finding("vault", "bad", str(error), error.next_step)
+        return
+    if home.resolve().is_relative_to(folder):
+        yield Finding("vault", "warning", f"{folder} holds Moryflow's own folder", "work in a project's folder instead")
+    else:
+        yield Finding("vault", "ok", str(folder))
+
+
+async def _sessions(host: Any) -> Iterable[Finding]:
+    try:
+        rows = await host.store.sessions(limit=1000, purpose=None)
+        waiting = await host.store.approvals(state="pending")
+    except (MoryflowError, OSError) as error:
+        next_step = getattr(error, "next_step", "") or "moryflow session list"
+        return [Finding("sessions", "bad", str(error), next_step)]
+    found = [Finding("sessions", "warning", notice, "moryflow session list") for notice in host.store.notices]
+    found.append(Finding("sessions", "ok", f"{len(rows)} stored"))
+    if waiting:
+        found.append(Finding("approvals", "warning", f"{len(waiting)} questions are open", "moryflow approval list"))
+    return found
+
+
+def _search() -> Iterable[Finding]:
+    if shutil.which("rg"):
+        yield Finding("search", "ok", "ripgrep is used")
+    else:
+        yield Finding("search", "ok", "built in; ripgrep (rg) would be used if it were there")
+
+
+def _of_plugins(plugin_set: Any) -> Iterable[Finding]:
+    """Ask every loaded plugin that has a function ``doctor``: it yields ``(state, text, next step)``."""
+    for plugin in plugin_set.plugins.values():
+        examine_itself: Any = getattr(plugin.object, "doctor", None)
+        if not callable(examine_itself):
+            continue
+        try:
+            for state, text, next_step in examine_itself():
+                yield Finding(plugin.name, state, text, next_step)
+        except Exception as error:  # a plugin's own check may raise anything; the others still count
+            yield Finding(plugin.name, "bad", f"its own check failed: {error}", f"moryflow plugin info {plugin.name}")

@@ -1,0 +1,24 @@
+"""The command's own questions, which ``-y`` answers. Permission questions are asked elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .options import Flags
+
+
+def confirm(text: str, flags: Flags, *, default: bool = False) -> None:
+    """Ask, unless ``-y`` was given.
+
+    :raises ConfigError: nobody can be asked.
+    :raises click.Abort: the answer was no.
+    """
+    if flags.yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        from moryflow_sdk import ConfigError
+
+        raise ConfigError(f"{text} Nobody can be asked here.", next_step="add -y to confirm")
+    click.confirm(text, err=True, default=default, abort=True)

@@ -1,0 +1,74 @@
+"""Where the lines of a conversation come from: a terminal with editing and history, or a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+HISTORY = "chat-history"
+
+
+class TerminalInput:
+    """Line editing, history and completion of slash commands, by prompt_toolkit."""
+
+    interactive = True
+
+    def __init__(self, home: Path, names: Sequence[str]) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+        file = _private_file(home / HISTORY)
+        self._prompt: PromptSession[str] = PromptSession(
+            history=FileHistory(str(file)) if file else InMemoryHistory(),
+            completer=WordCompleter([f"/{name}" for name in names], sentence=True),
+            complete_while_typing=False,
+        )
+
+    async def line(self, prompt: str) -> str | None:
+        """Return the next line, an empty one after Ctrl-C, ``None`` at the end."""
+        try:
+            return await self._prompt.prompt_async(prompt)
+        except KeyboardInterrupt:
+            sys.stderr.write("(Ctrl-D or /quit ends the conversation)\n")
+            return ""
+        except EOFError:
+            return None
+
+
+def _private_file(path: Path) -> Path | None:
+    """Make `path` with mode 0600; without it the history lives in memory."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return None
+    return path
+
+
+class PipedInput:
+    """Lines of standard input, read by a daemon thread so that nothing waits for a pipe that never speaks."""
+
+    interactive = False
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, name="moryflow-stdin", daemon=True).start()
+
+    async def line(self, prompt: str) -> str | None:
+        """Return the next line, ``None`` at the end."""
+        return await self._lines.get()
+
+    def _read(self) -> None:
+        for raw in sys.stdin.buffer:
+            self._put(raw.decode("utf-8", "replace"))
+        self._put(None)
+
+    def _put(self, line: str | None) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)

@@ -1,0 +1,296 @@
+"""``moryflow session``: look at sessions, branch, move, copy and find them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .group import NounGroup
+from .options import asking_options, document_options, flags_of
+from .text import columns, first_line, plain, show
+
+
+@click.group("session", cls=NounGroup)
+@document_options
+def command() -> None:
+    """List, show, branch, export and search sessions."""
+
+
+@command.command("list")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--all", "everywhere", is_flag=True, help="Of every vault, and hidden ones too.")
+@document_options
+@click.pass_context
+def list_sessions(ctx: click.Context, limit: int, everywhere: bool) -> None:
+    """List sessions, the last used first; with --vault only those of that folder."""
+    from .hosting import with_store
+
+    flags = flags_of(ctx)
+    vault = str(flags.vault.resolve()) if flags.vault else None
+    purpose = None if everywhere else "main"
+    rows = with_store(lambda store: store.sessions(limit, vault=None if everywhere else vault, purpose=purpose))
+    table = columns((row.id, row.updated[:16].replace("T", " "), row.title or "-", row.vault) for row in rows)
+    show(flags, [summary(row) for row in rows], table or "no sessions yet; moryflow run starts one")
+
+
+def summary(row: Any) -> dict[str, Any]:
+    """Return a session as JSON."""
+    return asdict(row)
+
+
+@command.command("show")
+@click.argument("session", required=False)
+@document_options
+@click.pass_context
+def show_session(ctx: click.Context, session: str | None) -> None:
+    """Show a conversation along its active path; the last one when no SESSION is named."""
+    from .hosting import with_store
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> tuple[Any, list[Any], list[Any]]:
+        row = await find(store, session, flags)
+        return row, await store.path(row.id), await store.runs(row.id)
+
+    row, path, runs = with_store(work)
+    document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [asdict(run) for run in runs]}
+    head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {len(runs)} turns"
+    show(flags, document, "\n\n".join([plain(head), *filter(None, map(_shown, path))]))
+
+
+async def find(store: Any, session: str | None, flags: Any) -> Any:
+    """Return the session called `session`, or the last one of the vault.
+
+    :raises ConfigError: there is none.
+    """
+    if session:
+        return await store.session(session)
+    from moryflow_sdk import ConfigError
+
+    vault = (flags.vault or Path.cwd()).resolve()
+    row = await store.latest(str(vault))
+    if row is None:
+        raise ConfigError(f"there is no session of {vault}", next_step="moryflow session list")
+    return row
+
+
+def node_json(node: Any) -> dict[str, Any]:
+    """Return a node as JSON."""
+    from moryflow_sdk import thaw
+
+    return {**asdict(node), "payload": thaw(node.payload)}
+
+
+_ROLES = {"user": "you", "assistant": "agent", "note": "note", "compaction": "summary"}
+
+
+def _shown(node: Any) -> str:
+    payload = node.payload
+    if node.kind == "tool":
+        return plain(f"[{payload.get('tool')}] {payload.get('status')}: {first_line(payload.get('output', ''))}")
+    if node.kind not in _ROLES:
+        return ""
+    text = payload.get("text") or payload.get("summary") or ""
+    calls = [f"→ {call.get('name')} {first_line(str(call.get('arguments', '')), 100)}" for call in payload.get("calls", ())]
+    return plain("\n".join([f"{_ROLES[node.kind]}: {text}".rstrip(), *calls]))
+
+
+@command.command("tree")
+@click.argument("session", required=False)
+@document_options
+@click.pass_context
+def show_tree(ctx: click.Context, session: str | None) -> None:
+    """Show all branches; the active node is marked with *."""
+    from .hosting import with_store
+    from .tree import drawn
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> tuple[Any, list[Any]]:
+        row = await find(store, session, flags)
+        return row, await store.nodes(row.id)
+
+    row, nodes = with_store(work)
+    document = {"session": row.id, "active": row.active, "nodes": [node_json(node) for node in nodes]}
+    show(flags, document, drawn(nodes, row.active) or "the session is empty")
+
+
+@command.command("context")
+@click.argument("session", required=False)
+@document_options
+@click.pass_context
+def show_context(ctx: click.Context, session: str | None) -> None:
+    """Show what the model would be sent of this session, with estimated tokens; the system prompt is not part of it."""
+    from .hosting import with_store
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> tuple[Any, list[Any]]:
+        row = await find(store, session, flags)
+        return row, await store.path(row.id)
+
+    row, path = with_store(work)
+    from moryflow.kernel.context import ContextBuilder
+
+    tokens = {node.id: node.tokens for node in path}
+    messages = [message.model_dump(mode="json", exclude_defaults=True) for message in ContextBuilder().build(path)]
+    rows = [{**message, "tokens": tokens.get(message.get("node", ""), 0)} for message in messages]
+    total = sum(item["tokens"] for item in rows)
+    lines = columns((item["role"], item["tokens"], first_line(_gist(item), 100)) for item in rows)
+    document = {"session": row.id, "tokens": total, "messages": rows}
+    show(flags, document, f"{lines}\n\nabout {total} tokens in {len(rows)} messages".lstrip())
+
+
+def _gist(message: dict[str, Any]) -> str:
+    calls = " ".join(call.get("name", "") for call in message.get("tool_calls", ()))
+    return message.get("text") or (f"calls {calls}" if calls else "")
+
+
+@command.command("switch")
+@click.argument("session")
+@click.argument("node")
+@document_options
+@click.pass_context
+def switch(ctx: click.Context, session: str, node: str) -> None:
+    """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost (S1.7)."""
+    from .hosting import with_store
+
+    async def work(store: Any) -> tuple[Any, str]:
+        row = await store.session(session)
+        target = await node_called(store, row.id, node)
+        hold = await store.hold(row.id)
+        try:
+            await hold.switch(target)
+        finally:
+            hold.release()
+        return row, target
+
+    row, target = with_store(work)
+    show(flags_of(ctx), {"session": row.id, "active": target}, f"{row.id} goes on from {target}; moryflow run -r {row.id} …")
+
+
+async def node_called(store: Any, session: str, name: str) -> str:
+    """Return the id of the node that `name` means.
+
+    :raises ConfigError: none or several.
+    """
+    from moryflow_sdk import ConfigError
+
+    from moryflow.sessions import labels
+
+    nodes = await store.nodes(session)
+    labelled = labels(nodes)
+    if name in labelled:
+        return labelled[name]
+    found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if node.id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    problem = f"{len(found)} nodes begin with {name!r}" if found else f"there is no node {name!r}"
+    raise ConfigError(problem, where=f"session {session}", next_step=f"moryflow session tree {session}")
+
+
+@command.command("fork")
+@click.argument("session", required=False)
+@click.option("--node", help="Copy the path to this node instead of the active one.")
+@click.option("--title", default="", help="Title of the copy.")
+@document_options
+@click.pass_context
+def fork(ctx: click.Context, session: str | None, node: str | None, title: str) -> None:
+    """Copy the path into a new session; the old one stays as it is."""
+    from .hosting import with_store
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> Any:
+        row = await find(store, session, flags)
+        return await store.fork(row.id, await node_called(store, row.id, node) if node else None, title=title)
+
+    copy = with_store(work)
+    show(flags, summary(copy), copy.id)
+
+
+@command.command("export")
+@click.argument("session", required=False)
+@click.option("-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
+@document_options
+@click.pass_context
+def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
+    """Write a session as JSON Lines, without loss (S2.14)."""
+    from .hosting import with_store
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> int:
+        row = await find(store, session, flags)
+        return await _write(store.export(row.id), file)
+
+    lines = with_store(work)
+    if file is not None and not flags.quiet:
+        click.echo(f"{lines} lines written to {file}", err=True)
+
+
+async def _write(lines: AsyncIterator[str], file: Path | None) -> int:
+    out = sys.stdout if file is None else file.open("w", encoding="utf-8", newline="\n")
+    number = 0
+    try:
+        async for line in lines:
+            out.write(line.rstrip("\n") + "\n")
+            number += 1
+        out.flush()
+    finally:
+        if file is not None:
+            out.close()
+    return number
+
+
+@command.command("import")
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@document_options
+@click.pass_context
+def import_session(ctx: click.Context, file: Any) -> None:
+    """Read a session that was exported; - reads standard input."""
+    from .hosting import with_store
+
+    row = with_store(lambda store: store.import_(file))
+    show(flags_of(ctx), summary(row), row.id)
+
+
+@command.command("search")
+@click.argument("text")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@document_options
+@click.pass_context
+def search(ctx: click.Context, text: str, limit: int) -> None:
+    """Find what was said or read, in all sessions."""
+    from .hosting import with_store
+
+    hits = with_store(lambda store: store.search(text, limit))
+    table = columns((hit.session, hit.node[:8], hit.kind, first_line(hit.snippet, 100)) for hit in hits)
+    show(flags_of(ctx), [asdict(hit) for hit in hits], table or f"nothing found for {text!r}")
+
+
+@command.command("delete")
+@click.argument("sessions", nargs=-1, required=True)
+@asking_options
+@click.pass_context
+def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
+    """Delete whole sessions, with what their sub-agents did. Audit files stay (D48)."""
+    from .hosting import with_store
+    from .questions import confirm
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> list[str]:
+        rows = [await store.session(name) for name in sessions]
+        for row in rows:
+            confirm(f"Delete session {row.id} ({row.title or 'no title'})?", flags)
+            await store.delete(row.id)
+        return [row.id for row in rows]
+
+    deleted = with_store(work)
+    show(flags, {"deleted": deleted}, "\n".join(f"deleted {name}" for name in deleted))

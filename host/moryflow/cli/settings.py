@@ -1,0 +1,112 @@
+"""What the ``config`` commands know about settings: the host's and the plugins', their defaults, their checks."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+from moryflow_sdk import ConfigError
+
+from moryflow.config import Config
+from moryflow.config.checks import drop_bad_values, unknown_keys
+from moryflow.config.layers import Layer, merged, nested
+from moryflow.config.rules import RULES, read_rules
+from moryflow.config.schema import Known, defaults, host_models
+
+from .hosting import settings_of_plugins, with_host
+
+_NOTHING: Any = object()
+
+
+def settled(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
+    """Return the configuration, held against the plugins' settings too, and all models."""
+
+    async def work(host: Any) -> tuple[Config, tuple[Known, ...]]:
+        known = settings_of_plugins(host)
+        return host.config.checked(known), (*host_models(), *known)
+
+    return with_host(ctx, work, quiet=True)
+
+
+def plugin_settings(ctx: click.Context) -> tuple[Known, ...]:
+    """Return the models of the plugins' settings, by path."""
+
+    async def work(host: Any) -> tuple[Known, ...]:
+        return settings_of_plugins(host)
+
+    return with_host(ctx, work, quiet=True)
+
+
+def effective(config: Config, known: Sequence[Known]) -> dict[str, Any]:
+    """Return the settings that hold: those of the layers, over the defaults of `known`."""
+    return merged(defaults(known), config.get(""))
+
+
+def leaves(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every setting with its dotted key; lists are one value."""
+    for key, item in value.items():
+        dotted = f"{path}.{key}" if path else key
+        if isinstance(item, Mapping) and item:
+            yield from leaves(item, dotted)
+        else:
+            yield dotted, item
+
+
+def default_of(known: Sequence[Known], key: str) -> Any:
+    """Return the default of `key`, ``None`` where it has none."""
+    found = _at(defaults(known), key)
+    return None if found is _NOTHING else found
+
+
+def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
+    """Return what holds for `key`.
+
+    :raises ConfigError: there is no such setting.
+    """
+    tree = effective(config, known)
+    found = _at(tree, key)
+    if found is _NOTHING:
+        names = [name for name, _ in leaves(tree)]
+        near = difflib.get_close_matches(key, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"{key!r} is not set and has no default{hint}", next_step="moryflow config show --all")
+    return found
+
+
+def _at(tree: Any, key: str) -> Any:
+    for name in key.split("."):
+        if not isinstance(tree, Mapping) or name not in tree:
+            return _NOTHING
+        tree = tree[name]
+    return tree
+
+
+def check_value(known: Sequence[Known], key: str, text: str) -> Any:
+    """Return `text` as the value of `key`: as JSON where that is valid, else as plain text.
+
+    :raises ConfigError: the key is not known, or the value is not valid for it.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    problems = _problems(known, key, value)
+    if problems and not isinstance(value, str) and not _problems(known, key, text):
+        return text
+    if problems:
+        first = problems[0]
+        hint = first.hint or f"moryflow config explain {key}"
+        raise ConfigError(first.message.removesuffix("; the default holds"), where=key, next_step=hint)
+    return value
+
+
+def _problems(known: Sequence[Known], key: str, value: Any) -> list[Any]:
+    layer = Layer("user", nested(key.split("."), value), key)
+    host = len(host_models())
+    _, of_host = drop_bad_values(layer, known[:host], strict=True)
+    _, of_others = drop_bad_values(layer, known[host:])
+    wrong_rules = read_rules(layer)[1] if key == ".".join(RULES) else []
+    return [*unknown_keys(layer, known), *of_host, *of_others, *wrong_rules]

@@ -1,0 +1,126 @@
+"""The slash commands of ``chat``: the host's own, then those of plugins."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from .text import columns
+
+if TYPE_CHECKING:
+    from .talk import Conversation
+
+
+class Quit(Exception):
+    """The person wants to end the conversation."""
+
+
+class Slash:
+    """Takes a line that begins with a slash; what it returns is sent to the agent."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self._talk = talk
+        self._own: dict[str, tuple[str, Callable[[str], Awaitable[str]]]] = {
+            "help": ("this list", self._help),
+            "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
+            "model": ("show the model, or change it: /model NAME", self._model),
+            "agent": ("show the agent, or begin a new session with another one: /agent ID", self._agent),
+            "new": ("begin a new session", self._new),
+            "resume": ("go on with another session: /resume ID", self._resume),
+            "tools": ("list the tools", self._tools),
+            "quit": ("end the conversation", self._quit),
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """Every name, those of plugins too."""
+        return [*self._own, *self._plugins()]
+
+    def _plugins(self) -> dict[str, tuple[str, Any]]:
+        owned = self._talk.host.plugin_set.owned_commands()
+        return {command.name: (plugin, command) for plugin, command in owned if command.slash is not None}
+
+    async def take(self, line: str) -> str:
+        """Run a slash command; return a prompt for the agent, or an empty text."""
+        name, _, rest = line[1:].partition(" ")
+        name = {"exit": "quit", "q": "quit", "?": "help"}.get(name, name)
+        if name in self._own:
+            return await self._own[name][1](rest.strip())
+        if name in self._plugins():
+            return await self._of_plugin(*self._plugins()[name], rest.strip())
+        near = difflib.get_close_matches(name, self.names, n=1)
+        hint = f"; did you mean /{near[0]}?" if near else "; /help lists them"
+        self._talk.say(f"there is no /{name}{hint}")
+        return ""
+
+    async def _of_plugin(self, plugin: str, command: Any, rest: str) -> str:
+        session = self._talk.session
+        async with self._talk.host.looking(session.row.vault, session=session.id) as scope:
+            result = await command.slash(rest, scope.view(plugin))
+        if result.text:
+            self._talk.say(result.text)
+        return result.prompt
+
+    async def _help(self, _: str) -> str:
+        rows = [(f"/{name}", text) for name, (text, _) in self._own.items()]
+        rows += [(f"/{name}", command.help) for name, (_, command) in self._plugins().items()]
+        self._talk.say(columns(rows))
+        return ""
+
+    async def _mode(self, mode: str) -> str:
+        from .run import confirm_mode
+
+        talk = self._talk
+        if mode:
+            if mode == "full_access" and talk.session.mode != mode:
+                await confirm_mode(mode, talk.flags)
+            await talk.session.set_mode(mode)
+        talk.say(f"mode: {talk.session.mode}")
+        return ""
+
+    async def _model(self, name: str) -> str:
+        talk = self._talk
+        if name:
+            talk.host.models(talk.host.plugin_set).choose(name)
+            talk.session.model = name
+            talk.choose(model=name)
+        talk.say(f"model: {talk.host.choose_model(talk.session)[1].id}")
+        return ""
+
+    async def _agent(self, name: str) -> str:
+        if name:
+            self._talk.host.agent(name)
+            self._talk.choose(agent=name)
+            return await self._new("")
+        self._talk.say(f"agent: {self._talk.session.agent.id}")
+        return ""
+
+    async def _new(self, _: str) -> str:
+        talk = self._talk
+        chosen = talk.chosen
+        session = await talk.host.new_session(talk.session.row.vault, agent=chosen.agent, model=chosen.model)
+        await talk.exchange(session)
+        talk.say(f"new session {session.id}")
+        return ""
+
+    async def _resume(self, name: str) -> str:
+        talk = self._talk
+        if not name:
+            rows = await talk.host.store.sessions(10, vault=talk.session.row.vault)
+            talk.say(columns((row.id, row.updated[:16].replace("T", " "), row.title or "-") for row in rows))
+            return ""
+        if (await talk.host.store.session(name)).id == talk.session.id:
+            talk.say("that is this session")
+            return ""
+        session = await talk.host.resume(talk.session.row.vault, name, model=talk.chosen.model)
+        await talk.exchange(session)
+        talk.say(f"session {session.id}")
+        return ""
+
+    async def _tools(self, _: str) -> str:
+        self._talk.say(" ".join(sorted(self._talk.host.tools)))
+        return ""
+
+    async def _quit(self, _: str) -> str:
+        raise Quit

@@ -1,0 +1,50 @@
+"""Text for a terminal: control characters made visible, columns, one line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from .options import Flags
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    """Return `text` with control sequences made visible, so that nothing a model says drives the terminal (R3)."""
+    text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text.replace("\r\n", "\n"))
+    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def first_line(text: str, width: int = 160) -> str:
+    """Return the first line of `text`, cut to `width`."""
+    line = text.strip().split("\n", 1)[0]
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def columns(rows: Iterable[Sequence[Any]]) -> str:
+    """Return `rows` in aligned columns; the last one takes what it needs."""
+    cells = [[plain(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    if not cells:
+        return ""
+    widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
+    lines = ("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def as_json(document: Any) -> str:
+    """Return `document` as JSON that any terminal and any reader takes."""
+    return _SURROGATES.sub("\ufffd", json.dumps(document, ensure_ascii=False, indent=2, default=str))
+
+
+def show(flags: Flags, document: Any, text: str) -> None:
+    """Print `document` as JSON under ``--json``, else `text`."""
+    if flags.as_json:
+        click.echo(as_json(document))
+    elif text:
+        click.echo(text)

@@ -1,0 +1,168 @@
+"""``moryflow tool``: list, show and run tools without a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import click
+
+from .group import NounGroup
+from .options import document_options, flags_of, host_options
+from .text import as_json, columns, first_line, plain, show
+
+
+@click.group("tool", cls=NounGroup)
+@document_options
+def command() -> None:
+    """List, show and run tools without a model."""
+
+
+@command.command("list")
+@document_options
+@click.pass_context
+def list_tools(ctx: click.Context) -> None:
+    """List the tools, with the plugin each belongs to."""
+    from .hosting import with_host
+
+    async def work(host: Any) -> dict[str, Any]:
+        return dict(host.tools)
+
+    tools = with_host(ctx, work)
+    rows = [_summary(owned) for _, owned in sorted(tools.items())]
+    show(flags_of(ctx), rows, columns((row["name"], row["domain"], row["plugin"], row["description"]) for row in rows))
+
+
+def _summary(owned: Any) -> dict[str, Any]:
+    tool = owned.tool
+    about = {"name": tool.name, "domain": tool.domain, "plugin": owned.plugin, "tier": owned.tier}
+    return {**about, "description": first_line(tool.description, 90)}
+
+
+@command.command("show")
+@click.argument("name")
+@document_options
+@click.pass_context
+def show_tool(ctx: click.Context, name: str) -> None:
+    """Show what a tool takes and what it says of itself."""
+    from .hosting import with_host
+
+    async def work(host: Any) -> Any:
+        return _find(host, name)
+
+    owned = with_host(ctx, work)
+    tool = owned.tool
+    document = {**_summary(owned), "description": tool.description, "parameters": dict(tool.parameters)}
+    show(flags_of(ctx), document, _described(document))
+
+
+def _described(document: dict[str, Any]) -> str:
+    parameters = document["parameters"]
+    required = set(parameters.get("required", ()))
+    rows = []
+    for key, schema in parameters.get("properties", {}).items():
+        kind = schema.get("type") or "/".join(str(part.get("type", "any")) for part in schema.get("anyOf", ())) or "any"
+        rows.append((f"  --{key}", kind, "required" if key in required else "", schema.get("description", "")))
+    head = f"{document['name']}  ({document['domain']}, plugin {document['plugin']})"
+    return "\n\n".join(part for part in (head, plain(document["description"]), columns(rows)) if part)
+
+
+def _find(host: Any, name: str) -> Any:
+    if name in host.tools:
+        return host.tools[name]
+    from difflib import get_close_matches
+
+    from moryflow_sdk import ConfigError
+
+    near = get_close_matches(name, host.tools, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"there is no tool {name!r}{hint}", next_step="moryflow tool list")
+
+
+@command.command("run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@click.argument("name")
+@click.option("--json", "given", metavar="JSON", help="The arguments as a JSON object; - reads it from standard input.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the call may do.")
+@click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question.")
+@click.option("--agent", help="The agent whose tools and rules hold.")
+@click.option("-y", "--yes", "sure", is_flag=True, help="Confirm --mode full_access.")
+@host_options
+@click.pass_context
+def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **options: Any) -> int:
+    """Run one tool through the whole chain: gates, question, audit, body, truncation.
+
+    Arguments are given one by one (--path README.md) or all at once (--json '{"path": "README.md"}').
+    """
+    from dataclasses import replace
+
+    from .hosting import with_host
+    from .run import confirm_mode
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> int:
+        from moryflow.kernel.outcome import RunOptions
+
+        from .arguments import tool_arguments
+
+        await confirm_mode(options["mode"], replace(flags, yes=flags.yes or sure))
+        args = tool_arguments(_find(host, name).tool, given, ctx.args)
+        on_ask = _on_ask(host, options)
+        started = time.perf_counter()
+        done = await host.call_tool(
+            name, args, vault=flags.vault, mode=options["mode"], agent=options["agent"], options=RunOptions(on_ask=on_ask)
+        )
+        ms = round((time.perf_counter() - started) * 1000)
+        return _print(done, name, ms, options["output"])
+
+    return with_host(ctx, work)
+
+
+def _on_ask(host: Any, options: dict[str, Any]) -> Any:
+    asks = options["on_ask"] or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
+    if asks == "prompt":
+        from .asking import TerminalAsker
+
+        host.bus.subscribe(TerminalAsker(host))
+    return asks
+
+
+def _print(done: Any, name: str, ms: int, output: str) -> int:
+    result = done.result
+    failed = result.status != "ok"
+    if output == "json":
+        click.echo(as_json(_event(done, name, ms)))
+    elif failed:
+        click.echo(f"moryflow: {name}: {result.status}: {plain(result.output)}", err=True)
+    else:
+        click.echo(plain(result.output), nl=not result.output.endswith("\n"))
+    return done.exit_code or (1 if result.status == "error" else 0)
+
+
+def _event(done: Any, name: str, ms: int) -> dict[str, Any]:
+    """Return the ``tool.result`` object of CONTRACT §2, with the hooks that were called."""
+    result, ruling = done.result, done.ruling
+    event = {
+        "v": 1,
+        "type": "tool.result",
+        "session": done.session,
+        "call_id": done.call_id,
+        "tool": name,
+        "state": "completed" if result.status == "ok" else "error",
+        "status": result.status,
+        "code": result.code,
+        "output": result.output,
+        "truncated": result.truncated,
+        "output_id": result.output_id,
+        "path": result.path,
+        "title": result.title,
+        "metadata": json.loads(result.model_dump_json(include={"metadata"}))["metadata"],
+        "decision": ruling.decision if ruling else None,
+        "cause": ruling.cause if ruling else None,
+        "ms": ms,
+        "chain": list(done.chain),
+    }
+    return {key: value for key, value in event.items() if value is not None}
