@@ -1,0 +1,98 @@
+"""The pages a person follows: every command shown is run, every output shown is compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from moryflow_sdk.testing import replies
+from moryflow_sdk.testing.server import LoopbackServer
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_FENCE = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w*)\n(?P<body>.*?)```", re.DOTALL)
+ANSWER = "A host for LLM agents: a small kernel, and everything else a plugin."
+
+
+@dataclass
+class Page:
+    """A fresh home and folder in which a page's blocks happen, top to bottom."""
+
+    home: Path
+    folder: Path
+    environ: dict[str, str]
+
+    def write(self, name: str, body: str) -> None:
+        """Write a file that the page shows; ``~/.moryflow`` is the fresh home."""
+        path = self.home / name.removeprefix("~/.moryflow/") if name.startswith("~") else self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(body, encoding="utf-8")
+        path.chmod(0o600)
+
+    def run(self, command: str) -> str:
+        """Run one shown command and return what a person would see."""
+        if command.startswith("export "):
+            name, _, value = command.removeprefix("export ").partition("=")
+            self.environ[name] = shlex.split(value)[0]
+            return ""
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        return done.stdout
+
+
+def steps(body: str) -> list[tuple[str, str]]:
+    """Return (command, expected output) of a console block."""
+    found: list[tuple[str, list[str]]] = []
+    for line in body.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        elif found and found[-1][0].endswith("\\"):
+            found[-1] = (found[-1][0][:-1] + line.strip(), [])
+        elif found:
+            found[-1][1].append(line)
+    return [(command, "\n".join(lines).strip()) for command, lines in found]
+
+
+def same(expected: str, actual: str) -> bool:
+    """Whether `actual` is `expected`, where ``…`` stands for anything."""
+    pattern = ".*?".join(re.escape(part.strip()) for part in expected.split("…"))
+    return re.fullmatch(rf"\s*{pattern}\s*", actual, re.DOTALL) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_on_the_page_prints_what_it_says(page, tmp_path):
+    """README and documentation are true: their commands are run, their outputs compared (S0.93, S4.2)."""
+    home, folder = tmp_path / "home", tmp_path / "notes"
+    home.mkdir(mode=0o700)
+    folder.mkdir()
+    (folder / "README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
+    ran = 0
+    with LoopbackServer(otherwise=replies.text(ANSWER)) as server:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environ = {"PATH": path, "HOME": str(tmp_path), "MORYFLOW_HOME": str(home), "OPENAI_BASE_URL": server.url}
+        place = Page(home, folder, environ)
+        for block in _FENCE.finditer(page.read_text(encoding="utf-8")):
+            if block["file"]:
+                place.write(block["file"], block["body"])
+            elif block["kind"] == "console":
+                for command, expected in steps(block["body"]):
+                    actual = place.run(command)
+                    assert same(expected, actual), f"{page.name}: $ {command}\nshown:\n{expected}\nprinted:\n{actual}"
+                    ran += 1
+    assert ran or page.name != "README.md"
