@@ -12,7 +12,7 @@ from typing import Any
 from moryflow_sdk import Ask, Command, Event, Ruling, ToolCall, Turn, Verdict, hookimpl
 
 from .log import append, file_of, last_of_call
-from .record import decision_record, encode, mode_record, refusal_record
+from .record import deciding_rule, decision_record, encode, mode_record, refusal_record
 
 name = "audit"
 services = ("emit",)
@@ -25,7 +25,8 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:
     problem = _write(turn, decision_record(call, ruling, turn))
     if problem is None or ruling.decision != "allow" or ruling.by == "user":
         return None
-    if ruling.mode != "full_access" and ruling.rule is not None and ruling.rule.source == "default":
+    rule = deciding_rule(ruling)
+    if ruling.mode != "full_access" and rule is not None and rule.source == "default":
         return None
     return Ask(reason=f"this call cannot be recorded: {problem}", cause="policy", bypass="never")
 

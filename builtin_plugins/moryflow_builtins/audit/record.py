@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from moryflow_sdk import Event, Ruling, ToolCall, Turn, redact
+from moryflow_sdk import Event, Rule, Ruling, ToolCall, Turn, redact
 
 HASH_CHARACTERS = 16
 REASON_CHARACTERS = 500
@@ -17,7 +17,7 @@ REASON_CHARACTERS = 500
 
 def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any]:
     """Return the record of a decision about a tool call."""
-    rule = ruling.rule
+    rule = deciding_rule(ruling)
     targets = [target.text for target in call.targets]
     notes = {f"{plugin}: {said.reason}" for plugin, said in ruling.verdicts if said.reason not in ("", ruling.reason)}
     return {
@@ -39,6 +39,12 @@ def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any
         "parent": turn.parent,
         "turn": turn.id,
     }
+
+
+def deciding_rule(ruling: Ruling) -> Rule | None:
+    """Return the rule behind `ruling`: its own, or that of the gate that agreed with it."""
+    agreeing = (said.rule for _, said in ruling.verdicts if said.rule is not None and said.decision == ruling.decision)
+    return ruling.rule or next(agreeing, None)
 
 
 def refusal_record(allowed: Mapping[str, Any], event: Event) -> dict[str, Any]:
