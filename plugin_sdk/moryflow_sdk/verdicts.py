@@ -6,7 +6,7 @@ Only the kernel applies the session's mode and what happens when nobody can be a
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._frozen import Frozen
 
@@ -49,20 +49,45 @@ class Remember(Frozen):
     pattern: str = ""
 
 
-class Allow(Frozen):
+class _Spoken(Frozen):
+    """A verdict: its reason may be given without the field's name, ``Deny("lock files are generated")``."""
+
+    def __init__(self, *reason: str, **fields: Any) -> None:
+        if len(reason) > 1:
+            raise TypeError(f"{type(self).__name__} takes its reason without a name, and all else by name")
+        super().__init__(**dict(zip(("reason",), reason, strict=False)), **fields)
+
+
+class Allow(_Spoken):
     """This gate has no objection."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, reason: str = "", *, rule: Rule | None = None) -> None: ...
 
     reason: str = ""
     rule: Rule | None = None
     decision: Literal["allow"] = "allow"
 
 
-class Ask(Frozen):
+class Ask(_Spoken):
     """A person must agree first.
 
     :param reason: one sentence shown in the question.
     :param remember: what *always* would store; without it the answer counts once.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            reason: str,
+            *,
+            cause: Cause = "policy",
+            bypass: Bypass = "mode",
+            remember: tuple[Remember, ...] = (),
+            rule: Rule | None = None,
+        ) -> None: ...
 
     reason: str
     cause: Cause = "policy"
@@ -72,8 +97,20 @@ class Ask(Frozen):
     decision: Literal["ask"] = "ask"
 
 
-class Deny(Frozen):
+class Deny(_Spoken):
     """The call must not run; the model reads `reason` and `next_step` and the turn goes on."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            reason: str,
+            *,
+            cause: Cause = "policy",
+            bypass: Bypass = "never",
+            next_step: str = "",
+            rule: Rule | None = None,
+        ) -> None: ...
 
     reason: str
     cause: Cause = "policy"
@@ -83,11 +120,22 @@ class Deny(Frozen):
     decision: Literal["deny"] = "deny"
 
 
-class Stop(Frozen):
+class Stop(_Spoken):
     """The call must not run and the turn ends.
 
     :param end_reason: how the turn ends.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            reason: str,
+            *,
+            cause: Cause = "policy",
+            end_reason: Literal["denied", "doom_loop", "budget", "stopped"] = "denied",
+            rule: Rule | None = None,
+        ) -> None: ...
 
     reason: str
     cause: Cause = "policy"
