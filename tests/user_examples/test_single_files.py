@@ -1,0 +1,91 @@
+"""The examples in one file: tools, plugins, an agent and a configuration."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import frontmatter
+import json5
+from moryflow.config import load_config
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "user_examples"
+OWN_TOOLS = """
+from importlib.util import module_from_spec, spec_from_file_location
+from moryflow_sdk import hookimpl
+
+@hookimpl
+def tools(ctx):
+    spec = spec_from_file_location("hello", ctx.home / "tools" / "hello.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.tools
+"""
+STUBS = """
+from moryflow_sdk import file_target, hookimpl, tool
+
+@tool(domain="read", targets=lambda args: [file_target(".")])
+def leak() -> str:
+    "Print a key."
+    return "the key is sk-abcdefghijklmnopqrstuvwxyz"
+
+@tool(domain="edit", targets=lambda args: [file_target(args["path"], "edit")])
+def touch(path: str) -> str:
+    "Write a file."
+    return f"wrote {path}"
+
+@hookimpl
+def tools():
+    return [leak, touch]
+"""
+
+
+def test_hello_greets(shell) -> None:
+    """The sample tool returns a greeting once a rule allows it, and nobody being there to ask means no (S0.93)."""
+    shell.install(EXAMPLES / "tools" / "hello.py", "tools")
+    shell.plugin("own_tools", OWN_TOOLS)
+    assert "denied" in shell.run("tool", "run", "hello", "--name", "Ada", exit_code=4)
+    shell.configure(
+        agents={"runtime": {"permission": {"rules": [{"domain": "tool", "pattern": "hello", "decision": "allow"}]}}}
+    )
+    assert shell.run("tool", "run", "hello", "--name", "Ada") == "Hello Ada\n"
+
+
+def test_the_redactor_hides_keys(shell) -> None:
+    """What a tool returns passes a user's `tool.after` hook before anyone reads it (S0.94)."""
+    shell.plugin("stubs", STUBS)
+    assert "sk-abc" in shell.run("tool", "run", "leak")
+    shell.install(EXAMPLES / "plugins" / "redact_keys.py", "plugins")
+    assert shell.run("tool", "run", "leak") == "the key is [redacted]\n"
+
+
+def test_the_gate_keeps_lock_files_from_being_written(shell) -> None:
+    """A user's gate denies by the resolved target, with its reason and the next step (S2.11)."""
+    shell.plugin("stubs", STUBS)
+    shell.install(EXAMPLES / "plugins" / "lockfile_gate.py", "plugins")
+    (shell.vault / "link").symlink_to("uv.lock")
+    assert shell.run("tool", "run", "touch", "--path", "a.txt") == "wrote a.txt\n"
+    for spelling in ("uv.lock", "./sub/../uv.lock", "link"):
+        denied = shell.json("tool", "run", "touch", "--path", spelling, "--output", "json")
+        assert denied["status"] == "denied"
+        assert "uv.lock is generated" in denied["output"]
+
+
+def test_the_agent_loads_as_it_stands() -> None:
+    """Single quotes and a trailing comma in the frontmatter are fine (S0.91)."""
+    text = (EXAMPLES / "agents" / "writer.md").read_text(encoding="utf-8")
+    head, body = frontmatter.YAMLHandler().split(text)
+    assert json5.loads(head)["modelSettings"] == {"temperature": 0.2, "maxTokens": 512}
+    assert body.startswith("\n\nYou are a concise writing assistant.") or body.strip().startswith("You are a concise")
+
+
+def test_the_configuration_loads_without_a_complaint(tmp_path) -> None:
+    """Comments and trailing commas are read; every key is known (D56)."""
+    home = tmp_path / ".moryflow"
+    home.mkdir(mode=0o700)
+    shutil.copyfile(EXAMPLES / "config.jsonc", home / "config.jsonc")
+    (home / "config.jsonc").chmod(0o600)
+    config = load_config(home, environ={})
+    assert config.problems == ()
+    assert config.get("agents.runtime.agent.id") == "writer"
+    assert [rule.decision for rule in config.rules()] == ["allow", "ask", "ask"]
