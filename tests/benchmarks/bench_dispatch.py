@@ -58,7 +58,7 @@ async def _figures() -> list[Figure]:
         home = Path(folder)
         base = await _set(home, 10, {})
         ten = await _median(base)
-        rows = [("one hook through 10 built-in implementations, with ledger", ten, "µs", 30.0)]
+        rows = [("one hook through 10 built-in implementations, rows of the ledger made", ten, "µs", 30.0)]
         for label, source in (("asynchronous third-party", ASYNC), ("plain third-party", PLAIN)):
             more = await _median(await _set(home, 10, {"extra": source}))
             rows.append((f"one {label} implementation more", more - ten, "µs", 60.0))
@@ -100,12 +100,11 @@ async def _median(plugin_set: PluginSet) -> float:
     scope, dispatcher = Scope(plugin_set), Dispatcher()
     call, result = ToolCall(id="c", tool="read", args={}), ToolResult(output="x")
     times: list[float] = []
-    for number in range(ROUNDS):
+    for _ in range(ROUNDS):
         began = time.perf_counter_ns()
         await dispatcher.transform(scope, "tool_after", result, call=call)
+        scope.ledger.drain()
         times.append((time.perf_counter_ns() - began) / 1000)
-        if number % 100 == 0:
-            scope.ledger = Ledger()
     await dispose(plugin_set)
     return sorted(times)[len(times) // 2]
 

@@ -32,34 +32,32 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ou
     try:
         if implementation.inline:
             value = implementation.function(*arguments)
+        elif not implementation.is_async:
+            value = await implementation.life.run(implementation.function, arguments, implementation.timeout)
+        elif implementation.life.lingers:
+            raise Broken
         else:
-            value = await _elsewhere(implementation, arguments)
+            value = implementation.function(*arguments)
         if value is not None and inspect.isawaitable(value):
-            async with asyncio.timeout(implementation.timeout):
-                value = await value
+            value = await _awaited(implementation, value)
     except BaseException as error:
-        return _failed(error, perf_counter_ns() - started)
+        return _failed(implementation, error, perf_counter_ns() - started)
     ns = perf_counter_ns() - started
     if ns > implementation.timeout * 1e9:
         return Outcome(None, ns, "timeout", TimeoutError())
     return Outcome(value, ns)
 
 
-async def _elsewhere(implementation: Implementation, arguments: list[Any]) -> Any:
-    """Call what must not run directly on the loop, or is a coroutine function."""
-    life = implementation.life
-    if not implementation.is_async:
-        return await life.run(implementation.function, arguments, implementation.timeout)
-    if not life.serial:
+async def _awaited(implementation: Implementation, work: Awaitable[Any]) -> Any:
+    """Await `work` within its deadline; the task of a built-in is ours, a third party gets one of its own."""
+    if not implementation.life.serial:
         async with asyncio.timeout(implementation.timeout):
-            return await implementation.function(*arguments)
-    if life.stray is not None and not life.stray.done():
-        raise Broken
-    return await _in_task(implementation, implementation.function(*arguments))
+            return await work
+    return await _in_task(implementation, work)
 
 
 async def _in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
-    """Await third-party `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
+    """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
     task = asyncio.ensure_future(_guarded(work))
     try:
         done, _ = await asyncio.wait((task,), timeout=implementation.timeout)
@@ -81,7 +79,7 @@ async def _guarded(work: Awaitable[Any]) -> Any:
         raise RuntimeError(f"the plugin called sys.exit({error.code!r})") from error
 
 
-def _failed(error: BaseException, ns: int) -> Outcome:
+def _failed(implementation: Implementation, error: BaseException, ns: int) -> Outcome:
     """Turn what was raised into an outcome. Cancellation of ours and Ctrl-C go on; SystemExit of a plugin does not."""
     if isinstance(error, KeyboardInterrupt):
         raise error
@@ -91,7 +89,7 @@ def _failed(error: BaseException, ns: int) -> Outcome:
             raise error
     if isinstance(error, Broken):
         return Outcome(None, 0, "skipped", error)
-    if isinstance(error, Overrun):
+    if isinstance(error, Overrun) or (isinstance(error, TimeoutError) and ns >= implementation.timeout * 1e9):
         return Outcome(None, ns, "timeout", TimeoutError())
     return Outcome(None, ns, "failed", error)
 

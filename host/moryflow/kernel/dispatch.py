@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from moryflow_sdk import HOOKS, Allow, Ask, Deny, Event, MoryflowError, Stop, Turn, Verdict
+from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Turn, Verdict
 
 from .calls import Outcome, call, describe, root_of
 from .ledger import Ledger, Place
 from .quarantine import Quarantine
 from .records import HookFailure, Implementation, OwnedTool, PluginSet
-from .values import Nonsense, accepted, delta
+from .values import changed, judged
 from .workers import Broken, Overrun
 
 T = TypeVar("T")
-_VERDICTS = (Allow, Ask, Deny, Stop)
 DELTA_QUEUE = 256
 """Deltas that may wait for a slow observer; older ones are dropped."""
 
@@ -75,12 +74,12 @@ class Dispatcher:
         place = _place(scope, context)
         for implementation in implementations:
             outcome = await self._call(scope, place, implementation, context)
-            after, change = value, None
-            if outcome.value is not None and outcome.status == "ok":
-                after, change = _transformed(hook, value, outcome)
+            change = None
+            if outcome.value is not None:
+                change = _checked(outcome, lambda given, before=value: changed(hook, before, given))
             if outcome.status == "ok":
-                scope.ledger.add(place, implementation, "ok" if after is value else "changed", outcome.ns, change)
-                value = context[name] = after
+                scope.ledger.add(place, implementation, "changed" if change else "ok", outcome.ns, change and change.delta)
+                value = context[name] = change.value if change else value
             elif not implementation.withholds:
                 self._fail(scope, place, implementation, outcome, "skipped")
             else:
@@ -94,10 +93,7 @@ class Dispatcher:
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
             outcome = await self._call(scope, place, implementation, context)
-            verdict = outcome.value
-            if verdict is not None and type(verdict) not in _VERDICTS:
-                text = f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(verdict).__name__}"
-                outcome = Outcome(None, outcome.ns, "failed", Nonsense(text))
+            verdict = _checked(outcome, lambda given: judged(hook, given)) if outcome.value is not None else None
             if outcome.status != "ok":
                 failure = self._fail(scope, place, implementation, outcome, "denied")
                 verdicts.append((implementation.plugin, _denial(failure)))
@@ -197,14 +193,13 @@ def _place(scope: HookScope, context: Mapping[str, Any]) -> Place:
     return (scope.session, scope.turn, scope.step, about.id if about is not None else None)
 
 
-def _transformed(hook: str, before: Any, outcome: Outcome) -> tuple[Any, Any]:
-    """Return the value to go on with and the change; nonsense turns `outcome` into a failure."""
+def _checked(outcome: Outcome, check: Callable[[Any], T]) -> T | None:
+    """Return what `check` makes of the returned value; nonsense turns `outcome` into a failure."""
     try:
-        after = accepted(hook, before, outcome.value)
-        return after, None if after is before else delta(hook, before, after)
+        return check(outcome.value)
     except Exception as error:  # plugin values can break anywhere: comparison, serialisation, validation
         outcome.status, outcome.error = "failed", error
-        return before, None
+        return None
 
 
 def _reason(outcome: Outcome) -> dict[str, str] | None:

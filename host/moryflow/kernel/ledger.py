@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from .values import DELTA_LIMIT
+
 if TYPE_CHECKING:
     from moryflow.sessions import HookCallRow
 
@@ -12,9 +14,6 @@ if TYPE_CHECKING:
 
 Place = tuple[str, str, int, str | None]
 """Session, turn, step and call id of the hook calls that follow."""
-
-DELTA_LIMIT = 65536
-"""Characters of JSON that one change may take in the store."""
 
 
 class Ledger:

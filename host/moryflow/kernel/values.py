@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
-from moryflow_sdk import ChatParams, CompactionPlan, Frozen, Message, SystemPrompt, ToolCall, ToolResult
+from moryflow_sdk import (
+    Allow,
+    Ask,
+    ChatParams,
+    CompactionPlan,
+    Deny,
+    Frozen,
+    Message,
+    Stop,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    Verdict,
+)
 
+DELTA_LIMIT = 65536
+"""Characters of JSON that one change may take in the store."""
 _TYPES: dict[str, type[Frozen]] = {
     "chat_system": SystemPrompt,
     "chat_params": ChatParams,
@@ -20,15 +36,28 @@ class Nonsense(Exception):
     """A hook returned something that it may not."""
 
 
-def accepted(hook: str, before: Any, returned: Any) -> Any:
-    """Return the value to go on with; `before` itself when nothing changed.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value after a transform, and JSON of what is new about it."""
+
+    value: Any
+    delta: Any
+
+
+def changed(hook: str, before: Any, returned: Any) -> Change | None:
+    """Return what a transform changed, ``None`` if nothing.
 
     A changed value is built anew from its fields, so that it is validated and frozen however a plugin made it.
 
     :raises Nonsense: it has the wrong type or breaks a rule of the hook.
     """
-    if returned is None or returned is before:
-        return before
+    if returned is before:
+        return None
+    value = _accepted(hook, before, returned)
+    return None if value is before else Change(value, _delta(hook, before, value))
+
+
+def _accepted(hook: str, before: Any, returned: Any) -> Any:
     if hook == "chat_messages":
         return _messages(before, returned)
     expected = _TYPES[hook]
@@ -40,6 +69,18 @@ def accepted(hook: str, before: Any, returned: Any) -> Any:
     if hook == "tool_before" and (value.id != before.id or value.tool != before.tool):
         raise Nonsense("tool_before may change the arguments, not the id or the tool")
     return value
+
+
+def judged(hook: str, returned: Any) -> Verdict | None:
+    """Return what a gate said, built anew from its fields.
+
+    :raises Nonsense: it is not a verdict.
+    """
+    if returned is None:
+        return None
+    if type(returned) not in (Allow, Ask, Deny, Stop):
+        raise Nonsense(f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(returned).__name__}")
+    return _rebuilt(type(returned), returned)
 
 
 def _rebuilt(expected: type[Any], value: Any) -> Any:
@@ -83,11 +124,15 @@ def _check_pairs(messages: Sequence[Message]) -> None:
         raise Nonsense(f"call {sorted(open_calls)[0]!r} has lost its result")
 
 
-def delta(hook: str, before: Any, after: Any) -> Any:
+def _delta(hook: str, before: Any, after: Any) -> Any:
     """Return JSON of what changed: fields with their new values; for messages, the part that was replaced."""
     if hook != "chat_messages":
-        now, then = after.model_dump(mode="json"), before.model_dump(mode="json")
-        return {name: value for name, value in now.items() if value != then[name]}
+        new = {name: value for name in type(after).model_fields if (value := getattr(after, name)) != getattr(before, name)}
+        long = {name for name, value in new.items() if isinstance(value, str) and len(value) > DELTA_LIMIT}
+        return {
+            **after.model_dump(mode="json", include=new.keys() - long),
+            **{name: {"too_large": len(new[name])} for name in long},
+        }
     start, end = _common(before, after), 0
     rest_before, rest_after = before[start:], after[start:]
     end = _common(rest_before[::-1], rest_after[::-1])

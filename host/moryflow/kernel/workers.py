@@ -132,6 +132,7 @@ class Life:
 
     :param serial: one thread, given up for good when it overruns (third-party plugins). Otherwise threads are made as
         needed and an overrun costs only its own thread (built-ins).
+    :param stray: an asynchronous call that overran and was cancelled.
     :param broken: why the plugin is not called any more; empty while it is well.
     """
 
@@ -144,6 +145,11 @@ class Life:
     forget: Callable[[], None] | None = None
     stray: asyncio.Task[Any] | None = None
     _workers: list[Worker] = field(default_factory=list)
+
+    @property
+    def lingers(self) -> bool:
+        """Whether an asynchronous call of it goes on although it was cancelled."""
+        return self.stray is not None and not self.stray.done()
 
     async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float) -> Any:
         """Run a plain function on a thread of this plugin; see :meth:`Worker.run`."""

@@ -104,7 +104,7 @@ def source_file(candidate: Candidate) -> str:
         for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
             if file.is_file():
                 return str(file)
-    return spec.origin or ""
+    return "" if rest else spec.origin or ""
 
 
 def _parts(target: str) -> tuple[str, list[str]]:

@@ -116,7 +116,13 @@ async def test_a_disposer_that_hangs_or_raises_is_left_behind(bench: Any):
     bench.user("hangs", "import time\n@hookimpl\ndef plugin_start(ctx):\n    return lambda: time.sleep(30)\n")
     bench.user(
         "waits",
-        "import asyncio\n@hookimpl\nasync def plugin_start(ctx):\n    async def end(): await asyncio.sleep(30)\n    return end\n",
+        """
+        import asyncio
+        @hookimpl
+        async def plugin_start(ctx):
+            async def end(): await asyncio.sleep(30)
+            return end
+        """,
     )
     bench.user("raises", "@hookimpl\ndef plugin_start(ctx):\n    def end(): raise ValueError\n    return end\n")
     bench.user("mine", logging_plugin())
@@ -238,7 +244,8 @@ async def test_an_item_that_cannot_be_used_is_left_out_and_named(bench: Any):
     assert list(started.tools) == ["good"] and not started.agents and not started.providers and not started.commands
     assert (found.status, found.stage) == ("loaded", "contribute") and found.file.endswith("mine.py") and found.line
     for text in ("5 is not a tool", "'bad name' is not a tool name", "Odd", "'good' is taken", "internal agents",
-                 "'taken' is taken by the host", "not a model provider", "'run' is taken by the host", "not a Command"):  # fmt: skip
+                 "'taken' is taken by the host", "not a model provider", "'run' is taken by the host",
+                 "not a Command"):  # fmt: skip
         assert text in found.error
 
 

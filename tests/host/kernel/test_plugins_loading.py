@@ -68,10 +68,11 @@ BROKEN: dict[str, tuple[str, str, str, int, str]] = {
     "service_type": ("services = 'files'\n" + GOOD, "manifest", "must be a list", 0, ""),
     "gate_type": ("gate = 'yes'\n" + GOOD, "manifest", "`gate`", 0, ""),
     "hook": ("@hookimpl\ndef tool_gat(call): ...\n", "register", "unknown hook 'tool_gat'", 2, "did you mean 'tool_gate'?"),
-    "argument": ("@hookimpl\ndef tool_gate(cal): ...\n", "register", "takes cal, which the hook does not give; it gives call, turn", 2, ""),
+    "argument": ("@hookimpl\ndef tool_gate(cal): ...\n", "register",
+                 "takes cal, which the hook does not give; it gives call, turn", 2, ""),
     "timeout": ("@hookimpl(timeout=-1)\ndef tool_gate(call): ...\n", "register", "timeout=-1", 2, ""),
     "endless": ("@hookimpl(timeout=float('inf'))\ndef tool_gate(call): ...\n", "register", "timeout=inf", 2, ""),
-    "withholding_gate": ("@hookimpl(on_failure='withhold')\ndef tool_gate(call): ...\n", "register", "is for transforms", 2, ""),
+    "withholding": ("@hookimpl(on_failure='withhold')\ndef tool_gate(call): ...\n", "register", "is for transforms", 2, ""),
     "generator": ("@hookimpl\ndef tool_gate(call):\n    yield 1\n", "register", "a generator", 2, "return"),
     "model": ("config_model = dict\n" + GOOD, "config", "not a pydantic model", 0, ""),
 }  # fmt: skip

@@ -1,0 +1,406 @@
+"""Observers, contributions, quarantine, the ledger, threads of plugins, and the watchdog."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from moryflow.kernel.watchdog import Watchdog
+from moryflow_sdk import Event, SystemBlock, ToolCall, ToolResult
+
+CALL = ToolCall(id="c1", tool="read", args={})
+EVENT = Event(type="turn.start", session="s1")
+
+
+async def after(bench: Any, scope: Any, call: ToolCall = CALL) -> ToolResult:
+    return await bench.dispatcher.transform(scope, "tool_after", ToolResult(), call=call)
+
+
+# ---------------------------------------------------------------- observers
+
+
+async def test_observers_are_told_in_order_and_change_nothing(bench: Any):
+    """Whatever an observer raises or returns is reported and changes nothing (S2.10)."""
+    bench.user("a_raises", "@hookimpl\ndef event(event):\n    raise ValueError('no')\n")
+    for name in ("b_plain", "c_async"):
+        word = "async " if name == "c_async" else ""
+        bench.user(
+            name, f"seen = []\n@hookimpl\n{word}def event(event, turn):\n    seen.append((event.type, turn))\n    return 5\n"
+        )
+    scope = await bench.scope()
+    await bench.dispatcher.observe(scope, EVENT)
+    plugins = scope.plugin_set.plugins
+    assert [plugins[name].object.seen[0][0] for name in ("b_plain", "c_async")] == ["turn.start"] * 2
+    assert [(failure.plugin, failure.action) for failure in scope.failures] == [("a_raises", "ignored")]
+
+
+async def test_observers_are_told_of_what_happens_outside_a_turn(bench: Any):
+    bench.user("a_raises", "@hookimpl\ndef event(event):\n    raise ValueError('no')\n")
+    bench.user("mine", "seen = []\n@hookimpl\ndef event(event, turn):\n    seen.append(turn)\n")
+    started = await bench.start()
+    await bench.dispatcher.observe(None, EVENT, plugin_set=started)
+    await bench.dispatcher.observe(None, EVENT)
+    assert started.plugins["mine"].object.seen == [None]
+
+
+async def test_deltas_go_through_a_bounded_queue(bench: Any):
+    """A slow observer holds up nobody: deltas wait in a bounded queue, the oldest are dropped."""
+    bench.user(
+        "slow",
+        """
+        import asyncio
+        seen = []
+        @hookimpl
+        async def event(event):
+            await asyncio.sleep(0)
+            seen.append(event.seq)
+        """,
+    )
+    scope = await bench.scope()
+    for number in range(1000):
+        bench.dispatcher.observe_soon(scope, EVENT.replace(seq=number))
+    await bench.dispatcher.settle()
+    seen = scope.plugin_set.plugins["slow"].object.seen
+    assert len(seen) == 256 and seen[-1] == 999 and seen == sorted(seen)
+
+
+async def test_without_observers_a_delta_costs_nothing(bench: Any):
+    scope = await bench.scope()
+    bench.dispatcher.observe_soon(scope, EVENT)
+    await bench.dispatcher.settle()
+    assert bench.dispatcher._pump is None
+
+
+# ---------------------------------------------------------------- contribute
+
+
+async def test_blocks_are_collected_with_the_plugin_they_come_from(bench: Any):
+    block = "@hookimpl\n{}def system_blocks(turn):\n    {}\n"
+    bench.builtin("one", block.format("", "yield SystemBlock(id='1', text='a')"))
+    bench.user("two", block.format("async ", "return [SystemBlock(id='2', text='b')]"))
+    bench.user("three", block.format("", "yield SystemBlock(id='3', text='c')\n    raise ValueError('half')"))
+    bench.user("none", block.format("", "return None"))
+    scope = await bench.scope()
+    assert await bench.dispatcher.contribute(scope, "system_blocks") == [
+        ("one", SystemBlock(id="1", text="a")),
+        ("two", SystemBlock(id="2", text="b")),
+    ]
+    assert [failure.plugin for failure in scope.failures] == ["three"]
+
+
+# ---------------------------------------------------------------- quarantine
+
+
+@pytest.mark.parametrize(("body", "outcome"), [("raise ValueError('no')", "failed"), ("time.sleep(0.03)", "timeout")])
+async def test_the_third_failure_of_a_session_quarantines(bench: Any, body: str, outcome: str):
+    """Three failures or three overruns, then skipped for the session, reported once, and brought back by name."""
+    bench.builtin(
+        "bad", f"import time\ncalls = []\n@hookimpl(timeout=0.02)\ndef tool_after(result):\n    calls.append(1)\n    {body}\n"
+    )
+    bench.user("good", "@hookimpl\ndef tool_after(result):\n    return result.replace(output='good')\n")
+    scope = await bench.scope()
+    for _ in range(6):
+        assert (await after(bench, scope)).output == "good"
+    calls = scope.plugin_set.plugins["bad"].object.calls
+    assert len(calls) == 3
+    assert [(failure.outcome, failure.quarantined, failure.count) for failure in scope.failures] == [
+        (outcome, False, 1),
+        (outcome, False, 2),
+        (outcome, True, 3),
+    ]
+    assert scope.failures[2].as_event() == {
+        "plugin": "bad", "hook": "tool_after", "reason": scope.failures[2].error, "count": 3,
+    }  # fmt: skip
+    outcomes = [row.outcome for row in scope.ledger.drain() if row.plugin == "bad"]
+    assert outcomes == [outcome] * 3 + ["quarantined"] * 3
+    assert scope.quarantine.names() == [("bad", "tool_after")]
+    assert scope.quarantine.release("bad") and not scope.quarantine.release("bad")
+    await after(bench, scope)
+    assert len(calls) == 4
+
+
+async def test_failures_and_overruns_are_counted_apart(bench: Any):
+    source = """
+    import time
+    calls = []
+    @hookimpl(timeout=0.05)
+    def tool_after(result):
+        calls.append(1)
+        if len(calls) % 2: raise ValueError
+        time.sleep(0.1)
+    """
+    bench.builtin("both", source)
+    scope = await bench.scope()
+    for _ in range(4):
+        await after(bench, scope)
+    assert not any(failure.quarantined for failure in scope.failures)
+    await after(bench, scope)
+    assert scope.failures[-1].quarantined
+
+
+async def test_a_redactor_is_never_quarantined(bench: Any):
+    from moryflow.kernel.dispatch import Withheld
+
+    bench.user("redacts", "@hookimpl(on_failure='withhold')\ndef tool_after(result):\n    raise ValueError\n")
+    scope = await bench.scope()
+    for _ in range(6):
+        with pytest.raises(Withheld):
+            await after(bench, scope)
+    assert not any(failure.quarantined for failure in scope.failures)
+
+
+async def test_a_new_version_of_a_plugin_starts_afresh(bench: Any):
+    source = "@hookimpl\ndef tool_after(result):\n    raise ValueError\n"
+    bench.user("mine", source)
+    scope = await bench.scope()
+    for _ in range(4):
+        await after(bench, scope)
+    bench.user("mine", "@hookimpl\ndef tool_after(result):\n    return result.replace(output='fixed')\n")
+    scope.plugin_set = await bench.start(previous=scope.plugin_set)
+    assert (await after(bench, scope)).output == "fixed"
+
+
+# ---------------------------------------------------------------- the ledger
+
+
+async def test_calls_that_changed_nothing_are_one_row_with_count_and_time(bench: Any):
+    """Counters and times for what changed nothing, a row and a delta for what did (ARCHITECTURE §4, ledger)."""
+    bench.builtin("quiet", "@hookimpl\ndef tool_after(result): ...\n")
+    bench.user("loud", "@hookimpl\ndef tool_after(result):\n    return result.replace(output='x', title='t')\n")
+    scope = await bench.scope()
+    for _ in range(3):
+        await after(bench, scope)
+    rows = scope.ledger.drain()
+    quiet = [row for row in rows if row.plugin == "quiet"]
+    loud = [row for row in rows if row.plugin == "loud"]
+    assert [(row.outcome, row.count, row.delta, row.position) for row in quiet] == [("ok", 3, None, 0)]
+    assert [(row.outcome, row.count, row.delta) for row in loud] == [("changed", 1, {"output": "x", "title": "t"})] * 3
+    row = loud[0]
+    assert (row.session, row.turn, row.step, row.hook, row.call_id, row.position) == ("s1", "t1", 1, "tool_after", "c1", 1)
+    assert row.plugin_hash == scope.plugin_set.plugins["loud"].hash and row.us > 0
+    assert scope.ledger.drain() == []
+
+
+async def test_the_chain_lists_calls_in_order_and_of_one_call(bench: Any):
+    """``tool run --json`` prints the chain: hook, plugin, outcome and microseconds, in order (CONTRACT §2)."""
+    bench.builtin("one", "@hookimpl\ndef tool_after(result): ...\n@hookimpl\ndef tool_gate(call): ...\n")
+    bench.user("two", "@hookimpl\ndef tool_after(result):\n    raise ValueError\n")
+    scope = await bench.scope()
+    scope.ledger.keep = True
+    await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
+    await after(bench, scope)
+    scope.ledger.drain()
+    await after(bench, scope, CALL.replace(id="c2"))
+    chain = scope.ledger.chain()
+    assert [(item["hook"], item["plugin"], item["outcome"]) for item in chain] == [
+        ("tool_gate", "one", "ok"),
+        ("tool_after", "one", "ok"),
+        ("tool_after", "two", "failed"),
+        ("tool_after", "one", "ok"),
+        ("tool_after", "two", "failed"),
+    ]
+    assert [item["plugin"] for item in scope.ledger.chain("c2")] == ["one", "two"] and all("us" in item for item in chain)
+
+
+async def test_a_huge_change_is_recorded_by_its_size(bench: Any):
+    bench.user(
+        "big",
+        "@hookimpl\ndef tool_after(result):\n    return result.replace(output='x' * 200_000, metadata={'a': ['y' * 70_000]})\n",
+    )
+    scope = await bench.scope()
+    await after(bench, scope)
+    (row,) = scope.ledger.drain()
+    assert row.delta["fields"] == ["metadata", "output"] and row.delta["too_large"] < 200_000
+    assert len(str(row.delta)) < 200
+
+
+# ---------------------------------------------------------------- threads
+
+
+async def test_plain_functions_of_a_third_party_plugin_run_on_its_one_thread(bench: Any):
+    """One daemon worker thread per third-party plugin, calls serial; built-ins run on the loop (ARCHITECTURE §4)."""
+    source = "import threading\nseen = []\n@hookimpl\ndef tool_after(result):\n    seen.append(threading.current_thread())\n"
+    bench.user("mine", source)
+    bench.user("other", source)
+    bench.builtin("inside", source)
+    bench.builtin("apart", source.replace("@hookimpl", "@hookimpl(blocking=True)"))
+    scope = await bench.scope()
+    for _ in range(3):
+        await after(bench, scope)
+    threads = {name: set(plugin.object.seen) for name, plugin in scope.plugin_set.plugins.items()}
+    assert threads["inside"] == {threading.current_thread()}
+    (mine,), (other,) = threads["mine"], threads["other"]
+    assert mine is not other and mine.daemon and mine.name == "moryflow-mine"
+    assert threading.current_thread() not in threads["apart"]
+
+
+async def test_calls_of_one_plugin_are_serial_and_those_of_two_are_not(bench: Any):
+    source = (
+        "import time\nlog = []\n@hookimpl\ndef tool_gate(call):\n    log.append('in'); time.sleep(0.05); log.append('out')\n"
+    )
+    bench.user("mine", source)
+    scope = await bench.scope()
+    await asyncio.gather(*(bench.dispatcher.gates(scope, "tool_gate", call=CALL) for _ in range(4)))
+    assert scope.plugin_set.plugins["mine"].object.log == ["in", "out"] * 4
+    assert scope.failures == [], "waiting for one's turn is not overrunning"
+
+
+async def test_a_plugin_whose_thread_hangs_is_broken_and_the_others_go_on(bench: Any):
+    """Abandoned at its deadline; transforms and observers of it are skipped from then on (invariant 9)."""
+    bench.user(
+        "hangs",
+        """
+        import time
+        calls = []
+        @hookimpl(timeout=0.1)
+        def tool_after(result):
+            calls.append("after")
+            time.sleep(20)
+        @hookimpl
+        def event(event):
+            calls.append("event")
+        """,
+    )
+    bench.user("good", "@hookimpl\ndef tool_after(result):\n    return result.replace(output='good')\n")
+    scope = await bench.scope()
+    for _ in range(3):
+        assert (await asyncio.wait_for(after(bench, scope), 5)).output == "good"
+    await bench.dispatcher.observe(scope, EVENT)
+    assert scope.plugin_set.plugins["hangs"].object.calls == ["after"]
+    assert len(scope.failures) == 1 and scope.failures[0].outcome == "timeout"
+    assert scope.plugin_set.plugins["hangs"].life.broken
+
+
+async def test_those_who_wait_behind_a_hanging_call_are_told(bench: Any):
+    bench.user("hangs", "import time\n@hookimpl(timeout=0.1)\ndef tool_gate(call):\n    time.sleep(20)\n")
+    scope = await bench.scope()
+    calls = (bench.dispatcher.gates(scope, "tool_gate", call=CALL) for _ in range(5))
+    answers = await asyncio.wait_for(asyncio.gather(*calls), 5)
+    assert [[verdict.cause for _, verdict in answer] for answer in answers] == [["hook_failure"]] * 5
+
+
+async def test_a_turn_cancelled_in_a_hanging_call_still_breaks_the_plugin(bench: Any):
+    """The deadline is kept also when nobody waits for the call any more (invariant 9)."""
+    bench.user("hangs", "import time\n@hookimpl(timeout=0.2)\ndef tool_gate(call):\n    time.sleep(20)\n")
+    scope = await bench.scope()
+    work = asyncio.ensure_future(bench.dispatcher.gates(scope, "tool_gate", call=CALL))
+    await asyncio.sleep(0.05)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await asyncio.sleep(0.3)
+    began = time.monotonic()
+    await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
+    assert time.monotonic() - began < 0.2 and scope.plugin_set.plugins["hangs"].life.broken
+
+
+async def test_a_blocking_built_in_that_overruns_is_asked_again(bench: Any):
+    """Losing a built-in for the whole process would cost more than a thread."""
+    source = """
+    import time
+    calls = []
+    @hookimpl(blocking=True, timeout=0.1)
+    def tool_gate(call):
+        calls.append(1)
+        if len(calls) == 1: time.sleep(1)
+        return Allow()
+    """
+    bench.builtin("inside", source)
+    scope = await bench.scope()
+    answers = [await bench.dispatcher.gates(scope, "tool_gate", call=CALL) for _ in range(2)]
+    assert [answer[0][1].decision for answer in answers] == ["deny", "allow"]
+
+
+TOOL = """
+    import time, threading
+    @tool
+    def work(seconds: float) -> str:
+        "Work."
+        time.sleep(seconds)
+        return threading.current_thread().name
+
+    @tool
+    def fails() -> str:
+        "Fail."
+        raise ValueError("no")
+
+    @hookimpl
+    def tools():
+        return [work, fails]
+"""
+
+
+async def test_plain_tools_run_on_a_thread_of_their_plugin(bench: Any):
+    bench.user("mine", TOOL)
+    started = await bench.start()
+    run = bench.dispatcher.run_plain
+    assert await run(started.tools["work"], {"seconds": 0}, 5.0) == "moryflow-mine"
+    with pytest.raises(ValueError, match="no"):
+        await run(started.tools["fails"], {}, 5.0)
+    with pytest.raises(TimeoutError, match="longer than"):
+        await run(started.tools["work"], {"seconds": 20}, 0.1)
+    with pytest.raises(TimeoutError, match="not called any more"):
+        await run(started.tools["work"], {"seconds": 0}, 5.0)
+
+
+async def test_tools_of_a_built_in_run_side_by_side(bench: Any):
+    bench.builtin("inside", TOOL)
+    started = await bench.start()
+    began = time.monotonic()
+    await asyncio.gather(*(bench.dispatcher.run_plain(started.tools["work"], {"seconds": 0.3}, 5.0) for _ in range(4)))
+    assert time.monotonic() - began < 1.1
+    with pytest.raises(TimeoutError):
+        await bench.dispatcher.run_plain(started.tools["work"], {"seconds": 20}, 0.1)
+    assert await bench.dispatcher.run_plain(started.tools["work"], {"seconds": 0}, 5.0) == "moryflow-inside"
+
+
+def test_exit_does_not_wait_for_threads_of_plugins(bench: Any):
+    """A plugin in an endless call costs the process nothing at its end (invariant 9)."""
+    bench.user("hangs", "import time\n@hookimpl(timeout=0.1)\ndef tool_gate(call):\n    time.sleep(600)\n")
+    code = """
+import asyncio, sys
+from pathlib import Path
+from types import SimpleNamespace
+from moryflow.kernel.dispatch import Dispatcher
+from moryflow.kernel.ledger import Ledger
+from moryflow.kernel.plugins import *
+from moryflow.kernel.quarantine import Quarantine
+from moryflow_sdk import ToolCall
+config = SimpleNamespace(section=lambda dotted: {}, origin=lambda dotted: None)
+async def main():
+    loaded = await start(load_plugin_set(home=Path(sys.argv[1]), builtins=(), settings=PluginSettings(), config=config))
+    scope = SimpleNamespace(plugin_set=loaded, ledger=Ledger(), quarantine=Quarantine(), session="s", turn="t", step=1,
+                            view=lambda name: None, report=lambda failure: print(failure.outcome))
+    await Dispatcher().gates(scope, "tool_gate", call=ToolCall(id="c", tool="t", args={}))
+    await dispose(loaded)
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bench.home)], text=True, capture_output=True, timeout=30, env=dict(os.environ)
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "timeout\n", "")
+
+
+# ---------------------------------------------------------------- the watchdog
+
+
+async def test_a_plugin_that_blocks_the_loop_is_named_with_its_line(bench: Any):
+    """A watchdog names a plugin that blocks the loop; it cannot stop it (ARCHITECTURE §4)."""
+    bench.user("blocks", "import time\n@hookimpl\nasync def tool_gate(call):\n    time.sleep(0.5)\n")
+    scope = await bench.scope()
+    watchdog = Watchdog(lambda: scope.plugin_set, scope.report, limit=0.1)
+    watchdog.start()
+    await asyncio.sleep(0.15)
+    assert scope.failures == []
+    await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
+    await asyncio.sleep(0.01)
+    watchdog.stop()
+    (failure,) = scope.failures
+    assert (failure.plugin, failure.outcome, failure.line) == ("blocks", "blocked", 5)
+    assert failure.file.endswith("blocks.py")
