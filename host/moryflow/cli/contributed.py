@@ -14,25 +14,27 @@ from typing import Any
 import click
 from moryflow_sdk import Tool, ToolCall, Turn
 
-from moryflow.host import Host, home_folder
+from moryflow.host import Host
 from moryflow.kernel.prepare import prepared_call
 
-from .hosting import host_for
-from .options import Flags, flags_of
+from .hosting import host_for, warn
+from .options import Flags, flags_in
 
 
 def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     """Load the plugins and return the command `name` that one of them contributes, else ``None``."""
+    given = flags_in(ctx)
     runner = asyncio.Runner()
-    host = runner.run(host_for(flags_of(ctx)))
+    host = runner.run(host_for(given, tell=False))
     ctx.call_on_close(lambda: _close(runner, host))
     for command in host.plugin_set.commands.values():
         if command.cli is not None and name in (command.name, *command.aliases):
+            warn(host, given)
             plugin = host.plugin_set.command_owners[command.name]
             built = command.cli()
             built.name = command.name
             _give_common_flags(built)
-            built.context_settings = {**built.context_settings, "obj": HostContext(runner, host, plugin, flags_of(ctx))}
+            built.context_settings = {**built.context_settings, "obj": HostContext(runner, host, plugin, given)}
             return built
     return None
 
@@ -46,13 +48,11 @@ class HostContext:
     """The :class:`moryflow_sdk.CommandContext` of a contributed command; click's ``ctx.obj``."""
 
     def __init__(self, runner: asyncio.Runner, host: Host, plugin: str, flags: Flags) -> None:
-        import os
-
         self._runner = runner
         self._host = host
         self._plugin = plugin
         self.flags = flags
-        self.home: Path = home_folder(None, os.environ)
+        self.home: Path = host.home
 
     @property
     def vault(self) -> Path:
@@ -85,7 +85,8 @@ class HostContext:
     ) -> AsyncIterator[Turn]:
         """Open a turn without a model; it writes nothing."""
         async with self._host.looking(vault or self.vault, session=session, mode=mode) as scope:
-            yield scope.view(self._plugin)
+            view: Any = scope.view(self._plugin)
+            yield view
 
     def prepare(self, tool: str, args: Mapping[str, Any], turn: Turn) -> ToolCall:
         """Return the call as gates would see it; nothing runs."""

@@ -7,7 +7,9 @@ import traceback
 
 import click
 
-_CODES = {"config": 2, "usage": 2, "check": 3}
+from .text import plain
+
+_USAGE = frozenset({"config", "usage", "not_found", "ambiguous", "invalid"})
 
 
 def report(error: BaseException) -> int:
@@ -15,6 +17,9 @@ def report(error: BaseException) -> int:
     match error:
         case click.exceptions.Exit():
             return error.exit_code
+        case click.exceptions.NoArgsIsHelpError():
+            click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
+            return 2
         case click.UsageError():
             _say(error.format_message(), "", f"{error.ctx.command_path if error.ctx else 'moryflow'} --help")
             return 2
@@ -49,8 +54,9 @@ def _known(error: BaseException) -> tuple[str, str, str, int] | None:
     from moryflow_sdk import ConfigError, ModelError, MoryflowError
 
     if isinstance(error, MoryflowError):
-        code = 2 if isinstance(error, ConfigError) else 7 if isinstance(error, ModelError) else 1
-        return error.message, error.where, error.next_step, _CODES.get(error.code, code)
+        wrong_use = isinstance(error, ConfigError) or error.code in _USAGE
+        code = 7 if isinstance(error, ModelError) else 2 if wrong_use else 1
+        return error.message, error.where, error.next_step, code
     if isinstance(error, OSError) and error.strerror:
         return error.strerror, str(error.filename or ""), "moryflow doctor", 1
     return None
@@ -58,6 +64,6 @@ def _known(error: BaseException) -> tuple[str, str, str, int] | None:
 
 def _say(message: str, where: str, next_step: str) -> None:
     place = f"{where}: " if where else ""
-    click.echo(f"moryflow: {place}{message}", err=True)
+    click.echo(plain(f"moryflow: {place}{message}"), err=True)
     if next_step:
-        click.echo(f"  next: {next_step}", err=True)
+        click.echo(plain(f"  next: {next_step}"), err=True)

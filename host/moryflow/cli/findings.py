@@ -135,7 +135,7 @@ def _of_plugins(plugin_set: Any) -> Iterable[Finding]:
     """Ask every loaded plugin that has a function ``doctor``: it yields ``(state, text, next step)``."""
     for plugin in plugin_set.plugins.values():
         examine_itself: Any = getattr(plugin.object, "doctor", None)
-        if not callable(examine_itself):
+        if examine_itself is None:
             continue
         try:
             for state, text, next_step in examine_itself():

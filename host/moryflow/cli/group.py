@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moryflow import __version__
 from moryflow.builtins import CONTRIBUTED
 
-from .options import host_options
+from .options import asking_options
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Run one prompt and print the answer"),
@@ -60,15 +63,29 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         command = self.get_command(ctx, args[0])
         if command is None:
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx)
+            raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
         return command.name, command, args[1:]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete command names from the table, without importing a command or loading a plugin."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        rows = [*((name, help_line) for name, (_, help_line) in COMMANDS.items()), *CONTRIBUTED]
+        return [CompletionItem(name, help=help_line) for name, help_line in rows if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, help_line) for name, (_, help_line) in COMMANDS.items()] + list(CONTRIBUTED)
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _no_such_command(name: str, known: list[str]) -> str:
+    if name in known:
+        return f"the plugin that brings {name!r} is not loaded; moryflow plugin list says why."
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"there is no command {name!r}." + (f" Did you mean {near[0]!r}?" if near else "")
 
 
 class NounGroup(click.Group):
@@ -89,7 +106,7 @@ class NounGroup(click.Group):
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="moryflow")
-@host_options
+@asking_options
 @click.pass_context
 def cli(ctx: click.Context, **_flags: Any) -> None:
     """Moryflow: a host for LLM agents that people want to extend."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +33,13 @@ def flags_of(ctx: click.Context) -> Flags:
     return ctx.find_object(Flags) or Flags()
 
 
+def flags_in(ctx: click.Context) -> Flags:
+    """Return the flags of a group whose own function has not been called yet."""
+    names = {field.name for field in fields(Flags)}
+    said = {name: value for name, value in ctx.params.items() if name in names and value}
+    return replace(flags_of(ctx), **said)
+
+
 _COMMON = (
     click.option("--vault", type=click.Path(path_type=Path), help="The folder to work in (default: the current one)."),
     click.option("--config", metavar="JSON|PATH", help="An inline layer of configuration."),
@@ -47,7 +54,7 @@ _YES = click.option("-y", "--yes", is_flag=True, default=False, help="Answer thi
 
 
 def _collecting(function: F, options: tuple[Any, ...]) -> F:
-    names = {"vault", "config", "safe_mode", "strict", "profile", "quiet", "verbose", "as_json", "yes"}
+    names = {field.name for field in fields(Flags)}
 
     @functools.wraps(function)
     def collect(*args: Any, **given: Any) -> Any:

@@ -38,8 +38,9 @@ class Slash:
         return [*self._own, *self._plugins()]
 
     def _plugins(self) -> dict[str, tuple[str, Any]]:
-        owned = self._talk.host.plugin_set.owned_commands()
-        return {command.name: (plugin, command) for plugin, command in owned if command.slash is not None}
+        plugin_set = self._talk.host.plugin_set
+        slashed = (command for command in plugin_set.commands.values() if command.slash is not None)
+        return {command.name: (plugin_set.command_owners[command.name], command) for command in slashed}
 
     async def take(self, line: str) -> str:
         """Run a slash command; return a prompt for the agent, or an empty text."""

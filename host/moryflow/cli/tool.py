@@ -136,10 +136,12 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
     if output == "json":
         click.echo(as_json(_event(done, name, ms)))
     elif failed:
-        click.echo(f"moryflow: {name}: {result.status}: {plain(result.output)}", err=True)
+        click.echo(f"moryflow: {name}: {plain(result.output)}", err=True)
     else:
         click.echo(plain(result.output), nl=not result.output.endswith("\n"))
-    return done.exit_code or (1 if result.status == "error" else 0)
+    if result.status == "error" and not done.exit_code:
+        return 2 if result.code == "invalid_args" else 1
+    return done.exit_code
 
 
 def _event(done: Any, name: str, ms: int) -> dict[str, Any]:
@@ -163,6 +165,6 @@ def _event(done: Any, name: str, ms: int) -> dict[str, Any]:
         "decision": ruling.decision if ruling else None,
         "cause": ruling.cause if ruling else None,
         "ms": ms,
-        "chain": list(done.chain),
+        "chain": [call for call in done.chain if call["hook"] != "event"],
     }
     return {key: value for key, value in event.items() if value is not None}
