@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .encoding import decode, encode, text_of
+from .errors import code_of
 from .records import Hit
 from .tables import execute
 
@@ -22,7 +23,11 @@ _KINDS = "('user', 'assistant', 'tool')"
 _LIMIT = 64 * 1024
 _AROUND = 60
 _BATCH = 500
+_LIKE_SIGNS = re.compile(r"[%_\\]")
+_ESCAPED = r"\\\g<0>"
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+_CREATE = """CREATE VIRTUAL TABLE IF NOT EXISTS search
+    USING fts5 (text, content='', tokenize='unicode61 remove_diacritics 2')"""
 _INSERT = "INSERT INTO search (rowid, text) VALUES (?, ?)"
 _DELETE = "INSERT INTO search (search, rowid, text) VALUES ('delete', ?, ?)"
 
@@ -36,9 +41,25 @@ def _index_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
-            raise DamagedIndex from error
+        if code_of(error) not in ("corrupt", "invalid"):
+            raise
+        raise DamagedIndex from error
+
+
+@contextmanager
+def _changing(connection: sqlite3.Connection) -> Iterator[None]:
+    """Change the index, or leave the transaction as it was; what FTS5 keeps back is written here and not at the commit."""
+    connection.execute("SAVEPOINT indexing")
+    try:
+        with _index_errors():
+            yield
+            connection.execute("SAVEPOINT flushed")
+    except DamagedIndex:
+        connection.execute("ROLLBACK TO indexing")
         raise
+    finally:
+        if connection.in_transaction:
+            connection.execute("RELEASE indexing")
 
 
 def words_of(query: str) -> list[str]:
@@ -52,13 +73,11 @@ def extend_index(connection: sqlite3.Connection) -> bool:
     :raises DamagedIndex: it must be dropped first.
     :raises sqlite3.OperationalError: this SQLite has no FTS5.
     """
-    connection.execute(
-        "CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5 (text, content='', tokenize='unicode61 remove_diacritics 2')"
-    )
+    connection.execute(_CREATE)
     until = _until(connection)
     statement = f"SELECT number, kind IN {_KINDS}, payload FROM nodes WHERE number > ? ORDER BY number LIMIT {_BATCH}"
     rows = connection.execute(statement, (until,)).fetchall()
-    with _index_errors():
+    with _changing(connection):
         connection.executemany(_INSERT, [(number, _indexed(payload)) for number, wanted, payload in rows if wanted])
     if rows:
         connection.execute("UPDATE search_progress SET until = ?", (rows[-1][0],))
@@ -78,7 +97,7 @@ def forget(connection: sqlite3.Connection, session: str) -> None:
     statement = f"SELECT number, payload FROM nodes WHERE session = ? AND number <= ? AND kind IN {_KINDS}"
     try:
         rows = execute(connection, statement, (session, _until(connection))).fetchall()
-        with _index_errors():
+        with _changing(connection):
             connection.executemany(_DELETE, [(number, _indexed(payload)) for number, payload in rows])
     except DamagedIndex:
         drop_index(connection)
@@ -99,16 +118,17 @@ def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[H
     return [_hit(session, node, kind, decode(payload), words) for session, node, kind, payload in rows]
 
 
-def scan(connection: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
-    """Return the nodes that contain `query` as it stands, newest first, without the index."""
-    pattern = re.sub(r"([%_\\])", r"\\\1", encode(query)[1:-1])
-    statement = f"""SELECT session, id, kind, payload FROM nodes
-        WHERE kind IN {_KINDS} AND payload LIKE ? ESCAPE '\\' ORDER BY number DESC"""
+def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
+    """Return the nodes that contain all `words` as they stand, newest first, without the index."""
+    likes = " AND ".join("payload LIKE ? ESCAPE '\\'" for _ in words)
+    statement = f"SELECT session, id, kind, payload FROM nodes WHERE kind IN {_KINDS} AND {likes} ORDER BY number DESC"
+    patterns = [f"%{_LIKE_SIGNS.sub(_ESCAPED, encode(word)[1:-1])}%" for word in words]
     hits: list[Hit] = []
-    for session, node, kind, payload in connection.execute(statement, (f"%{pattern}%",)):
+    for session, node, kind, payload in connection.execute(statement, patterns):
         value = decode(payload)
-        if query.casefold() in text_of(value).casefold():
-            hits.append(_hit(session, node, kind, value, [query]))
+        text = text_of(value).casefold()
+        if all(word.casefold() in text for word in words):
+            hits.append(_hit(session, node, kind, value, words))
         if len(hits) >= limit:
             break
     return hits

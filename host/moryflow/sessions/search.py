@@ -20,7 +20,7 @@ async def search(database: Database, query: str, limit: int) -> list[Hit]:
             return await database.read(lambda db: find(db, words, limit))
         except DamagedIndex:
             await database.write(drop_index)
-    return await database.read(lambda db: scan(db, query, limit)) if query else []
+    return await database.read(lambda db: scan(db, words or [query], limit)) if query else []
 
 
 async def _index_is_ready(database: Database) -> bool:

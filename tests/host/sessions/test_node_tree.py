@@ -1,0 +1,311 @@
+"""The node tree: append-only, ordered by seq, branches left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from moryflow.sessions import Commit, Hold, NewNode, Node, SessionRow, Store, StoreError, labels, path_to, tree
+from moryflow_sdk import FrozenDict
+
+
+async def test_nodes_come_back_as_they_were_committed(store: Store, hold: Hold, session: SessionRow):
+    """What a commit returns, what the holder sees and what a reader loads are equal (S4.19, invariant 6)."""
+    payload = {"text": "read a.md", "calls": [{"id": "c1", "name": "read", "arguments": "{}"}], "usage": {"input": 3}}
+    committed = await hold.commit(Commit(nodes=[NewNode("user", {"text": "hi"}), NewNode("assistant", payload)]))
+    assert committed.nodes == hold.path == await store.path(session.id) == await store.nodes(session.id)
+    assert [node.parent for node in hold.path] == [None, hold.path[0].id]
+    assert isinstance(hold.path[1].payload, FrozenDict)
+    assert hold.path[1].payload["calls"] == ({"id": "c1", "name": "read", "arguments": "{}"},)
+    with pytest.raises(TypeError):
+        hold.path[1].payload["calls"][0]["id"] = "other"
+
+
+async def test_hash_chains_parent_kind_and_payload(hold: Hold):
+    """A node's hash is SHA-256 over its parent's hash, its kind and its canonical payload (S1.6)."""
+    nodes = (await hold.commit(Commit(nodes=[NewNode("user", {"b": 1, "a": "é"}), NewNode("note", {"text": "x"})]))).nodes
+    first = hashlib.sha256('\nuser\n{"a":"é","b":1}'.encode()).hexdigest()
+    assert nodes[0].hash == first
+    assert nodes[1].hash == hashlib.sha256(f'{first}\nnote\n{{"text":"x"}}'.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE nodes SET payload = '{}'",
+        "UPDATE nodes SET parent = NULL",
+        "DELETE FROM nodes",
+        "INSERT OR REPLACE INTO nodes SELECT * FROM nodes",
+    ],
+)
+async def test_database_refuses_to_change_or_remove_nodes(store: Store, say, file: Path, statement: str):
+    """Original nodes are never deleted nor replaced, whoever tries (S1.2, invariant 6)."""
+    before = await say("one", "two")
+    with sqlite3.connect(file) as connection:
+        connection.execute("PRAGMA recursive_triggers = ON")
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            connection.execute(statement)
+    assert await store.nodes(before[0].session) == before
+
+
+async def test_replace_by_the_store_s_own_connection_is_refused(store: Store, say):
+    """The writer's connection has recursive triggers on, so REPLACE meets the delete trigger (S1.2)."""
+    await say("one")
+    statement = """REPLACE INTO nodes (session, id, seq, kind, payload, tokens, hash, created)
+        SELECT session, id, 99, 'user', '{}', 0, '', '' FROM nodes"""
+    with pytest.raises(StoreError, match="append-only"):
+        await store._database.write(lambda to: to.execute(statement))
+
+
+async def test_a_purge_removes_the_whole_session_or_nothing(store: Store, say, session: SessionRow):
+    """Deleting a part of a session's nodes under a purge is refused; the whole session may go (invariant 6)."""
+    nodes = await say("one", "two")
+
+    def part(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO purges (session, started) VALUES (?, '')", (session.id,))
+        connection.execute("DELETE FROM nodes WHERE seq = 1")
+        connection.execute("UPDATE purges SET finished = ''")
+
+    with pytest.raises(StoreError, match="whole session"):
+        await store._database.write(part)
+    assert await store.nodes(session.id) == nodes
+
+
+async def test_switch_moves_the_active_node_and_appends_nothing(store: Store, hold: Hold, say, session: SessionRow):
+    """Branching moves the active node; the left branch is neither summarized nor pulled in (S1.7)."""
+    one, two, three = await say("one", "two", "three")
+    await hold.switch(one.id)
+    assert hold.path == await store.path(session.id) == [one]
+    assert await store.nodes(session.id) == [one, two, three]
+    (other,) = await say("other")
+    assert other.parent == one.id
+    assert hold.path == await store.path(session.id) == [one, other]
+    await hold.switch(three.id)
+    assert [node.id for node in hold.path] == [one.id, two.id, three.id]
+
+
+async def test_switch_before_the_first_node_begins_a_second_root(store: Store, hold: Hold, say):
+    """The first prompt can be redone: there may be several roots."""
+    await say("one")
+    await hold.switch(None)
+    assert hold.path == []
+    (again,) = await say("again")
+    assert again.parent is None
+    assert [branch.node.payload["text"] for branch in tree(await store.nodes(hold.session.id))] == ["one", "again"]
+
+
+async def test_switch_to_an_unknown_node_is_refused_and_changes_nothing(hold: Hold, say):
+    """A node of another session, or none, cannot become active."""
+    nodes = await say("one")
+    with pytest.raises(StoreError, match="no node 'elsewhere'"):
+        await hold.switch("elsewhere")
+    assert hold.path == nodes
+
+
+async def test_commit_may_name_the_active_node(store: Store, hold: Hold, say, session: SessionRow):
+    """A commit's `active` is persisted in the same transaction (invariant 6)."""
+    one, _two = await say("one", "two")
+    await hold.commit(Commit(nodes=[NewNode("marker", {"label": "here"})], active=one.id))
+    assert hold.path == await store.path(session.id) == [one]
+    assert (await store.session(session.id)).active == one.id
+
+
+async def test_empty_commit_keeps_the_active_node(hold: Hold, say):
+    """A commit without nodes changes only what it names."""
+    (one,) = await say("one")
+    await hold.commit(Commit(session={"title": "T"}))
+    assert (hold.session.title, hold.session.active, hold.path) == ("T", one.id, [one])
+
+
+async def test_order_is_seq_when_the_clock_jumps(store: Store, hold: Hold, say, monkeypatch: pytest.MonkeyPatch):
+    """Nothing is ordered by the clock: neither nodes nor sessions (SECURITY §3, clock jumps)."""
+    for moment in (2e9, 1.0, 1e9):
+        monkeypatch.setattr("time.time", lambda moment=moment: moment)
+        await say(str(moment))
+        other = await store.create(vault="/vault", agent="build", mode="agent")
+    assert [node.payload["text"] for node in await store.nodes(hold.session.id)] == ["2000000000.0", "1.0", "1000000000.0"]
+    assert (await store.latest("/vault")) == other
+
+
+async def test_tokens_are_a_quarter_of_the_text_unless_given(hold: Hold):
+    """Text, files and arguments count; a given number stands."""
+    drafts = [
+        NewNode("user", {"text": "x" * 10}),
+        NewNode("tool", {"output": "y" * 8}),
+        NewNode("assistant", {"text": "", "calls": [{"arguments": "z" * 4}]}),
+        NewNode("user", {"text": "", "files": [{"path": "p", "text": "w" * 4}]}, tokens=None),
+        NewNode("note", {"text": "long"}, tokens=77),
+    ]
+    assert [node.tokens for node in (await hold.commit(Commit(nodes=drafts))).nodes] == [3, 2, 1, 1, 77]
+
+
+def test_tree_of_a_deep_session_needs_no_recursion():
+    """A path of 20,000 nodes becomes a tree and a path."""
+    nodes = [Node(str(i), "s", i, str(i - 1) if i else None, "user", {}, 0, "", "") for i in range(20_000)]
+    (branch,), depth = tree(nodes), 0
+    while branch.children:
+        (branch,), depth = branch.children, depth + 1
+    assert depth == 19_999
+    assert path_to({node.id: node for node in nodes}, "19999") == nodes
+
+
+def test_labels_name_the_node_they_follow_and_the_last_counts():
+    """A label is a marker below the node it names (S1.2: nothing is changed for it)."""
+    kinds = [
+        ("a", None, "user", {}),
+        ("b", "a", "marker", {"label": "x"}),
+        ("c", "b", "user", {}),
+        ("d", "c", "marker", {"label": "x"}),
+    ]
+    assert labels(Node(i, "s", n, p, k, v, 0, "", "") for n, (i, p, k, v) in enumerate(kinds)) == {"x": "c"}
+
+
+Step = tuple[str, int]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(st.sampled_from(["append", "append", "switch", "fork"]), st.integers(0, 30)), max_size=25))
+def test_tree_rules_hold_for_any_sequence_of_steps(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]):
+    """Appending, switching and forking never change or reorder an existing node (S1.2, S1.7, invariant 6)."""
+    asyncio.run(_walk(tmp_path_factory.mktemp("tree") / "sessions.db", steps))
+
+
+async def _walk(file: Path, steps: list[Step]) -> None:
+    store = Store.open(file)
+    row = await store.create(vault="/v", agent="a", mode="agent")
+    hold, known = await store.hold(row.id), list[Node]()
+    for action, number in steps:
+        node = known[number % len(known)] if known else None
+        match action:
+            case "append":
+                known += (await hold.commit(Commit(nodes=[NewNode("user", {"text": str(number)})] * (number % 3 + 1)))).nodes
+            case "switch" if node:
+                await hold.switch(node.id)
+                assert hold.path == path_to({n.id: n for n in known}, node.id)
+            case "fork" if node:
+                await _check_fork(store, row.id, node, known)
+        assert await store.nodes(row.id) == known
+        assert await store.path(row.id) == hold.path
+        assert [n.seq for n in known] == sorted({n.seq for n in known})
+    store.close()
+
+
+async def _check_fork(store: Store, session: str, node: Node, known: list[Node]) -> None:
+    """The copy is the path to `node` with the same ids and hashes, and appending to it leaves the original alone."""
+    fork = await store.fork(session, node.id)
+    assert fork.origin == {"session": session, "node": node.id}
+    expected = [(n.id, n.parent, n.hash, n.payload) for n in path_to({n.id: n for n in known}, node.id)]
+    assert [(n.id, n.parent, n.hash, n.payload) for n in await store.path(fork.id)] == expected
+    hold = await store.hold(fork.id)
+    await hold.commit(Commit(nodes=[NewNode("user", {"text": "in the copy"})]))
+    hold.release()
+    assert await store.nodes(session) == known
+
+
+TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(["\ud800", "a\x00b", "\udcff.md", "é\u2028\x85", "😀"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(payload=st.dictionaries(TEXTS, JSON, max_size=4))
+def test_any_json_payload_survives_unchanged(tmp_path_factory: pytest.TempPathFactory, payload: dict[str, object]):
+    """Lone surrogates, NUL and any JSON come back as they went in (SECURITY §3, invalid UTF-8)."""
+
+    async def round_trip() -> None:
+        store = Store.open(tmp_path_factory.mktemp("payload") / "sessions.db")
+        hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent")).id)
+        await hold.commit(Commit(nodes=[NewNode("tool", payload)]))
+        (node,) = await store.path(hold.session.id)
+        store.close()
+        assert json.loads(json.dumps(node.payload)) == json.loads(json.dumps(payload))
+
+    asyncio.run(round_trip())
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a\x00b", "/vault/\udc80\x00é"])
+async def test_strange_text_in_columns_survives(store: Store, name: str):
+    """A folder or title whose name is not UTF-8 can be stored, found and exported (SECURITY §3)."""
+    row = await store.create(vault=name, agent="a", mode="agent")
+    hold = await store.hold(row.id)
+    await hold.commit(Commit(session={"title": name, "grants": [{"pattern": name}]}))
+    assert await store.latest(name) == hold.session
+    assert (hold.session.title, hold.session.grants) == (name, ({"pattern": name},))
+    assert (await store.import_([line async for line in store.export(row.id)])).title == name
+
+
+@pytest.mark.parametrize(("value", "stored"), [(float("nan"), None), (float("inf"), None), ([1.5, float("-inf")], (1.5, None))])
+async def test_numbers_that_json_lacks_become_null(hold: Hold, value: object, stored: object):
+    """A tool's NaN does not stop a commit."""
+    (node,) = (await hold.commit(Commit(nodes=[NewNode("tool", {"metadata": value})]))).nodes
+    assert node.payload["metadata"] == stored
+
+
+def _deep() -> list[object]:
+    value: list[object] = []
+    for _ in range(200_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", [object(), {1: "a", "b": 2}, b"bytes", _deep()], ids=["object", "keys", "bytes", "deep"])
+async def test_what_is_not_json_is_refused_and_nothing_is_stored(hold: Hold, store: Store, value: object):
+    """A payload that could not be read back is refused with a sentence."""
+    with pytest.raises(StoreError, match="cannot be stored as JSON"):
+        await hold.commit(Commit(nodes=[NewNode("user", {"text": "kept out"}), NewNode("tool", {"metadata": value})]))
+    assert hold.path == await store.nodes(hold.session.id) == []
+
+
+@pytest.mark.parametrize("draft", [NewNode("thought", {}), NewNode("user", {}, id="\ud800"), NewNode("user", {}, id="a\nb")])
+async def test_bad_kind_or_id_is_refused(hold: Hold, draft: NewNode):
+    """Only known kinds, only ids that can be printed."""
+    with pytest.raises(StoreError, match=r"node (kind|id)"):
+        await hold.commit(Commit(nodes=[draft]))
+    assert hold.path == []
+
+
+async def test_a_node_id_cannot_be_used_twice(hold: Hold, say):
+    """A repeated id is refused as a whole commit; memory stays with the disk."""
+    (one,) = await say("one")
+    with pytest.raises(StoreError, match="UNIQUE"):
+        await hold.commit(Commit(nodes=[NewNode("user", {"text": "new"}), NewNode("user", {"text": "double"}, id=one.id)]))
+    assert hold.path == [one]
+    (two,) = await say("two")
+    assert two.seq == 2
+
+
+async def test_a_node_of_50_megabytes(store: Store, hold: Hold, session: SessionRow):
+    """A huge node is stored and read back (SECURITY §3)."""
+    text = "0123456789" * 5_000_000
+    await hold.commit(Commit(nodes=[NewNode("tool", {"output": text})]))
+    (node,) = await store.path(session.id)
+    assert node.payload["output"] == text
+
+
+async def test_10_000_branches(store: Store, hold: Hold, say, session: SessionRow):
+    """Ten thousand branches from one node: the path stays as short as it is (SECURITY §3)."""
+    (root,) = await say("root")
+    for _ in range(100):
+        drafts = [NewNode("user", {"text": "branch"}) for _ in range(100)]
+        await hold.commit(Commit(nodes=drafts, active=root.id))
+
+    def fan(connection: sqlite3.Connection) -> None:
+        connection.execute(
+            """INSERT INTO nodes (session, id, seq, parent, kind, payload, tokens, hash, created)
+            SELECT session, 'b' || seq, seq + 20000, ?, kind, payload, tokens, hash, created FROM nodes""",
+            (root.id,),
+        )
+
+    await store._database.write(fan)
+    assert len(tree(await store.nodes(session.id))[0].children) > 10_000
+    await hold.switch("b5000")
+    assert [node.id for node in hold.path] == [root.id, "b5000"]
