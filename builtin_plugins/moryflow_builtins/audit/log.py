@@ -16,6 +16,8 @@ FOLDER = Path("logs") / "agent-audit"
 START = b'{"eventId":'
 """How every line begins."""
 BLOCK = 1 << 18
+LONGEST = 1 << 23
+"""A line that is longer is damage, not a record."""
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -67,7 +69,7 @@ def lines_backwards(file: Path, needles: tuple[bytes, ...] = ()) -> Iterator[byt
             block = source.read(size) + rest
             rest, newline, whole = block.partition(b"\n") if position else (b"", b"\n", block)
             if not newline:
-                rest = block
+                rest = block if len(block) < LONGEST else b""
                 continue
             if not needles or any(needle in whole for needle in needles):
                 for line in reversed(whole.split(b"\n")):

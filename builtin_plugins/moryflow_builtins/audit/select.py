@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def select(found: list[Path], wanted: Wanted) -> list[dict[str, Any]]:
         full = wanted.limit is not None and len(heap) >= wanted.limit
         if (wanted.since and changed < _iso(wanted.since)) or (full and changed < heap[0][0]):
             continue
-        for stamp, identity, record in _records(file, wanted):
+        for stamp, identity, record in islice(_records(file, wanted), wanted.limit):
             full = wanted.limit is not None and len(heap) >= wanted.limit
             if full and stamp <= heap[0][0]:
                 break
