@@ -31,6 +31,8 @@ from moryflow.kernel.turn import Turn
 from moryflow.sessions import SessionRow, Unfinished, unfinished
 
 if TYPE_CHECKING:
+    from moryflow_sdk.models import Purpose
+
     from .host import Host
 
 
@@ -237,7 +239,7 @@ class Session:
         except MoryflowError as failure:
             return turn.result("host_error", error or failure)
 
-    def _scope(self, live: LiveSession, model: ModelInfo | None, purpose: str, headless: bool) -> TurnScope:
+    def _scope(self, live: LiveSession, model: ModelInfo | None, purpose: Purpose, headless: bool) -> TurnScope:
         return TurnScope(
             around=self._host.surroundings,
             live=live,

@@ -205,7 +205,7 @@ def call_row(scope: TurnScope, call: ToolCall, state: str, ruling: Ruling | None
         state=state,
         decision=ruling.decision if ruling else None,
         cause=ruling.cause if ruling else None,
-        ruling=ruling.model_dump_json(exclude_defaults=True) if ruling else None,
+        ruling=ruling.model_dump(mode="json", exclude_defaults=True) if ruling else None,
         created=stamp,
         updated=stamp,
     )

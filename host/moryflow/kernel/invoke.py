@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from moryflow_sdk import (
     Ask,
@@ -17,6 +17,7 @@ from moryflow_sdk import (
     Deny,
     Ruling,
     ToolCall,
+    ToolContext,
     ToolError,
     ToolRequest,
     ToolResult,
@@ -178,7 +179,7 @@ class Door:
 
     async def _call_body(self, owned: OwnedTool, encoded: bytes, view: ToolView) -> Any:
         tool = owned.tool
-        keywords = tool.bind(encoded, view)
+        keywords = tool.bind(encoded, cast("ToolContext", view))
         if inspect.iscoroutinefunction(tool.function):
             return await tool.function(**keywords)
         return await self._dispatch.run_plain(owned, keywords, tool.timeout or DEFAULT_TIMEOUT)

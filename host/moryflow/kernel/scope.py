@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from moryflow_sdk import Agent, Artifact, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, ToolCall, Usage
+from moryflow_sdk import Agent, Artifact, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, ToolCall, Turn, Usage
 
 from .compacting import MakeCompaction, no_compaction
 from .events import now
@@ -17,6 +17,7 @@ from .ledger import Ledger
 from .quarantine import Quarantine
 
 if TYPE_CHECKING:
+    from moryflow_sdk.models import Purpose
     from moryflow_sdk.services import Files
 
     from moryflow.config import Config
@@ -79,7 +80,7 @@ class TurnScope:
     turn: str
     agent: Agent
     model: ModelInfo | None
-    purpose: str
+    purpose: Purpose
     headless: bool
     step: int = 0
     node: str = ""
@@ -108,11 +109,11 @@ class TurnScope:
     def vault(self) -> Path:
         return Path(self.live.row.vault)
 
-    def view(self, plugin: str) -> View:
+    def view(self, plugin: str) -> Turn:
         """Return the turn as `plugin` sees it; one object per plugin and turn."""
         if plugin not in self._views:
             self._views[plugin] = View(self, plugin)
-        return self._views[plugin]
+        return cast("Turn", self._views[plugin])
 
     def event(self, kind: str, **data: Any) -> Event:
         """Return an event stamped with this turn's place."""

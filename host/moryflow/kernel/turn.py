@@ -159,7 +159,7 @@ class Turn:
             plugin_set=scope.plugin_set.id,
             state=state,
             end_reason=reason,
-            usage=tally.usage.model_dump_json(),
+            usage=tally.usage.model_dump(),
             cost=tally.cost,
             steps=scope.step,
             started=self._begun,

@@ -34,6 +34,6 @@ class RulesService:
             return
         from moryflow.config import edit
 
-        file = self._scope.around.config.file
+        file = self._scope.around.config.path
         entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision}
         await asyncio.to_thread(edit.append_rule, file, entry)
