@@ -181,12 +181,18 @@ def test_importing_all_built_in_plugins_loads_no_slow_library() -> None:
     assert loaded_by(code) == []
 
 
-def loaded_by(code: str) -> list[str]:
-    """The slow libraries that are in memory after a fresh interpreter has run `code`."""
-    report = f"{code}\nimport sys; print(' '.join(name for name in {SLOW!r} if name in sys.modules))"
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+def test_help_and_version_load_no_plugin_and_no_pydantic(arguments: list[str]) -> None:
+    """What only prints a page starts at once, whatever is installed (rule 5)."""
+    assert loaded_by(f"from moryflow.cli import main; main({arguments!r})", "pydantic", "pluggy", "moryflow_builtins") == []
+
+
+def loaded_by(code: str, *more: str) -> list[str]:
+    """The slow libraries, and `more`, that are in memory after a fresh interpreter has run `code`."""
+    report = f"{code}\nimport sys; print('\\n' + ' '.join(name for name in {SLOW + more!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return done.stdout.splitlines()[-1].split()
 
 
 @dataclass(frozen=True)
