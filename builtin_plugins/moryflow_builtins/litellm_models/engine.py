@@ -1,0 +1,108 @@
+"""litellm behind one door: imported safely, called with its traps closed.
+
+What each line is against was measured with litellm 1.106; see ``tests/builtins/litellm_models``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+_DURING_IMPORT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it downloads its price table, three tries, seven seconds offline
+    "LITELLM_MODE": "PRODUCTION",  # else it loads .env from the working directory (R23)
+    "PYTHON_DOTENV_DISABLED": "1",  # the same, for versions that ask differently
+}
+_LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "litellm")
+_lock = threading.Lock()
+_future: Future[Any] | None = None
+
+
+def start() -> Future[Any]:
+    """Begin to import litellm in a thread, once; the future gives the module."""
+    global _future
+    with _lock:
+        if _future is None:
+            _future = Future()
+            threading.Thread(target=_load, args=(_future,), name="moryflow-litellm", daemon=True).start()
+        return _future
+
+
+def _load(future: Future[Any]) -> None:
+    try:
+        with _environment(_DURING_IMPORT):
+            litellm = importlib.import_module("litellm")
+        _quiet(litellm)
+        _follow_no_redirects()
+        future.set_result(litellm)
+    except BaseException as error:  # whoever waits must hear of it, whatever it is
+        future.set_exception(error)
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set variables for a moment; what the user set comes back, and nothing is inherited by programs started later."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _quiet(litellm: Any) -> None:
+    """Its help texts go to standard output, which belongs to the answer; its loggers repeat what errors say."""
+    litellm.suppress_debug_info = True
+    litellm.set_verbose = False
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.CRITICAL)
+        logger.handlers.clear()
+        logger.propagate = False
+
+
+def _follow_no_redirects() -> None:
+    """Keep keys from travelling with a redirect (R29).
+
+    litellm's clients follow redirects, and httpx takes only ``Authorization`` off on the way, not ``x-api-key``. The
+    transport below all its asynchronous clients therefore hands out redirects without their target.
+    """
+    transport = importlib.import_module("litellm.llms.custom_httpx.aiohttp_transport").LiteLLMAiohttpTransport
+    handler = importlib.import_module("litellm.llms.custom_httpx.http_handler").AsyncHTTPHandler
+    send, make = transport.handle_async_request, handler.__init__
+
+    async def send_here_only(self: Any, request: Any) -> Any:
+        response = await send(self, request)
+        if 300 <= response.status_code < 400 and "location" in response.headers:
+            del response.headers["location"]
+        return response
+
+    def make_strict(self: Any, *args: Any, **options: Any) -> None:
+        options.setdefault("follow_redirects", False)
+        make(self, *args, **options)
+
+    transport.handle_async_request = send_here_only
+    handler.__init__ = make_strict
+
+
+def arguments(body: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """Return the keyword arguments of ``acompletion`` for the body of a chat-completions request."""
+    return {
+        **body,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "timeout": timeout,  # of each read; the default is 6,000 s, and stream_timeout has no effect
+        "max_retries": 0,  # the host tries again, and says so (D55)
+        "num_retries": 0,
+        "_skip_mcp_handler": True,  # else any call with tools needs the package mcp
+    }

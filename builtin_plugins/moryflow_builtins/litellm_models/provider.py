@@ -1,0 +1,182 @@
+"""The provider: which names are litellm's, and one answer from it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelRequest, Status
+from moryflow_sdk.provider_settings import ModelsSettings, ProviderSettings, with_limits
+
+from . import engine
+from .services import ANY, SERVICES, Service
+
+if TYPE_CHECKING:
+    from moryflow_sdk.chat_completions import Endpoint
+
+SHOW_AFTER = 0.3
+"""Seconds of loading after which a person is told why nothing happens."""
+
+
+class LitellmModels(BaseProvider):
+    """Serves ``anthropic/…``, ``gemini/…`` and so on, and ``litellm/<any model litellm knows>``."""
+
+    name = "litellm_models"
+    prefixes = (*SERVICES, ANY)
+
+    def __init__(self, settings: ModelsSettings, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._environ = environ
+
+    def find(self, model: str) -> ModelInfo | None:
+        """Know the prefixes of the table, ``litellm/…``, and bare names of well-known families that litellm lists."""
+        prefix, slash, name = model.partition("/")
+        if slash and name and prefix in self.prefixes:
+            return self._info(prefix, name)
+        if slash or ":" in model:
+            return None
+        for service in SERVICES.values():
+            if model.startswith(service.families or ("\0",)) and self._lists(service.prefix, model):
+                return self._info(service.prefix, model)
+        return None
+
+    def default(self, environ: Mapping[str, str]) -> str | None:
+        """Choose the first service whose key is there."""
+        found = (s for s in SERVICES.values() if s.default and s.key(environ))
+        return next((f"{service.prefix}/{service.default}" for service in found), None)
+
+    async def available(self) -> Sequence[ModelInfo]:
+        """List the models of services with a key, and configured ones."""
+        from .prices import table
+
+        names = [f"{p}/{name}" for p, own in self._settings.providers.items() if p in SERVICES for name in own.models]
+        reached = {p for p, service in SERVICES.items() if service.key(self._environ)}
+        for name, row in table().items():
+            if row.get("mode") == "chat" and row.get("litellm_provider") in reached and not name.startswith("ft:"):
+                prefix = row["litellm_provider"]
+                names.append(name if name.startswith(f"{prefix}/") else f"{prefix}/{name}")
+        return [info for name in dict.fromkeys(names) if (info := self.find(name))]
+
+    def prepare(self, model: ModelInfo) -> None:
+        """Import litellm in a thread."""
+        engine.start()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Yield the answer.
+
+        :raises ModelError: the call failed, or the service's key is missing.
+        """
+        from moryflow_sdk.chat_completions import Answer
+
+        from .failures import from_exception
+
+        endpoint = self._endpoint(request.model)
+        loading = asyncio.wrap_future(engine.start())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(loading), SHOW_AFTER)
+        if not loading.done():
+            yield Status(text="loading litellm")
+        try:
+            litellm = await loading
+            call = await litellm.acompletion(**self._arguments(request, endpoint))
+        except Exception as error:  # whatever litellm or a provider's library raises means that the call failed
+            raise from_exception(error, endpoint) from error
+        answer = Answer(endpoint)
+        try:
+            async with contextlib.aclosing(_chunks(call)) as chunks:
+                async for chunk in chunks:
+                    for delta in answer.feed(chunk):
+                        yield delta
+        except ModelError:
+            raise
+        except Exception as error:  # likewise
+            failure = from_exception(error, endpoint)
+            if failure.code != "unreachable" or not answer.begun:
+                failure.tool_calls = answer.unfinished_calls()
+                raise failure from error
+        for event in answer.finish():
+            yield event
+
+    def _arguments(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
+        from moryflow_sdk.chat_completions.encode import Encoder
+
+        prefix, _, name = request.model.id.partition("/")
+        model = name if prefix == ANY else f"{prefix}/{name}"
+        found = engine.arguments(json.loads(Encoder(endpoint).body(request, model)), endpoint.timeout)
+        own = self._own(prefix)
+        if own.base_url:
+            found["api_base"] = own.base_url
+        key = endpoint.key if own.api_key or own.api_key_env else SERVICES.get(prefix, Service(prefix)).api_key(self._environ)
+        if key:
+            found["api_key"] = key
+        if own.headers:
+            found["extra_headers"] = dict(own.headers)
+        if "claude" in model or prefix == "anthropic":
+            found["cache_control_injection_points"] = [
+                {"location": "message", "role": "system"},
+                {"location": "message", "index": -1},
+            ]
+        return found
+
+    def _info(self, prefix: str, name: str) -> ModelInfo:
+        from .prices import facts
+
+        known = facts(*name.split("/", 1)) if prefix == ANY and "/" in name else facts(prefix, name)
+        family = "gpt" if "gpt" in name.lower() else "claude" if "claude" in name.lower() else ""
+        info = ModelInfo(id=f"{prefix}/{name}", name=name, provider=self.name, family=family, **known)
+        return with_limits(info, self._own(prefix))
+
+    def _lists(self, prefix: str, name: str) -> bool:
+        from .prices import entry
+
+        return bool(entry(prefix, name)) or name in self._own(prefix).models
+
+    def _own(self, prefix: str) -> ProviderSettings:
+        return self._settings.providers.get(prefix) or ProviderSettings()
+
+    def _endpoint(self, model: ModelInfo) -> Endpoint:
+        """Return what errors say about the service.
+
+        :raises ModelError: its key is not set.
+        """
+        from moryflow_sdk.chat_completions import Endpoint
+
+        prefix = model.id.partition("/")[0]
+        service, own = SERVICES.get(prefix) or Service(prefix), self._own(prefix)
+        key = self._environ.get(own.api_key_env, "") if own.api_key_env else own.api_key or service.key(self._environ)
+        name = own.api_key_env or (service.keys[0] if service.keys else "")
+        if name and not key:
+            raise ModelError(
+                f"{prefix} needs a key, and the environment variable {name} is not set",
+                code="missing",
+                next_step=f"export {name}=…, or choose another model with -m (moryflow model list)",
+            )
+        return Endpoint(
+            own.base_url,
+            prefix,
+            key=key.strip(),
+            key_source=f"the environment variable {name}" if name else f"the credentials of {prefix}",
+            url_source=f"models.providers.{prefix}.baseUrl",
+            timeout=self._settings.timeout,
+        )
+
+
+async def _chunks(call: Any) -> AsyncGenerator[Any]:
+    """Yield chunks as plain objects.
+
+    At the end of a stream that was cut litellm invents a ``stop``. Only `received_finish_reason` tells the two
+    apart, so an invented reason is taken out.
+    """
+    try:
+        async for chunk in call:
+            found: dict[str, Any] = chunk.model_dump(exclude_none=True)
+            if getattr(call, "received_finish_reason", "unknown") is None:
+                for choice in found.get("choices", ()):
+                    choice.pop("finish_reason", None)
+            yield found
+    finally:
+        with contextlib.suppress(Exception):
+            await call.aclose()

@@ -1,0 +1,294 @@
+"""litellm against a loopback server in the shape of Anthropic's; one import for the whole file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moryflow_builtins.litellm_models.provider import LitellmModels
+from moryflow_sdk import Finished, Message, ModelError, ModelProvider, ModelRequest, ReasoningDelta, TextDelta, ToolSchema
+from moryflow_sdk.provider_settings import ModelsSettings
+from moryflow_sdk.testing.corpus import replies
+from moryflow_sdk.testing.replies import Reply
+from moryflow_sdk.testing.server import LoopbackServer
+
+KEY = "sk-ant-SECRET-KEY"
+CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "streams.jsonl"
+CASES = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
+ANTHROPIC = [case for case in CASES if case["format"] == "anthropic_messages"]
+LS = ToolSchema(name="ls", description="List", parameters={"type": "object", "properties": {"path": {"type": "string"}}})
+
+
+def provider(server: LoopbackServer, *, timeout: float = 1.0, **own: Any) -> LitellmModels:
+    settings = {"providers": {"anthropic": {"baseUrl": server.address, **own}}, "timeout": timeout}
+    return LitellmModels(ModelsSettings.model_validate(settings), {"ANTHROPIC_API_KEY": KEY})
+
+
+async def play(server: LoopbackServer, *, tools: bool = True, **own: Any) -> tuple[list[Any], ModelError | None]:
+    """The events of one call, and its error."""
+    serving = provider(server, **own)
+    model = serving.find("anthropic/claude-x")
+    assert model is not None
+    messages = (Message(role="system", text="rules"), Message(role="user", text="hi"))
+    events: list[Any] = []
+    try:
+        request = ModelRequest(model=model, messages=messages, tools=(LS,) if tools else ())
+        async for event in serving.stream(request):
+            events.append(event)  # noqa: PERF401 (what came before an error counts)
+    except ModelError as error:
+        assert "SECRET" not in str(error)
+        return events, error
+    return events, None
+
+
+def sse(*events: dict[str, Any]) -> Reply:
+    body = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+    return Reply(body.encode(), content_type="text/event-stream")
+
+
+COUNTS = {"input_tokens": 7, "output_tokens": 1, "cache_read_input_tokens": 3}
+HEAD = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "m", "stop_reason": None, "usage": COUNTS}
+START = {"type": "message_start", "message": HEAD}
+
+
+def block(index: int, first: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+    inner = [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+    return [
+        {"type": "content_block_start", "index": index, "content_block": first},
+        *inner,
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def said(text: str, index: int = 0) -> list[dict[str, Any]]:
+    return block(index, {"type": "text", "text": ""}, {"type": "text_delta", "text": text})
+
+
+def called(id: str, *pieces: str, index: int = 0) -> list[dict[str, Any]]:
+    first = {"type": "tool_use", "id": id, "name": "ls", "input": {}}
+    return block(index, first, *[{"type": "input_json_delta", "partial_json": piece} for piece in pieces])
+
+
+def end(reason: str) -> list[dict[str, Any]]:
+    return [
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}},
+        {"type": "message_stop"},
+    ]
+
+
+def refusal(status: int, kind: str, message: str, **headers: str) -> Reply:
+    return Reply(
+        json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode(), status=status, headers=headers
+    )
+
+
+async def test_text_reasoning_and_token_counts_come_through() -> None:
+    """The control (S4.6, S2.26)."""
+    thought = block(0, {"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": "hm"})
+    with LoopbackServer(sse(START, *thought, *said("Hello", 1), *end("end_turn"))) as server:
+        events, error = await play(server)
+    assert error is None
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == "hm"
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hello"
+    finished = events[-1]
+    assert (finished.reason, finished.usage.input, finished.usage.output, finished.usage.cached) == ("stop", 10, 5, 3)
+
+
+async def test_what_is_sent_has_the_key_the_tools_and_cache_marks() -> None:
+    """The system prompt and the last message are marked, so that the service caches what a long session repeats (S4.6)."""
+    with LoopbackServer(sse(START, *said("a"), *end("end_turn"))) as server:
+        await play(server)
+    request = server.requests[0]
+    assert request.headers["x-api-key"] == KEY and request.path == "/v1/messages"
+    assert request.body["tools"][0]["name"] == "ls"
+    assert "cache_control" in json.dumps(request.body["system"]) and "cache_control" in json.dumps(request.body["messages"])
+    assert server.connections == 1
+
+
+CALLS: dict[str, tuple[Reply, list[tuple[str, str | None]], str]] = {
+    "two calls": (
+        sse(START, *called("t1", '{"pa', 'th":"."}'), *called("t2", '{"path":"b"}', index=1), *end("tool_use")),
+        [('{"path":"."}', None), ('{"path":"b"}', None)],
+        "tool_calls",
+    ),
+    "broken arguments": (sse(START, *called("t1", '{"pa'), *end("tool_use")), [('{"pa', None)], "tool_calls"),
+    "length": (sse(START, *called("t1", '{"path":"."}'), *end("max_tokens")), [('{"path":"."}', "truncated")], "length"),
+    "cut": (sse(START, *called("t1", '{"path":"."}')), [('{"path":"."}', "incomplete")], "tool_calls"),
+    "cut badly": (sse(START, *called("t1", '{"path":"."}')).but(end="cut"), [('{"path":"."}', "incomplete")], "tool_calls"),
+    "reset": (sse(START, *called("t1", '{"path":"."}')).but(end="reset"), [('{"path":"."}', "incomplete")], "tool_calls"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_calls_come_out_whole_or_marked(name: str) -> None:
+    """litellm invents a plain end for a stream that was cut; nothing may run from it (S4.6)."""
+    reply, expected, reason = CALLS[name]
+    with LoopbackServer(reply) as server:
+        events, error = await play(server)
+    assert error is None and isinstance(events[-1], Finished)
+    assert [(call.arguments, call.problem) for call in events[-1].tool_calls] == expected
+    assert events[-1].reason == reason
+
+
+async def test_ids_are_unique() -> None:
+    """Empty and doubled ids come from proxies (S4.6)."""
+    steps = [*called("", '{"path":"."}'), *called("t", "{}", index=1), *called("t", "{}", index=2)]
+    with LoopbackServer(sse(START, *steps, *end("tool_use"))) as server:
+        events, _ = await play(server)
+    ids = [call.id for call in events[-1].tool_calls]
+    assert len(set(ids)) == 3 and all(ids)
+
+
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": f"Overloaded {KEY}"}}
+FAILURES: dict[str, tuple[Reply, str, float | None]] = {
+    "401": (refusal(401, "authentication_error", f"invalid x-api-key {KEY}"), "auth", None),
+    "404": (refusal(404, "not_found_error", "model: claude-x"), "not_found", None),
+    "429": (refusal(429, "rate_limit_error", "slow", **{"retry-after": "7"}), "rate_limit", 7.0),
+    "400": (refusal(400, "invalid_request_error", "no"), "bad_request", None),
+    "context": (refusal(400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), "context", None),
+    "529": (refusal(529, "overloaded_error", "Overloaded"), "overloaded", None),
+    "overloaded in the stream": (sse(START, *said("a"), OVERLOADED), "overloaded", None),
+    "cut text": (sse(START, *said("a")), "incomplete", None),
+    "stall": (sse(START, *said("a")).but(end="stall"), "timeout", None),
+    "silent": (Reply(end="silent"), "timeout", None),
+    "empty": (Reply(b"", content_type="text/event-stream"), "empty", None),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_failures_are_told_apart_without_the_key_and_tried_once(name: str) -> None:
+    """The host decides about trying again (S4.7, D55)."""
+    reply, code, wait = FAILURES[name]
+    with LoopbackServer(reply) as server:
+        _, error = await play(server)
+    assert error is not None and (error.code, error.retry_after) == (code, wait)
+    assert error.message.startswith("anthropic") and "litellm" not in error.message
+    assert len(server.requests) == 1
+
+
+async def test_a_redirect_does_not_carry_the_key_away() -> None:
+    """httpx would take off ``Authorization`` on the way, but not ``x-api-key`` (R29)."""
+    with LoopbackServer() as other:
+        with LoopbackServer(Reply(status=307, headers={"location": f"{other.address}/v1/messages"})) as server:
+            _, error = await play(server)
+        assert error is not None and other.requests == []
+
+
+async def test_no_server_is_unreachable() -> None:
+    """With the next step (S4.7)."""
+    with LoopbackServer() as server:
+        pass
+    _, error = await play(server)
+    assert error is not None and error.code == "unreachable" and error.next_step
+
+
+async def test_headers_and_another_key_come_from_the_configuration() -> None:
+    """One entry of the configuration means the same whoever serves the model (S4.7)."""
+    with LoopbackServer(sse(START, *said("a"), *end("end_turn"))) as server:
+        await play(server, apiKey="sk-ant-OTHER-SECRET", headers={"X-Team": "a"})
+    assert (server.requests[0].headers["x-api-key"], server.requests[0].headers["x-team"]) == ("sk-ant-OTHER-SECRET", "a")
+
+
+@pytest.mark.parametrize("case", ANTHROPIC, ids=[f"{case['id']}-{case['name']}" for case in ANTHROPIC])
+async def test_the_corpus_in_anthropics_form(case: dict[str, Any]) -> None:
+    """What the corpus expects of a host is what comes out here (S4.6)."""
+    with LoopbackServer(*replies(case)) as server:
+        events, error = await play(server)
+    calls = error.tool_calls if error else events[-1].tool_calls
+    turn = f"error:{error.code}" if error else "continue" if calls or events[-1].reason == "pause" else "end"
+    wanted = [case["expect"], *case.get("either", [])]
+    assert (turn, [call.id for call in calls]) in [(e["turn"], [result["call"] for result in e["results"]]) for e in wanted]
+
+
+def names() -> LitellmModels:
+    return LitellmModels(ModelsSettings(), {"ANTHROPIC_API_KEY": "k"})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("anthropic/claude-sonnet-5", "anthropic/claude-sonnet-5"),
+        ("claude-sonnet-5", "anthropic/claude-sonnet-5"),
+        ("gemini/anything", "gemini/anything"),
+        ("litellm/novita/x", "litellm/novita/x"),
+        ("bedrock/anthropic.claude", "bedrock/anthropic.claude"),
+        ("claude-sonet-5", None),
+        ("openai/gpt-4.1", None),
+        ("gpt-4.1", None),
+        ("script:x", None),
+        ("local", None),
+        ("anthropic/", None),
+    ],
+)
+def test_a_name_is_litellms_or_nobodys(name: str, expected: str | None) -> None:
+    """A name that is nearly right must not reach a service (S4.2)."""
+    info = names().find(name)
+    assert (info.id if info else None) == expected
+
+
+def test_prices_and_window_are_known_without_importing_litellm() -> None:
+    """The table is a file (S2.26)."""
+    info = names().find("claude-sonnet-4-6")
+    assert info is not None and (info.context_window, info.input_price, info.images) == (1_000_000, 3.0, True)
+
+
+def test_the_first_key_decides_when_nobody_chose() -> None:
+    """No question, no network (ARCHITECTURE 8)."""
+    assert names().default({"GEMINI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}) == "anthropic/claude-sonnet-5"
+    assert names().default({"GOOGLE_API_KEY": "k"}) == "gemini/gemini-flash-latest"
+    assert names().default({}) is None
+    assert isinstance(names(), ModelProvider)
+
+
+async def test_a_missing_key_is_named_before_litellm_is_loaded() -> None:
+    """Nobody should wait seconds for that (S4.7)."""
+    serving = LitellmModels(ModelsSettings(), {})
+    model = serving.find("anthropic/claude-x")
+    assert model is not None
+    with pytest.raises(ModelError) as caught:
+        await anext(serving.stream(ModelRequest(model=model, messages=())))
+    assert caught.value.code == "missing" and "ANTHROPIC_API_KEY" in caught.value.next_step
+
+
+def test_litellm_loads_no_dotenv_prints_nothing_asks_no_one_and_leaves_the_environment_alone(tmp_path: Path) -> None:
+    """A repository must not bring keys or endpoints (R13, R23); standard output belongs to the answer."""
+    (tmp_path / ".env").write_text("ANTHROPIC_API_BASE=http://127.0.0.1:9\nFROM_DOTENV=1\n", encoding="utf-8")
+    code = """
+import os, socket, sys
+asked = []
+real = socket.getaddrinfo
+socket.getaddrinfo = lambda *a, **k: (asked.append(a[0]), real(*a, **k))[1]
+before = dict(os.environ)
+from moryflow_builtins.litellm_models import engine
+from moryflow_builtins.litellm_models.provider import LitellmModels
+from moryflow_sdk.provider_settings import ModelsSettings
+provider = LitellmModels(ModelsSettings(), {})
+assert provider.find("anthropic/claude-sonnet-5") and provider.default({}) is None
+assert "litellm" not in sys.modules, "too early"
+provider.prepare(provider.find("anthropic/x"))
+litellm = engine.start().result(60)
+assert "FROM_DOTENV" not in os.environ and "ANTHROPIC_API_BASE" not in os.environ
+changed = {k for k in {*before, *os.environ} if before.get(k) != os.environ.get(k)}
+assert not any("LITELLM" in k or "DOTENV" in k for k in changed), changed
+assert not asked, asked
+"""
+    environ = {name: value for name, value in os.environ.items() if "LITELLM" not in name}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+async def test_the_loop_goes_on_while_litellm_loads() -> None:
+    """A person can still press Esc (S2.26)."""
+    with LoopbackServer(sse(START, *said("a"), *end("end_turn"))) as server:
+        before = threading.active_count()
+        started = time.monotonic()
+        events, error = await play(server)
+    assert error is None and events and time.monotonic() - started < 60
+    assert threading.active_count() <= before + 6
