@@ -57,13 +57,13 @@ def _append(file: Path, line: bytes) -> None:
         os.close(descriptor)
 
 
-def lines_backwards(file: Path, needles: tuple[bytes, ...] = ()) -> Iterator[bytes]:
+def lines_backwards(file: Path, needles: tuple[bytes, ...] = (), step: int = BLOCK) -> Iterator[bytes]:
     """Yield the lines of `file`, the last one first; with `needles`, only lines that contain one of them."""
     with file.open("rb") as source:
         position = source.seek(0, os.SEEK_END)
         rest = b""
         while position:
-            size = min(BLOCK, position)
+            size = min(step, position)
             position -= size
             source.seek(position)
             block = source.read(size) + rest
