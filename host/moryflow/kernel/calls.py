@@ -62,13 +62,19 @@ async def _in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
     try:
         done, _ = await asyncio.wait((task,), timeout=implementation.timeout)
     except asyncio.CancelledError:
-        task.cancel()
+        _leave(task)
         raise
     if done:
         return task.result()
     implementation.life.stray = task
-    task.cancel()
+    _leave(task)
     raise Overrun
+
+
+def _leave(task: asyncio.Future[Any]) -> None:
+    """Cancel `task` without waiting for it; what it raises after that is nobody's concern."""
+    task.cancel()
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def _guarded(work: Awaitable[Any]) -> Any:

@@ -195,7 +195,7 @@ def _work(job: _Job) -> None:
         try:
             job.value = job.context.run(job.function, *job.arguments)
         except BaseException as error:  # the isolation boundary of the thread: whatever a plugin raises goes to its caller
-            job.error = error
+            job.error = RuntimeError("the plugin raised KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else error
     job.finished = True
     job.done.release()
     if job.future is not None:

@@ -47,6 +47,7 @@ async def start(
     for name, (error, _) in outcomes.items():
         if error is not None:
             taking.fail(name, *error)
+            await _leave(plugin_set, plugin_set.plugins[name])
     for hook in CONTRIBUTED:
         for implementation in plugin_set.ordered(hook):
             if (outcome := outcomes[implementation.plugin][1].get(implementation)) is not None:
@@ -56,13 +57,7 @@ async def start(
 
 async def dispose(plugin_set: PluginSet) -> None:
     """End the plugins that only this generation used; each has a second to clean up. Never raises."""
-    ending: list[Plugin] = []
-    for plugin in plugin_set.plugins.values():
-        used = plugin_set.number in plugin.life.generations
-        plugin.life.generations.discard(plugin_set.number)
-        if used and not plugin.life.generations:
-            ending.append(plugin)
-    await asyncio.gather(*(_end(plugin) for plugin in ending))
+    await asyncio.gather(*(_leave(plugin_set, plugin) for plugin in plugin_set.plugins.values()))
 
 
 Failure = tuple[str, str, int]
@@ -93,6 +88,16 @@ async def _begin(
 
 
 _SET_UP = ("plugin_start", *CONTRIBUTED)
+
+
+async def _leave(plugin_set: PluginSet, plugin: Plugin) -> None:
+    """Take one generation off those that use `plugin`, and end it with the last."""
+    life = plugin.life
+    if plugin_set.number not in life.generations:
+        return
+    life.generations.discard(plugin_set.number)
+    if not life.generations:
+        await _end(plugin)
 
 
 async def _end(plugin: Plugin) -> None:

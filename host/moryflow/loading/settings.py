@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from moryflow_sdk import freeze
+from moryflow_sdk import freeze, thaw
 from pydantic import BaseModel, ValidationError
 
 from moryflow.kernel.records import ConfigReader, LoadFailure
@@ -55,7 +54,7 @@ def _valid(name: str, manifest: Manifest, values: Mapping[str, Any]) -> Any:
 
 def _without(name: str, manifest: Manifest, values: Mapping[str, Any], error: ValidationError) -> Any:
     """Return the settings with defaults in place of the wrong ones, or all defaults if that is not enough."""
-    left = copy.deepcopy(dict(values))
+    left = thaw(values)
     for wrong in error.errors():
         _remove(left, wrong["loc"])
     for attempt in (left, {}):

@@ -317,6 +317,14 @@ async def test_a_blocking_built_in_that_overruns_is_asked_again(bench: Any):
     assert [answer[0][1].decision for answer in answers] == ["deny", "allow"]
 
 
+async def test_ctrl_c_raised_by_a_plugin_in_its_thread_is_its_failure(bench: Any):
+    """Only the main thread gets the person's Ctrl-C; from any other it is a plugin's own doing."""
+    bench.user("odd", "@hookimpl\ndef tool_gate(call):\n    raise KeyboardInterrupt\n")
+    scope = await bench.scope()
+    ((_, verdict),) = await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
+    assert verdict.cause == "hook_failure"
+
+
 TOOL = """
     import time, threading
     @tool

@@ -145,6 +145,18 @@ def test_a_package_with_one_file_that_others_may_write_gives_no_code(bench: Any)
     assert found.status == "failed" and found.file == str(folder / "helper.py")
 
 
+def test_a_package_whose_folder_others_may_write_gives_no_code(bench: Any):
+    """Whoever may add a module to a package may run code in it (R17)."""
+    folder = bench.home / "plugins" / "pack"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise SystemError('it ran')\n", "utf-8")
+    (folder / "__init__.py").chmod(0o644)
+    folder.chmod(0o755)
+    (folder / "inner").chmod(0o775)
+    found = bench.record("pack")
+    assert found.status == "failed" and found.file == str(folder / "inner") and "its group" in found.error
+
+
 def test_a_plugins_folder_that_others_may_write_gives_no_code(bench: Any):
     """Who may add a file to the folder may run code, so the folder is checked too (R17)."""
     bench.user("own", "raise SystemError('it ran')\n")
