@@ -21,6 +21,9 @@ ALWAYS = frozenset({".git", ".agent-output"})
 """Never searched: the repository's own store, and stored outputs, which would come back in a circle (D36)."""
 
 MAX_BYTES = 1024 * 1024
+EVERY_FOLDER = re.compile(r".*(?P<ps_d>/)$")
+"""What ``*/`` means; pathspec searches for the first slash, which is a folder above."""
+
 MAX_STARS = 4
 """A line with more ``*`` between two slashes is not used: it could take a regular expression for ever."""
 
@@ -96,20 +99,32 @@ def _read(folder: int, name: str, lead: str, cut: int) -> IgnoreFile | None:
         descriptor = os.open(name, CONTENT, dir_fd=folder)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        text = file.read(MAX_BYTES).decode("utf-8", "replace").removeprefix("\ufeff")
-    return _compiled(text, lead, cut)
+    try:
+        content = os.read(descriptor, MAX_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)
+    return _compiled(content.decode("utf-8", "replace").removeprefix("\ufeff"), lead, cut)
 
 
 def _compiled(text: str, lead: str, cut: int) -> IgnoreFile | None:
-    from pathspec import GitIgnoreSpec
-
-    usable = (line for line in text.splitlines() if all(part.count("*") <= MAX_STARS for part in line.split("/")))
-    patterns: Iterable[Any] = GitIgnoreSpec.from_lines(usable).patterns
-    lines = tuple((pattern.regex, bool(pattern.include)) for pattern in patterns if pattern.regex is not None)
+    lines = tuple(found for line in text.splitlines() if (found := _line(line)))
     if not lines:
         return None
     any_line = "|".join(f"(?:{line.pattern.replace('?P<ps_d>', '?:')})" for line, _ in lines)
     return IgnoreFile(lead, cut, lines, re.compile(any_line))
+
+
+def _line(line: str) -> tuple[re.Pattern[str], bool] | None:
+    """Return the expression of one line and whether it leaves out; nothing for a comment or a broken line."""
+    from pathspec import GitIgnoreSpec
+
+    if not line or line.startswith("#") or any(part.count("*") > MAX_STARS for part in line.split("/")):
+        return None
+    try:
+        pattern: Any = GitIgnoreSpec.from_lines([line]).patterns[0]
+    except ValueError:
+        return None
+    if pattern.regex is None:
+        return None
+    regex = EVERY_FOLDER if pattern.regex.pattern == "(?P<ps_d>/)" else pattern.regex
+    return regex, bool(pattern.include)

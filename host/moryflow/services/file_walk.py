@@ -11,7 +11,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from moryflow_sdk import Identity, Target, ToolError
@@ -32,6 +32,7 @@ _CODES = {
     errno.ELOOP: ("changed", "has become a link since it was judged", "call the tool again"),
     errno.ENOSPC: ("no_space", "could not be written: no space is left on the device", "free some space, then call again"),
     errno.EDQUOT: ("no_space", "could not be written: the disk quota is used up", "free some space, then call again"),
+    errno.EFBIG: ("no_space", "could not be written: it is larger than the limit for files", "write less at once"),
     errno.ENAMETOOLONG: ("invalid_path", "has a name that is too long", "use a shorter name"),
     errno.EXDEV: ("io", "and its destination are on different volumes", "copy it with a shell command"),
     errno.EINVAL: ("io", "cannot be put there", "a folder cannot be moved into itself"),
@@ -98,7 +99,8 @@ def folder_at(folder: str, *, create: bool = False) -> Iterator[int]:
     try:
         for name in folder.split("/"):
             if name:
-                descriptor = _enter(descriptor, name, made if create else None)
+                above, descriptor = descriptor, _enter(descriptor, name, made if create else None)
+                os.close(above)
         yield descriptor
     except BaseException:
         _take_back(made)
@@ -110,17 +112,16 @@ def folder_at(folder: str, *, create: bool = False) -> Iterator[int]:
 
 
 def _enter(parent: int, name: str, made: list[tuple[int, str]] | None) -> int:
-    """Open folder `name` of `parent`, which is closed; a folder made on the way is noted in `made`."""
+    """Open folder `name` of `parent`; one that is missing is made and noted in `made`, if that is given."""
     try:
         return _step(parent, name)
     except FileNotFoundError:
         if made is None:
             raise
-        os.mkdir(name, dir_fd=parent)
-        made.append((os.dup(parent), name))
+        with suppress(FileExistsError):  # somebody else has just made it
+            os.mkdir(name, dir_fd=parent)
+            made.append((os.dup(parent), name))
         return _step(parent, name)
-    finally:
-        os.close(parent)
 
 
 def _step(parent: int, name: str) -> int:

@@ -22,7 +22,7 @@ def write_file(target: Target, data: bytes, *, create_parents: bool) -> Target:
 
     Readers see the old content or the new, never a part; another name of a hard-linked file keeps the old content.
     """
-    with parent_folder(target, create=create_parents) as (parent, name):
+    with parent_folder(target, create=create_parents and target.identity is None) as (parent, name):
         old = judged_status(target, parent, name)
         if old:
             refuse_irregular(old, target)
