@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from moryflow_sdk import PluginError
@@ -17,6 +19,7 @@ from moryflow.kernel.calls import describe, root_of
 from moryflow.kernel.records import LoadFailure, Plugin
 
 from .discovery import Candidate
+from .manifest import ATTRIBUTES
 from .sources import Sources, digest, forget, keep, load_sources, read_sources
 
 
@@ -105,6 +108,15 @@ def source_file(candidate: Candidate) -> str:
             if file.is_file():
                 return str(file)
     return "" if rest else spec.origin or ""
+
+
+def hidden(plugin: Any, file: str, hooks: Iterable[str]) -> str:
+    """Say which files of a package will take the place of its hooks and settings once Python imports them."""
+    if not isinstance(plugin, ModuleType) or Path(file).name != "__init__.py":
+        return ""
+    names = [name for name in (*hooks, *ATTRIBUTES) if hasattr(plugin, name) and f"{plugin.__name__}.{name}" not in sys.modules]
+    taken = [name for name in names if Path(file).with_name(f"{name}.py").is_file() or Path(file).with_name(name).is_dir()]
+    return f"rename {', '.join(taken)}: once that file is imported it hides what has its name" if taken else ""
 
 
 def _parts(target: str) -> tuple[str, list[str]]:

@@ -26,7 +26,7 @@ from moryflow.kernel.workers import Life
 
 from .discovery import Candidate, discover
 from .gate_memory import GateMemory, looks_like_gate
-from .importing import Imported, import_named, import_sources, source_file
+from .importing import Imported, hidden, import_named, import_sources, source_file
 from .manifest import Manifest, declared, did_you_mean, read_manifest
 from .registration import Registry
 from .settings import settings_of
@@ -173,7 +173,8 @@ class _Loading:
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
         self._found[name] = found
         record = replace(record, name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
-        record = replace(record, services=plugin.services, gate=plugin.gate, error=self._registry.remark)
+        remarks = filter(None, (self._registry.remark, hidden(imported.object, imported.file, hooks)))
+        record = replace(record, services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
         return plugin, _remarked(record, remark) if remark else record
 
     def _name(self, candidate: Candidate, imported: Imported) -> str:

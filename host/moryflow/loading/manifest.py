@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 from moryflow_sdk import API
 from moryflow_sdk.services import SERVICES
 
 from moryflow.kernel.records import LoadFailure
+
+ATTRIBUTES = ("version", "api", "services", "gate", "config_path", "config_model")
+"""What a plugin's module may say about itself."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,16 @@ def declared(plugin: Any, base: Manifest | None) -> Manifest:
 
     :raises LoadFailure: an attribute says something wrong.
     """
-    names = ("version", "api", "services", "gate", "config_path")
-    said = {name: value for name in names if (value := getattr(plugin, name, None)) is not None and not callable(value)}
-    model = getattr(plugin, "config_model", None)
+    said = {name: value for name in ATTRIBUTES if not _is_no_word(value := getattr(plugin, name, None))}
+    model = said.pop("config_model", None)
     if base is not None:
         return replace(base, config_model=model, config_path=base.config_path or str(said.get("config_path", "")))
     return replace(_checked(said), config_model=model)
+
+
+def _is_no_word(value: Any) -> bool:
+    """Whether an attribute says nothing: a submodule or a method may have the name of one."""
+    return value is None or isinstance(value, ModuleType | FunctionType | MethodType)
 
 
 def _checked(values: Mapping[str, Any]) -> Manifest:

@@ -260,6 +260,30 @@ def test_the_manifest_has_the_last_word_over_the_module(bench: Any):
     assert (found.version, found.services, found.status) == ("2.1", ("files",), "loaded")
 
 
+def test_a_submodule_with_the_name_of_an_attribute_says_nothing(bench: Any):
+    """Python puts a submodule where the attribute was; that is no wrong value."""
+    bench.installed("told", "from . import services\n" + GOOD, manifest="")
+    (bench.site / f"{bench.package}_told" / "services.py").write_text("", "utf-8")
+    found = bench.record("told")
+    assert (found.status, found.services, found.error) == ("loaded", (), "")
+
+
+def test_a_file_that_would_hide_a_hook_later_is_pointed_out(bench: Any):
+    """Imported lazily, ``commands.py`` would take the place of the hook of that name in the next generation."""
+    source = "gate = True\n@hookimpl\ndef commands(): ...\nfrom .tools import tools\n"
+    bench.installed("told", source, manifest="")
+    folder = bench.site / f"{bench.package}_told"
+    for name, text in (
+        ("commands", ""),
+        ("gate", ""),
+        ("tools", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools(): ...\n"),
+    ):
+        (folder / f"{name}.py").write_text(text, "utf-8")
+    found = bench.record("told")
+    assert (found.status, found.hooks) == ("loaded", ("tools", "commands"))
+    assert found.error.startswith("rename commands, gate:")
+
+
 def test_an_unreadable_manifest_file_is_named(bench: Any):
     bench.installed("told", GOOD, manifest="api = 1\n")
     (bench.site / f"{bench.package}_told" / "plugin.toml").unlink()
