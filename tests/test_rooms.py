@@ -131,7 +131,7 @@ def test_the_sdk_knows_neither_the_host_nor_the_built_in_plugins() -> None:
 
 
 def test_a_built_in_plugin_uses_the_sdk_and_never_the_host() -> None:
-    """A built-in plugin has no privilege that a third-party plugin lacks (rule 2)."""
+    """A built-in plugin has no privilege that a third-party plugin lacks, and runs on any host (rule 2, S0.3)."""
     assert offences("moryflow_builtins", "moryflow") == []
 
 
@@ -150,6 +150,13 @@ def test_the_host_names_built_in_plugins_in_one_table_only() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"moryflow_builtins\.\w", node.value)
     }
     assert naming <= {"moryflow.builtins"}
+
+
+def test_the_parts_of_the_control_plane_are_ordinary_plugins() -> None:
+    """Permission, truncation, doom loop and audit stand in the table like any tool, each in a room of its own (S0.1)."""
+    from moryflow.builtins import BUILTINS
+
+    assert {f"moryflow_builtins.{part}" for part in ("permission", "truncation", "doom_loop", "audit")} <= set(BUILTINS)
 
 
 def test_the_kernel_knows_nothing_of_the_surfaces() -> None:
