@@ -24,7 +24,7 @@ LONGEST = 600.0
 class Registry(pluggy.PluginManager):
     """pluggy with our hook specifications, and with errors that say where the mistake is.
 
-    pluggy looks at every attribute before it changes anything, so raising while it looks leaves nothing registered.
+    pluggy asks for the options of every attribute; that is where we look at the functions ourselves.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Registry(pluggy.PluginManager):
         """
         self._seen, self._unmarked = [], []
         try:
-            self.register(plugin.object, plugin.name)
+            self._register(plugin)
         except pluggy.PluginValidationError as error:
             where = _place(self._seen[-1][1]) if self._seen else {}
             raise LoadFailure("register", _plain(str(error), self._seen), **where) from error
@@ -53,6 +53,14 @@ class Registry(pluggy.PluginManager):
             for found in getattr(self.hook, hook).get_hookimpls()
             if found.plugin_name == plugin.name
         )
+
+    def _register(self, plugin: Plugin) -> None:
+        try:
+            self.register(plugin.object, plugin.name)
+        except BaseException:
+            if self.has_plugin(plugin.name):  # not every version of pluggy checks everything first
+                self.unregister(name=plugin.name)
+            raise
 
     @property
     def remark(self) -> str:
