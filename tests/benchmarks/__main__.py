@@ -87,7 +87,9 @@ def compile_all() -> None:
 def measured(module: Path) -> tuple[list[Figure], str]:
     """Run one module in a process of its own; return its rows, or what went wrong."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run([sys.executable, str(HERE), ONE, str(module)], env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(HERE), ONE, str(module)], env=environ, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         return [], (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
     return [Figure(*row) for row in json.loads(done.stdout.splitlines()[-1])], ""
