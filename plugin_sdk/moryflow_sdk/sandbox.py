@@ -22,10 +22,10 @@ SECRET_PLACES: tuple[str, ...] = (
 """Below a person's home; hidden in the sandbox."""
 
 RUNS_LATER: tuple[str, ...] = (
-    ".git", ".github", ".gitlab-ci.yml", ".vscode", ".idea", ".claude", ".cursor", ".mcp.json", ".envrc", ".husky",
+    ".git/hooks", ".git/config", ".git/info", ".git/modules", ".github", ".gitlab-ci.yml", ".vscode", ".idea", ".claude", ".cursor", ".mcp.json", ".envrc", ".husky",
     ".pre-commit-config.yaml", ".devcontainer", "memory-bank", ".moryflow",
 )  # fmt: skip
-"""Below the vault; what exists of it is read-only in the sandbox (R21)."""
+"""Below the vault; what exists of it is read-only in the sandbox (R21). Of ``.git`` only what makes code run: a commit works."""
 
 _PROBE_SECONDS = 5
 
@@ -59,6 +59,8 @@ class Sandbox:
             if not vault.is_relative_to(path):
                 inside += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
         inside += ["--bind", str(vault), str(vault)]
+        if (vault / ".git").is_dir():
+            (vault / ".git" / "hooks").mkdir(exist_ok=True)  # it must exist to be closed
         for path in _existing((*(vault / name for name in RUNS_LATER), *read_only)):
             inside += ["--ro-bind", str(path), str(path)]
         for path in _existing(hidden):

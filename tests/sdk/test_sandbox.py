@@ -44,7 +44,16 @@ def test_what_runs_later_is_read_only(place):
     """A command cannot plant a git hook (R21)."""
     vault, _ = place
     assert run(vault, "mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit").returncode != 0
-    assert not (vault / ".git" / "hooks").exists()
+    assert not list((vault / ".git" / "hooks").iterdir())
+
+
+def test_a_commit_works_inside(place):
+    """What does not run later in ``.git`` stays writable (R21)."""
+    vault, _ = place
+    subprocess.run(["git", "init", "-q", str(vault)], check=True)
+    identity = "git -c user.name=a -c user.email=a@b"
+    done = run(vault, f"echo hi > a && git add a && {identity} commit -qm hi && git log --oneline | wc -l")
+    assert done.stdout.strip() == "1", done.stderr
 
 
 def test_there_is_no_network_unless_it_is_opened(place):

@@ -1,0 +1,154 @@
+"""``bash``: real commands, in real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from moryflow_builtins.shell import SandboxSettings, bash
+from moryflow_builtins.shell.running import environment
+from moryflow_sdk import Target, ToolCall, ToolError
+from moryflow_sdk.sandbox import find_sandbox
+
+
+@dataclass
+class Context:
+    """What ``bash`` uses of its context."""
+
+    vault: Path
+    home: Path
+    config: SandboxSettings
+    call: ToolCall
+    shown: list[str] = field(default_factory=list)
+
+    @property
+    def data_dir(self):
+        return self.home
+
+    def progress(self, text):
+        self.shown.append(text)
+
+
+@pytest.fixture(
+    params=[False, pytest.param(True, marks=pytest.mark.skipif(not find_sandbox(), reason="no working bubblewrap"))]
+)
+def context(request, tmp_path):
+    """A context with and without the sandbox."""
+    vault, home = tmp_path / "vault", tmp_path / "home"
+    vault.mkdir()
+    home.mkdir()
+    return Context(vault, home, SandboxSettings(enabled=request.param), ToolCall(id="call_1", tool="bash", args={}))
+
+
+async def run(context, command, **options):
+    return await bash.function(command, context, **options)
+
+
+def processes_with(text):
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if text.encode() in entry.read_bytes():
+                found.append(entry.parent.name)
+        except OSError:
+            continue
+    return [pid for pid in found if int(pid) != os.getpid()]
+
+
+async def test_output_and_exit_code_come_back(context):
+    """Output, errors and the exit code are in the result (S0.36)."""
+    result = await run(context, "echo out; echo err >&2; exit 3")
+    assert "out" in result.output and "err" in result.output and "[exit code 3]" in result.output
+    assert result.metadata["exit_code"] == 3
+
+
+async def test_output_is_shown_as_it_comes(context):
+    """A person sees output while the command runs (CONTRACT §2 tool.delta)."""
+    await run(context, "echo one; sleep 0.3; echo two")
+    assert len(context.shown) >= 2
+
+
+async def test_a_timeout_ends_the_whole_group(context):
+    """A command over its time is stopped with everything it started (invariant 9)."""
+    result = await run(context, "sleep 71.5 & sleep 71.5", timeout=1)
+    assert "stopped after 1 s" in result.output
+    assert not processes_with("71.5")
+
+
+async def test_children_that_ignore_signals_or_leave_the_group_end_too(context):
+    """No orphan: not one that traps SIGTERM, not one in a session of its own (SECURITY §3)."""
+    command = "(trap '' TERM; exec sleep 72.5) & setsid sleep 72.5 & sleep 0.2; echo done"
+    result = await run(context, command)
+    assert "done" in result.output
+    assert not processes_with("72.5")
+
+
+async def test_a_background_process_does_not_hold_the_tool(context):
+    """What keeps the pipe open after the shell has ended is not waited for (SECURITY §3)."""
+    started = time.monotonic()
+    result = await run(context, "sleep 73.5 & echo hi")
+    assert "hi" in result.output
+    assert time.monotonic() - started < 10
+
+
+async def test_cancelling_leaves_nothing_running(context):
+    """Stopping a turn ends its commands (S4.9, S4.15)."""
+    task = asyncio.ensure_future(run(context, "sleep 74.5"))
+    await asyncio.sleep(0.4)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not processes_with("74.5")
+
+
+async def test_a_flood_is_spooled_and_memory_stays_bounded(context):
+    """Over 32 MiB the output goes to a file, whole (D54)."""
+    result = await run(context, "head -c 40000000 /dev/zero | tr '\\0' 'x'")
+    assert Path(result.spool).stat().st_size == 40_000_000
+    assert len(result.output) < 100_000
+
+
+async def test_invalid_bytes_are_replaced(context):
+    """Bytes that are no text do no harm (SECURITY §3)."""
+    result = await run(context, "printf 'a\\377b'")
+    assert result.output == "a\ufffdb"
+
+
+async def test_standard_input_is_empty(context):
+    """A command that asks for input gets none and does not hang (invariant 9)."""
+    assert "[no output" in (await run(context, "cat")).output
+
+
+async def test_the_text_is_one_argument_of_bash(context):
+    """The host starts programs with argument lists; the text never meets another shell (R25)."""
+    result = await run(context, "echo \"it's $((1+1))\" '$HOME'")
+    assert result.output.strip() == "it's 2 $HOME"
+
+
+async def test_a_workdir_outside_the_vault_is_refused(context):
+    """Model input never chooses a folder outside the vault (R20)."""
+    target = Target(domain="read", kind="file", text="fs:/etc", given="/etc", path="/etc")
+    context.call = context.call.replace(targets=(target,))
+    with pytest.raises(ToolError) as caught:
+        await run(context, "pwd", workdir="/etc")
+    assert caught.value.code == "outside"
+
+
+def test_secrets_of_the_host_are_not_handed_on(monkeypatch):
+    """Keys and Moryflow's own variables stay out of a command's environment (R14)."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
+    monkeypatch.setenv("MORYFLOW_HOME", "/h")
+    monkeypatch.setenv("LANG", "C")
+    found = environment("m", sandboxed=False)
+    assert "OPENAI_API_KEY" not in found and "MORYFLOW_HOME" not in found and found["LANG"] == "C"
+
+
+def test_targets_are_the_command_and_the_folder():
+    """What is judged is the whole command, and the folder it runs in (S0.41)."""
+    requests = bash.target_requests({"command": "ls", "workdir": "sub"})
+    assert [(item.kind, item.value) for item in requests] == [("shell", "ls"), ("file", "sub")]
+    assert bash.domain == "bash"
