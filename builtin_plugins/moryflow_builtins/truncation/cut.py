@@ -60,9 +60,9 @@ def preview(first: str, last: str, limits: Limits) -> Preview:
             return Preview("", tail(last, limits.lines, limits.bytes))
         case "both":
             beginning = head(first, -(-limits.lines // 2), -(-limits.bytes // 2))
-            return Preview(
-                beginning, tail(last, limits.lines // 2, limits.bytes // 2) if min(limits.lines, limits.bytes) > 1 else ""
-            )
+            lines, size = limits.lines // 2, limits.bytes // 2
+            end = tail(last, lines, size) if lines and size else ""
+            return Preview(beginning, end if len(_encode(end)) <= size else "")
 
 
 def head(text: str, lines: int, size: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from moryflow_builtins.truncation.cut import Limits, count_lines, exceeds, head, preview, tail
 
@@ -41,6 +41,7 @@ def test_a_tail_is_an_end_within_both_limits_and_never_empty(text, lines, size):
 
 
 @given(TEXTS, LINES, SIZES)
+@example("ࠀ", 2, 2)
 def test_both_ends_together_stay_within_the_limits_and_do_not_overlap(text, lines, size):
     """`both` shares the limits between the ends (D39)."""
     limits = Limits(lines, size, "both")
