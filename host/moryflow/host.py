@@ -247,6 +247,7 @@ class Host:
         for session in self._sessions:
             session.cancel()
             session.release()
+        await self._dispatcher.settle()
         for provider in self.plugin_set.providers:
             await provider.aclose()
         await dispose(self.plugin_set)

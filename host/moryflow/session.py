@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from moryflow.kernel.journal import Journal
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
+from moryflow.kernel.watchdog import Watchdog
 from moryflow.sessions import SessionRow, Unfinished, unfinished
 
 if TYPE_CHECKING:
@@ -158,7 +160,7 @@ class Session:
                 ruling = judged[0].ruling
                 return ruling.end_reason or "denied" if judged[0].stops and ruling else "completed"
 
-            outcome = await self._run(live, turn, work())
+            outcome = await self._run(scope, turn, work())
             ruling = judged[0].ruling if judged else None
             return DirectCall(request.id, ruling, outcome, scope.ledger.chain(), _last_result(live, request.id))
 
@@ -212,7 +214,7 @@ class Session:
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
             turn = Turn(scope, provider, self._context, options)
             self._host.check_strict(scope)
-            return await self._run(live, turn, turn.work(prompt, left))
+            return await self._run(scope, turn, turn.work(prompt, left))
 
     async def _left_open(self, live: LiveSession) -> list[Unfinished]:
         """Return the calls without a result at the end of the path."""
@@ -222,22 +224,23 @@ class Session:
         live.asked = {row.id for row in calls if row.state == "waiting"}
         return unfinished(live.hold.path, calls)
 
-    async def _run(self, live: LiveSession, turn: Turn, work: Awaitable[EndReason]) -> TurnResult:
+    async def _run(self, scope: TurnScope, turn: Turn, work: Coroutine[Any, Any, EndReason]) -> TurnResult:
         """Run `work`, settle whatever way it ended, and return the result."""
-        live.cancelled = False
-        self._task = asyncio.ensure_future(work)  # type: ignore[arg-type]
-        try:
-            await asyncio.wait((self._task,))
-        except asyncio.CancelledError:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
-            await turn.end("interrupted")
-            raise
-        reason, error = _outcome(self._task, live)
-        try:
-            return await turn.end(reason, error)
-        except MoryflowError as failure:
-            return turn.result("host_error", error or failure)
+        scope.live.cancelled = False
+        self._task = asyncio.create_task(work)
+        with _watched(scope):
+            try:
+                await asyncio.wait((self._task,))
+            except asyncio.CancelledError:
+                self._task.cancel()
+                await asyncio.wait((self._task,))
+                await turn.end("interrupted")
+                raise
+            reason, error = _outcome(self._task, scope.live)
+            try:
+                return await turn.end(reason, error)
+            except MoryflowError as failure:
+                return turn.result("host_error", error or failure)
 
     def _scope(self, live: LiveSession, model: ModelInfo | None, purpose: Purpose, headless: bool) -> TurnScope:
         return TurnScope(
@@ -250,6 +253,20 @@ class Session:
             purpose=purpose,
             headless=headless,
         )
+
+
+@contextmanager
+def _watched(scope: TurnScope) -> Iterator[None]:
+    """Name a third-party plugin that keeps the loop from running while this turn lasts."""
+    if all(plugin.tier == "builtin" for plugin in scope.plugin_set.plugins.values()):
+        yield
+        return
+    watchdog = Watchdog(lambda: scope.plugin_set, scope.report)
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.stop()
 
 
 class _Holding:
