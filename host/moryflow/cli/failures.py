@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 import traceback
+from typing import TYPE_CHECKING
 
 import click
 
 from .text import plain
+
+if TYPE_CHECKING:
+    from moryflow_sdk import MoryflowError
 
 _USAGE = frozenset({"config", "usage", "not_found", "ambiguous", "invalid"})
 
@@ -51,15 +55,27 @@ def _known(error: BaseException) -> tuple[str, str, str, int] | None:
     """Return what one of our own errors says; the SDK is loaded already if one was raised."""
     if "moryflow_sdk" not in sys.modules:
         return None
-    from moryflow_sdk import ConfigError, ModelError, MoryflowError
+    from moryflow_sdk import MoryflowError
 
     if isinstance(error, MoryflowError):
-        wrong_use = isinstance(error, ConfigError) or error.code in _USAGE
-        code = 7 if isinstance(error, ModelError) else 2 if wrong_use else 1
-        return error.message, error.where, error.next_step, code
+        return error.message, error.where, error.next_step, _exit_code(error)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror, str(error.filename or ""), "moryflow doctor", 1
     return None
+
+
+def _exit_code(error: MoryflowError) -> int:
+    from moryflow_sdk import ConfigError, ModelError, PluginError
+
+    match error:
+        case ModelError():
+            return 7
+        case PluginError():
+            return 6
+        case ConfigError():
+            return 2
+        case _:
+            return 2 if error.code in _USAGE else 1
 
 
 def _say(message: str, where: str, next_step: str) -> None:

@@ -21,12 +21,15 @@ class TerminalInput:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
         from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.shortcuts import CompleteStyle
 
         file = _private_file(home / HISTORY)
         self._prompt: PromptSession[str] = PromptSession(
             history=FileHistory(str(file)) if file else InMemoryHistory(),
             completer=WordCompleter([f"/{name}" for name in names], sentence=True),
             complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
+            reserve_space_for_menu=0,
         )
 
     async def line(self, prompt: str) -> str | None:

@@ -1,0 +1,204 @@
+"""The real command in a process of its own, with a temporary home; and the same at a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+NOT_NEEDED = ["files", "search", "shell", "local_model", "litellm_models"]
+"""Built-in plugins that these tests do without, so that a process starts faster."""
+
+DEMO = """
+from moryflow_sdk import *
+import time
+
+@tool(domain="read")
+def hello(name: str, times: int = 1, loud: bool = False, tags: list[str] | None = None) -> str:
+    \"\"\"Say hello to NAME.\"\"\"
+    text = f"Hello, {name}! " * times + ",".join(tags or [])
+    return text.upper() if loud else text
+
+@tool(domain="bash")
+def danger(what: str) -> str:
+    \"\"\"Do something that is asked about.\"\"\"
+    return "did " + what
+
+@tool(domain="read")
+def slow(seconds: float = 30.0) -> str:
+    \"\"\"Take long.\"\"\"
+    time.sleep(seconds)
+    return "woke up"
+
+@hookimpl
+def tools():
+    return [hello, danger, slow]
+"""
+
+
+@dataclass
+class Cli:
+    """Runs ``moryflow``; nothing in it is a mock."""
+
+    home: Path
+    vault: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def env(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MORYFLOW", "OPENAI", "ANTHROPIC"))}
+        return {**kept, "MORYFLOW_HOME": str(self.home), **self.environ}
+
+    def __call__(self, *arguments: str, stdin: str | bytes | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
+        command = [sys.executable, "-m", "moryflow", *arguments]
+        done = subprocess.run(
+            command, cwd=self.vault, env=self.env, capture_output=True, timeout=60, check=False, **source, **options
+        )
+        out, err = (stream.decode("utf-8", "backslashreplace") for stream in (done.stdout, done.stderr))
+        return subprocess.CompletedProcess(command, done.returncode, out, err)
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Begin a command and return while it runs."""
+        command = [sys.executable, "-m", "moryflow", *arguments]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        return subprocess.Popen(command, cwd=self.vault, env=self.env, text=True, **{**pipes, **options})
+
+    def terminal(self, *arguments: str) -> Terminal:
+        """Begin a command at a terminal."""
+        return Terminal([sys.executable, "-m", "moryflow", *arguments], self.vault, self.env)
+
+    def config(self, **settings: Any) -> Path:
+        """Write the user's file."""
+        file = self.home / "config.jsonc"
+        file.write_text(json.dumps({"disabledPlugins": NOT_NEEDED, **settings}, indent=2), "utf-8")
+        return file
+
+    def rules(self, *given: tuple[str, str, str]) -> None:
+        """Write permission rules."""
+        rules = [dict(zip(("domain", "pattern", "decision"), rule, strict=True)) for rule in given]
+        self.config(agents={"runtime": {"permission": {"rules": rules}}})
+
+    def plugin(self, name: str, source: str) -> Path:
+        """Write a user plugin."""
+        file = self.home / "plugins" / f"{name}.py"
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        file.write_text(dedent(source), "utf-8")
+        file.chmod(0o600)
+        return file
+
+    def script(self, *turns: Any) -> str:
+        """Write what the model will say; return the model's name."""
+        file = self.vault.parent / "script.json"
+        file.write_text(json.dumps(list(turns)), "utf-8")
+        return f"script:{file}"
+
+    def calls(self, *names: str, **arguments: Any) -> dict[str, Any]:
+        """A model's answer that calls tools, all with the same arguments."""
+        return {"calls": [{"name": name, "arguments": arguments} for name in names]}
+
+
+class Terminal:
+    """A process at a pseudo-terminal: what it shows, what is typed."""
+
+    def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
+        self._master, slave = pty.openpty()
+        env = {**env, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+        self._process = subprocess.Popen(
+            command, cwd=cwd, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, close_fds=True
+        )
+        os.close(slave)
+        self.raw = ""
+        self._seen = 0
+
+    @property
+    def text(self) -> str:
+        """What was shown, without the terminal's own control sequences."""
+        return re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>])", "", self.raw).replace("\r", "")
+
+    def expect(self, wanted: str, within: float = 20.0) -> None:
+        """Wait until `wanted` was shown, after what was waited for before."""
+        deadline = time.monotonic() + within
+        while (found := self.text.find(wanted, self._seen)) < 0:
+            assert time.monotonic() < deadline, f"{wanted!r} did not appear in:\n{self.text}"
+            if not self._read(0.2) and self._process.poll() is not None and self.text.find(wanted, self._seen) < 0:
+                raise AssertionError(f"ended with {self._process.returncode} before {wanted!r}:\n{self.text}")
+        self._seen = found + len(wanted)
+
+    def _read(self, wait: float) -> bool:
+        if not select.select([self._master], [], [], wait)[0]:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            return False
+        self.raw += data.decode("utf-8", "replace")
+        # A real terminal answers when it is asked where the cursor is; prompt_toolkit asks.
+        for _ in range(data.count(b"\x1b[6n")):
+            os.write(self._master, b"\x1b[1;1R")
+        return bool(data)
+
+    def type(self, text: str) -> None:
+        """Type `text`."""
+        os.write(self._master, text.encode())
+
+    def interrupt(self) -> None:
+        """Send what Ctrl-C sends."""
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def end(self, within: float = 20.0) -> int:
+        """Wait for the end; return the exit code."""
+        deadline = time.monotonic() + within
+        while self._process.poll() is None:
+            assert time.monotonic() < deadline, f"it did not end:\n{self.text}"
+            self._read(0.1)
+        while self._read(0.05):
+            pass
+        return self._process.returncode
+
+    def close(self) -> None:
+        """Make sure that nothing is left."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._master)
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """A command line with a home and a vault of its own, and three tools."""
+    home, vault = tmp_path / "home", tmp_path / "vault"
+    home.mkdir(mode=0o700)
+    vault.mkdir()
+    made = Cli(home, vault)
+    made.rules(("read", "*", "allow"))
+    made.plugin("demo", DEMO)
+    return made
+
+
+@pytest.fixture
+def at_terminal(cli: Cli) -> Iterator[Callable[..., Terminal]]:
+    """Begin a command at a terminal; it is closed when the test has ended."""
+    opened: list[Terminal] = []
+
+    def begin(*arguments: str) -> Terminal:
+        opened.append(cli.terminal(*arguments))
+        return opened[-1]
+
+    yield begin
+    for terminal in opened:
+        terminal.close()

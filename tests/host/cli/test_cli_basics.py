@@ -1,0 +1,139 @@
+"""The command line itself: help, names, flags, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HEAVY = ("pydantic", "moryflow_builtins", "moryflow.kernel", "httpx", "rich", "prompt_toolkit", "litellm", "asyncio")
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_and_version_load_nothing_heavy(cli: Any, flag: str) -> None:
+    """No plugin, no pydantic, no event loop (issue 2, speed)."""
+    code = f"import sys; from moryflow.cli import main; main([{flag!r}]); print([n for n in {HEAVY!r} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], env=cli.env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_alone_it_says_what_to_do_next(cli: Any) -> None:
+    """`moryflow` without anything is a beginning, not an error (issue 2, CLI)."""
+    done = cli()
+    assert done.returncode == 0
+    for command in ("moryflow run", "moryflow chat", "moryflow doctor", "moryflow --help"):
+        assert command in done.stdout
+
+
+def test_help_names_every_command_also_those_of_plugins(cli: Any) -> None:
+    """The table of CONTRACT §1, contributed ones included, without loading a plugin."""
+    cli.plugin("broken", "raise RuntimeError('must not be loaded')")
+    done = cli("--help")
+    for name in ("run", "chat", "tool", "hook", "session", "approval", "agent", "model", "plugin", "config", "doctor", "audit"):
+        assert f"\n  {name} " in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["plugn", "list"], "'plugin'"),
+        (["tool", "shw", "x"], "'show'"),
+        (["audt"], "'audit'"),
+        (["run", "--modle", "x"], "--model"),
+    ],
+)
+def test_a_name_that_is_nearly_right_gets_a_hint(cli: Any, words: list[str], hint: str) -> None:
+    """Did you mean: exit code 2, one sentence, the next command (CONTRACT §1)."""
+    done = cli("-q", *words)
+    assert done.returncode == 2
+    assert "Did you mean" in done.stderr
+    assert hint in done.stderr
+    assert "next: moryflow" in done.stderr
+    assert done.stdout == ""
+
+
+def test_plural_nouns_and_short_verbs(cli: Any) -> None:
+    """`plugins ls` is `plugin list` (CONTRACT §1)."""
+    assert cli("plugins", "ls").stdout == cli("plugin", "list").stdout != ""
+
+
+def test_flags_may_stand_before_or_after_the_verb(cli: Any) -> None:
+    """`moryflow --json plugin list`, `plugin --json list`, `plugin list --json` are the same."""
+    answers = {
+        cli(*words).stdout for words in (["--json", "tool", "list"], ["tool", "--json", "list"], ["tool", "list", "--json"])
+    }
+    assert len(answers) == 1
+    assert answers.pop().startswith("[")
+
+
+def test_flags_before_a_contributed_command_reach_it(cli: Any) -> None:
+    """A plugin's command knows --json and -q wherever they stand."""
+    assert cli("--json", "audit").stdout.strip() == cli("audit", "--json").stdout.strip() == "[]"
+    cli.plugin("broken", "raise RuntimeError('no')")
+    assert "broken" in cli("audit").stderr
+    assert cli("-q", "audit").stderr == ""
+
+
+def test_an_error_has_no_traceback_but_with_v(cli: Any) -> None:
+    """A sentence, the next command, exit code 2; `-v` adds where it happened (issue 2)."""
+    done = cli("session", "show", "nowhere")
+    assert done.returncode == 2
+    assert "there is no session 'nowhere'" in done.stderr
+    assert "next: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in cli("-v", "session", "show", "nowhere").stderr
+
+
+def test_a_noun_without_a_verb_shows_its_verbs(cli: Any) -> None:
+    """The help goes to standard error, exit code 2."""
+    done = cli("tool")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Commands:" in done.stderr
+
+
+def test_a_broken_plugin_is_named_and_the_rest_works(cli: Any) -> None:
+    """It fails with file and line; other plugins and commands go on (invariant 5)."""
+    file = cli.plugin("broken", "\n\nraise RuntimeError('no luck')\n")
+    done = cli("tool", "list")
+    assert done.returncode == 0
+    assert "hello" in done.stdout
+    assert f"plugin broken failed ({file}:3): RuntimeError: no luck" in done.stderr
+
+
+def test_a_closed_pipe_is_quiet(cli: Any) -> None:
+    """`| head` gets no traceback and no error (issue 2)."""
+    command = f"{sys.executable} -m moryflow config schema | head -c 1; echo; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], env=cli.env, cwd=cli.vault, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] in ("0", "141")
+
+
+def test_a_full_standard_output_is_an_error(cli: Any) -> None:
+    """What was promised on standard output and could not be written is not a success."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "moryflow", "config", "path"]
+        done = subprocess.run(command, env=cli.env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(cli: Any, shell: str) -> None:
+    """Each shell gets a script that calls back with its own variable."""
+    assert "_MORYFLOW_COMPLETE" in cli("completion", shell).stdout
+
+
+def test_completion_answers_from_the_table(cli: Any) -> None:
+    """Completing a name loads no plugin; verbs are completed too."""
+    cli.plugin("broken", "raise RuntimeError('must not be loaded')")
+    cli.environ = {"_MORYFLOW_COMPLETE": "bash_complete", "COMP_WORDS": "moryflow a", "COMP_CWORD": "1"}
+    done = cli()
+    assert done.stdout.split() == ["plain,approval", "plain,agent", "plain,audit"]
+    assert done.stderr == ""
+    cli.environ |= {"COMP_WORDS": "moryflow session ex", "COMP_CWORD": "2"}
+    assert cli().stdout.split() == ["plain,export"]

@@ -1,0 +1,242 @@
+"""At a real terminal: Markdown, questions, Ctrl-C, and the conversation."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Begin = Callable[..., Any]
+
+
+def test_the_answer_is_rendered_and_tools_are_shown(cli: Any, at_terminal: Begin) -> None:
+    """Markdown on a terminal, each tool as it runs (issue 2, CLI)."""
+    model = cli.script({"text": "Looking.", **cli.calls("hello", name="Ann")}, "# Title\n\n- **one**\n- two\n")
+    terminal = at_terminal("run", "-m", model, "hi")
+    terminal.expect("• two")
+    assert terminal.end() == 0
+    assert "hello Ann" in terminal.text
+    assert "**one**" not in terminal.text
+    assert "\x1b[1m" in terminal.raw
+
+
+def test_no_color_is_honoured(cli: Any, at_terminal: Begin) -> None:
+    """NO_COLOR: no colour of any kind (CONTRACT §1)."""
+    cli.environ = {"NO_COLOR": "1"}
+    terminal = at_terminal("run", "-m", cli.script("# Title\n\n`code` and [a link](https://x.example)\n"), "hi")
+    terminal.end()
+    assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|38|4[0-7]|48|9[0-7])[;m]", terminal.raw)
+
+
+def test_control_sequences_of_a_model_do_not_reach_the_terminal(cli: Any, at_terminal: Begin) -> None:
+    """They are shown, not obeyed: in the answer, in arguments, in a question (R3)."""
+    evil = "\x1b]0;owned\x07\x1b[2J\u202e"
+    model = cli.script(cli.calls("danger", what=evil), f"text {evil}")
+    terminal = at_terminal("run", "-m", model, "hi", "--on-ask", "prompt")
+    terminal.expect("[o]nce")
+    terminal.type("once\n")
+    terminal.end()
+    assert "\x1b]0;owned" not in terminal.raw
+    assert "\x1b[2J" not in terminal.raw
+    assert "\u202e" not in terminal.raw
+    assert "\\x1b" in terminal.raw
+
+
+@pytest.mark.parametrize(("typed", "outputs", "code"), [("once\n", ["did it"], 0), ("a\n", ["did it"], 0), ("s\n", [], 130)])
+def test_a_question_shows_once_always_and_stop(cli: Any, at_terminal: Begin, typed: str, outputs: list[str], code: int) -> None:
+    """Tool, target, reason, and what always would store; three answers and no reject (S0.9, D24, S0.47)."""
+    terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "done"), "hi")
+    terminal.expect("danger wants to")
+    terminal.expect("tool:danger")
+    terminal.expect("because: ")
+    terminal.expect("[o]nce  [a]lways  [s]top >")
+    assert "reject" not in terminal.text
+    terminal.type("what?\n")
+    terminal.type(typed)
+    assert terminal.end() == code
+    nodes = json.loads(cli("session", "show", "--json").stdout)["nodes"]
+    found = [node["payload"]["output"] for node in nodes if node["kind"] == "tool" and node["payload"]["status"] == "ok"]
+    assert found == outputs
+
+
+def test_a_question_answered_elsewhere_is_withdrawn(cli: Any, at_terminal: Begin) -> None:
+    """The turn goes on when another process replies (D65)."""
+    terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "went on"), "hi")
+    terminal.expect("[o]nce")
+    [question] = json.loads(cli("approval", "list", "--json").stdout)
+    cli("approval", "reply", question["id"], "once")
+    terminal.expect("went on")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_at_a_question_stops_the_turn(cli: Any, at_terminal: Begin) -> None:
+    """Exit code 130 at once; nobody waits for a line that never comes."""
+    terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "never"), "hi")
+    terminal.expect("[o]nce")
+    terminal.interrupt()
+    assert terminal.end(within=10) == 130
+
+
+def test_a_spinner_turns_after_a_second_and_leaves_nothing(cli: Any, at_terminal: Begin) -> None:
+    """Anything over a second moves, on standard error, and is cleared (issue 2, CLI)."""
+    terminal = at_terminal("run", "-m", cli.script({"text": "late", "delay": 1.6}), "hi")
+    terminal.expect("late")
+    terminal.end()
+    assert "⠋" in terminal.raw
+    assert terminal.raw.rindex("\x1b[K") > terminal.raw.rindex("⠋")
+
+
+# ---------------------------------------------------------------- chat
+
+
+def test_a_conversation_at_a_terminal(cli: Any, at_terminal: Begin) -> None:
+    """Two turns in one session, the mode in the prompt, /help, /quit, history in the home 0600 (issue 2, CLI; S0.68)."""
+    terminal = at_terminal("chat", "-m", cli.script("first answer", "second answer"))
+    terminal.expect("/help")
+    terminal.expect("\n>")
+    terminal.type("hello there\r")
+    terminal.expect("first answer")
+    terminal.expect("\n>")
+    terminal.type("/mode full_access\r")
+    terminal.expect("Go on?")
+    terminal.type("y\n")
+    terminal.expect("[full access]")
+    terminal.type("and again\r")
+    terminal.expect("second answer")
+    terminal.expect("[full access]")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    shown = json.loads(cli("session", "show", "--json").stdout)
+    texts = [node["payload"]["text"] for node in shown["nodes"] if node["kind"] in ("user", "assistant")]
+    assert texts == ["hello there", "first answer", "and again", "second answer"]
+    assert shown["mode"] == "full_access"
+    history = cli.home / "chat-history"
+    assert "+hello there" in history.read_text()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def test_ctrl_c_stops_the_turn_and_not_the_program(cli: Any, at_terminal: Begin) -> None:
+    """The next prompt comes, and the conversation goes on (issue 2, CLI)."""
+    terminal = at_terminal("chat", "-m", cli.script({"text": "never seen", "delay": 60}, "after all"))
+    terminal.expect("\n>")
+    terminal.type("take your time\r")
+    terminal.expect("⠋")
+    terminal.interrupt()
+    terminal.expect("stopped; what was done so far is kept")
+    terminal.expect("\n>")
+    terminal.type("again\r")
+    terminal.expect("after all")
+    terminal.expect("\n>")
+    terminal.type("\x04")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_at_the_prompt_ends_nothing(cli: Any, at_terminal: Begin) -> None:
+    """It says how to end; Ctrl-D does."""
+    terminal = at_terminal("chat", "-m", cli.script("x"))
+    terminal.expect("\n>")
+    terminal.type("half a li\x03")
+    terminal.expect("Ctrl-D or /quit")
+    terminal.expect("\n>")
+    terminal.type("\x04")
+    assert terminal.end() == 0
+
+
+def test_a_question_in_a_conversation(cli: Any, at_terminal: Begin) -> None:
+    """Asked and answered between two lines (S0.47)."""
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", what="it"), "done that"))
+    terminal.expect("\n>")
+    terminal.type("do it\r")
+    terminal.expect("[o]nce")
+    terminal.type("once\n")
+    terminal.expect("done that")
+    terminal.expect("\n>")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+
+
+# ---------------------------------------------------------------- chat without a terminal
+
+
+def test_a_conversation_from_a_pipe(cli: Any) -> None:
+    """Plain lines when standard input is no terminal: each is a prompt, slash commands work, answers alone on stdout."""
+    done = cli("chat", "-m", cli.script("one", "two"), stdin="first\n\n/mode\n/nope\nsecond\n")
+    assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
+    assert "mode: agent" in done.stderr
+    assert "there is no /nope" in done.stderr
+
+
+def test_slash_commands(cli: Any) -> None:
+    """/new, /model, /agent, /resume, /tools, and a hint for what is nearly right."""
+    model = cli.script("one", "two")
+    lines = [
+        "first",
+        "/new",
+        "second",
+        "/tools",
+        "/agent",
+        "/agent nobody",
+        "/model",
+        "/model nope",
+        "/hlep",
+        "/mode ask",
+        "/quit",
+    ]
+    done = cli("chat", "-m", model, stdin="\n".join([*lines, "never sent"]))
+    assert done.stdout == "one\ntwo\n"
+    for wanted in ("new session", "danger hello slow", "agent: build", "unknown agent 'nobody'", "unknown model 'nope'"):
+        assert wanted in done.stderr
+    assert "did you mean /help?" in done.stderr
+    assert "mode: agent" in done.stderr
+    rows = json.loads(cli("session", "list", "--json").stdout)
+    assert len(rows) == 2
+    done = cli("chat", "-m", model, stdin=f"/resume\n/resume {rows[1]['id'][:6]}\n/resume {rows[1]['id']}\n")
+    assert f"session {rows[1]['id']}" in done.stderr
+    assert "that is this session" in done.stderr
+
+
+def test_the_session_is_held_for_the_whole_conversation(cli: Any) -> None:
+    """Another process cannot prompt it meanwhile (ARCHITECTURE §5)."""
+    talking = cli.start("chat", "-m", cli.script("one", "two"))
+    talking.stdin.write("first\n")
+    talking.stdin.flush()
+    assert talking.stdout.readline() == "one\n"
+    [row] = json.loads(cli("session", "list", "--json").stdout)
+    busy = cli("run", "-r", row["id"], "-m", "script:none", "hi")
+    assert (busy.returncode, "in use by process" in busy.stderr) == (1, True)
+    out, _ = talking.communicate("second\n", timeout=30)
+    assert (talking.returncode, out) == (0, "two\n")
+
+
+def test_a_failed_turn_does_not_end_the_conversation(cli: Any) -> None:
+    """The error is a sentence, the next line is taken, and the last turn's exit code counts."""
+    done = cli("chat", "-m", cli.script({"error": "auth"}, "fine"), stdin="one\ntwo\n")
+    assert (done.returncode, done.stdout) == (0, "fine\n")
+    assert "scripted failure" in done.stderr
+
+
+def test_slash_commands_of_plugins(cli: Any) -> None:
+    """What a plugin contributes shows text or sends a prompt."""
+    cli.plugin(
+        "shout",
+        """
+        from moryflow_sdk import *
+
+        async def shout(rest, turn):
+            return SlashResult(text=f"shouting in {turn.vault.name}", prompt=rest.upper())
+
+        @hookimpl
+        def commands():
+            return [Command("shout", "Say it louder", slash=shout)]
+        """,
+    )
+    done = cli("chat", "-m", cli.script("heard"), stdin="/help\n/shout hello\n")
+    assert done.stdout == "heard\n"
+    assert "Say it louder" in done.stderr
+    assert "shouting in vault" in done.stderr
+    messages = json.loads(cli("session", "context", "--json").stdout)["messages"]
+    assert messages[0]["text"] == "HELLO"
