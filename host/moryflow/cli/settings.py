@@ -94,7 +94,7 @@ def check_value(known: Sequence[Known], key: str, text: str) -> Any:
     except ValueError:
         value = text
     problems = _problems(known, key, value)
-    if problems and not isinstance(value, str) and not _problems(known, key, text):
+    if problems and isinstance(value, int | float | None) and not _problems(known, key, text):
         return text
     if problems:
         first = problems[0]
@@ -108,5 +108,11 @@ def _problems(known: Sequence[Known], key: str, value: Any) -> list[Any]:
     host = len(host_models())
     _, of_host = drop_bad_values(layer, known[:host], strict=True)
     _, of_others = drop_bad_values(layer, known[host:])
-    wrong_rules = read_rules(layer)[1] if key == ".".join(RULES) else []
+    wrong_rules = _wrong_rules(layer) if key == ".".join(RULES) else []
     return [*unknown_keys(layer, known), *of_host, *of_others, *wrong_rules]
+
+
+def _wrong_rules(layer: Layer) -> list[Any]:
+    if not isinstance(layer.find(RULES), list):
+        return [layer.problem(RULES, "the rules must be a list", code="rule_invalid")]
+    return read_rules(layer)[1]
