@@ -135,6 +135,17 @@ def test_a_built_in_plugin_uses_the_sdk_and_never_the_host() -> None:
     assert offences("moryflow_builtins", "moryflow") == []
 
 
+def test_built_in_plugins_do_not_know_each_other() -> None:
+    """Any of them can be taken away without breaking another (rule 2)."""
+    rooms = {path.parent.name for path in PACKAGES["moryflow_builtins"].glob("*/__init__.py")}
+    found = [
+        offence
+        for room in rooms
+        for offence in offences(f"moryflow_builtins.{room}", *(f"moryflow_builtins.{other}" for other in rooms - {room}))
+    ]
+    assert found == []
+
+
 def test_the_host_does_not_import_built_in_plugins() -> None:
     """Removing a line of the table of built-ins removes the feature (rule 3)."""
     assert offences("moryflow", "moryflow_builtins") == []
