@@ -20,6 +20,7 @@ from moryflow_sdk import (
     Ruling,
     ToolRequest,
     ToolResult,
+    thaw,
 )
 
 from moryflow.kernel.approvals import ApprovalRequired
@@ -197,10 +198,19 @@ class Session:
         live = LiveSession(hold=hold, mode=hold.session.mode)
         live.grants = [Rule(**grant) for grant in hold.session.grants]
         if hold.path:
-            states = await store.plugin_state(self._row.id)
-            live.state = {plugin: value for (plugin, place), value in states.items() if place == "session"}
+            live.state = await self._states("session")
             live.call_ids = {call["id"] for node in hold.path if node.kind == "assistant" for call in node.payload["calls"]}
         return live
+
+    async def _states(self, place: str) -> dict[str, dict[str, Any]]:
+        """Return what plugins kept for the session or for one turn, by plugin, free to change."""
+        states = await self._host.store.plugin_state(self.id)
+        return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
+
+    async def _turn_states(self) -> dict[str, dict[str, Any]]:
+        """Return the plugins' state of the last turn, for the turn that goes on where it ended."""
+        runs = await self._host.store.runs(self.id)
+        return await self._states(f"turn:{runs[-1].id}") if runs else {}
 
     # ---------------------------------------------------------------- one turn
 
@@ -209,6 +219,7 @@ class Session:
         provider.prepare(model)
         async with self._holding() as live:
             left = await self._left_open(live)
+            live.turn_states = await self._turn_states() if prompt is None else {}
             if prompt is None and not left and not _can_continue(live):
                 raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
