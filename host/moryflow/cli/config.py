@@ -147,13 +147,12 @@ def check(ctx: click.Context) -> int:
 
     With --strict, a warning fails the check too.
     """
-    from .settings import settled
+    from .settings import examined
 
-    config, _ = settled(ctx)
+    config, problems = examined(ctx)
     flags = flags_of(ctx)
-    fatal = any(problem.fatal for problem in config.problems)
-    failed = fatal or (flags.strict and bool(config.problems))
-    document = {"ok": not failed, "file": str(config.path), "problems": [asdict(problem) for problem in config.problems]}
-    lines = [f"{'error' if problem.fatal else 'warning'}: {plain(str(problem))}" for problem in config.problems]
+    failed = any(problem.fatal for problem in problems) or (flags.strict and bool(problems))
+    document = {"ok": not failed, "file": str(config.path), "problems": [asdict(problem) for problem in problems]}
+    lines = [f"{'error' if problem.fatal else 'warning'}: {plain(str(problem))}" for problem in problems]
     show(flags, document, "\n".join(lines) or f"{config.path}: nothing is wrong")
     return 3 if failed else 0

@@ -100,6 +100,16 @@ def test_check_fails_when_a_deny_is_lost(cli: Any) -> None:
     assert (document["ok"], document["problems"][0]["code"]) == (False, "config_syntax")
 
 
+def test_check_passes_on_what_plugins_say_of_the_rules(cli: Any) -> None:
+    """A plugin's `check_rules` adds warnings with the rule's file and line (D4)."""
+    file = cli.home / "config.jsonc"
+    cli.plugin("critic", "def check_rules(rules):\n    return [(rule, f'{rule.pattern} is dead') for rule in rules]\n")
+    done = cli("config", "check")
+    assert done.returncode == 0
+    assert f"warning: {file}:" in done.stdout
+    assert "* is dead" in done.stdout
+
+
 def test_check_knows_the_settings_of_plugins(cli: Any) -> None:
     """A wrong value of a plugin is named with its line."""
     file = cli.home / "config.jsonc"

@@ -173,6 +173,39 @@ def test_no_text_stops_or_slows_the_host(text: str, tmp_path: Path) -> None:
     assert time.monotonic() - started < 3
 
 
+@pytest.mark.parametrize("written", ["Deny", " deny ", "DENY"])
+def test_a_deny_that_is_oddly_written_is_a_deny(written: str, tmp_path: Path) -> None:
+    """It holds, and it is a mistake that must be mended (D26)."""
+    rule = {"domain": "bash", "pattern": "rm *", "decision": written}
+    (tmp_path / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": [rule]}}}}))
+    config = load(tmp_path)
+    assert [rule.decision for rule in config.rules()] == ["deny"]
+    assert [problem.fatal for problem in config.problems] == [True]
+
+
+@pytest.mark.parametrize(("depth", "reported"), [(64, False), (65, True)])
+def test_depth_has_a_limit(depth: int, reported: bool, tmp_path: Path) -> None:
+    """64 levels are enough for anybody; the place of the 65th is named."""
+    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": ' + "[" * (depth - 2) + "]" * (depth - 2) + "}}")
+    assert [problem.code for problem in load(tmp_path).problems] == (["config_syntax"] if reported else [])
+
+
+def test_half_a_character_is_refused_where_nobody_checks_it(tmp_path: Path) -> None:
+    """It could be neither printed nor stored later."""
+    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": ["\\ud800"]}}')
+    assert [problem.code for problem in load(tmp_path).problems] == ["config_syntax"]
+    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": ["\\ud83d\\ude00"]}}')
+    assert load(tmp_path).get("plugins.x") == ["\U0001f600"]
+
+
+def test_an_infinite_number_is_dropped_where_nobody_checks_it(tmp_path: Path) -> None:
+    """1e400 is no number; its neighbours hold."""
+    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": {"a": 1e400, "b": [1, -1e999], "c": 1e3}}}')
+    config = load(tmp_path)
+    assert config.get("plugins.x") == {"b": [1], "c": 1000.0}
+    assert [problem.code for problem in config.problems] == ["config_value", "config_value"]
+
+
 def test_a_thousand_bad_rules_are_counted_not_listed(tmp_path: Path) -> None:
     """The report stays readable, and stays fatal when a deny is among the rest."""
     rules = [*([1] * 1000), {"domain": "x", "pattern": "y", "decision": "deny"}]
