@@ -89,7 +89,7 @@ class ApprovalDesk:
 
         :raises ApprovalRequired: nobody can be asked now and the turn is to end (``on_ask="fail"``).
         """
-        earlier = await self._earlier(scope, call)
+        earlier = await self._earlier(scope, call, ruling)
         if earlier is not None and earlier.state == "replied":
             return await self._apply(scope, journal, ruling, earlier)
         if on_ask == "deny":
@@ -103,12 +103,12 @@ class ApprovalDesk:
         answered = replace(row, state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
         return await self._apply(scope, journal, ruling, answered)
 
-    async def _earlier(self, scope: TurnScope, call: ToolCall) -> ApprovalRow | None:
-        """Return the question that was already asked for exactly this call, with these arguments (R18)."""
+    async def _earlier(self, scope: TurnScope, call: ToolCall, ruling: Ruling) -> ApprovalRow | None:
+        """Return this very question, if it was asked before: same call, same arguments, same reason (R18)."""
         if call.id not in scope.live.asked:
             return None
         rows = await self._store().approvals(session=scope.session)
-        same = (row for row in rows if row.call_id == call.id and row.request.get("hash") == call.hash)
+        same = (row for row in rows if row.call_id == call.id and _about(row) == (call.hash, ruling.reason))
         return next((row for row in same if row.state != "expired"), None)
 
     async def _ask(self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow) -> None:
@@ -162,6 +162,10 @@ class ApprovalDesk:
         journal.session(grants=[rule.model_dump(exclude_defaults=True) for rule in scope.live.grants])
 
 
+def _about(row: ApprovalRow) -> tuple[Any, Any]:
+    return row.request.get("hash"), row.request.get("reason")
+
+
 def _question(scope: TurnScope, call: ToolCall, ruling: Ruling) -> ApprovalRow:
     patterns = [item.pattern for item in ruling.remember if item.scope != "none"]
     request = {
@@ -190,8 +194,8 @@ def _question(scope: TurnScope, call: ToolCall, ruling: Ruling) -> ApprovalRow:
     )
 
 
-def call_row(scope: TurnScope, call: ToolCall, state: str, ruling: Ruling | None = None) -> CallRow:
-    """Return the record of `call` in `state`."""
+def call_row(scope: TurnScope, call: ToolCall, state: str, ruling: Ruling | None, encoded: bytes = b"") -> CallRow:
+    """Return the record of `call` in `state`; `encoded` are the arguments as they were judged."""
     stamp = now()
     return CallRow(
         id=call.id,
@@ -200,7 +204,7 @@ def call_row(scope: TurnScope, call: ToolCall, state: str, ruling: Ruling | None
         node=scope.node,
         step=call.step,
         tool=call.tool,
-        args=canonical(call.args).decode(),
+        args=(encoded or canonical(call.args)).decode(),
         hash=call.hash,
         state=state,
         decision=ruling.decision if ruling else None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import time
 from dataclasses import dataclass
 from typing import Any, cast
@@ -21,7 +22,6 @@ from moryflow_sdk import (
     ToolError,
     ToolRequest,
     ToolResult,
-    thaw,
 )
 
 from .approvals import OnAsk, call_row
@@ -81,7 +81,7 @@ class Door:
         except ToolError as error:
             call = ToolCall(id=request.id, tool=request.name, args={}, step=self._scope.step)
             return Judged(call, result=failure(error))
-        judged.ruling = await self._rule(judged.call)
+        judged.ruling = await self._rule(judged)
         if judged.ruling.decision != "allow":
             judged.result = refusal(judged.ruling)
         return judged
@@ -104,16 +104,19 @@ class Door:
         known = ", ".join(sorted(offered)) or "none"
         raise ToolError(f"unknown tool {name[:80]!r}; the tools are: {known}", code="unknown_tool")
 
-    async def _rule(self, call: ToolCall) -> Ruling:
-        """Ask every gate, combine, ask the person if need be, and let ``tool_decided`` tighten it."""
+    async def _rule(self, judged: Judged) -> Ruling:
+        """Ask every gate, combine, ask the person if need be, and let ``tool_decided`` tighten it.
+
+        What gates were shown is not what is asked, audited and recorded: that is built anew from the judged bytes.
+        """
         scope = self._scope
-        ruling = await self._gates(call)
+        ruling = await self._gates(judged.call)
+        judged.call = judged.call.replace(args=json.loads(judged.encoded))
         if ruling.decision == "ask":
-            ruling = await self._ask(call, ruling)
-        context = {"call": call, "ruling": ruling}
-        decided = await self._dispatch.gates(scope, "tool_decided", **context)
+            ruling = await self._ask(judged.call, ruling)
+        decided = await self._dispatch.gates(scope, "tool_decided", call=judged.call, ruling=ruling)
         final = tightened(ruling, decided, mode=scope.live.mode)
-        return await self._ask(call, final) if final.decision == "ask" else final
+        return await self._ask(judged.call, final) if final.decision == "ask" else final
 
     async def _gates(self, call: ToolCall) -> Ruling:
         scope = self._scope
@@ -138,8 +141,8 @@ class Door:
     def record_start(self, judged: Judged) -> None:
         """Note that the body is about to run; the caller commits before it does."""
         if judged.result is None:
-            self._journal.call(call_row(self._scope, judged.call, "running", judged.ruling))
-            shown = {"call_id": judged.call.id, "tool": judged.call.tool, "args": thaw(judged.call.args)}
+            self._journal.call(call_row(self._scope, judged.call, "running", judged.ruling, judged.encoded))
+            shown = {"call_id": judged.call.id, "tool": judged.call.tool, "args": json.loads(judged.encoded)}
             self._journal.event("tool.start", **shown, state="running")
 
     async def body(self, judged: Judged) -> tuple[ToolResult, int]:
@@ -207,9 +210,8 @@ class Door:
         state = "completed" if result.status == "ok" else "error"
         call = judged.call
         self._journal.node("tool", tool_payload(call, result))
-        self._journal.call(
-            call_row(self._scope, call, "interrupted" if result.status == "interrupted" else state, judged.ruling)
-        )
+        recorded = "interrupted" if result.status == "interrupted" else state
+        self._journal.call(call_row(self._scope, call, recorded, judged.ruling, judged.encoded))
         shown = {"call_id": call.id, "tool": call.tool, "state": state, "status": result.status, "output": result.output}
         extra = {"code": result.code, "title": result.title, "output_id": result.output_id, "path": result.path}
         shown.update({key: value for key, value in extra.items() if value})

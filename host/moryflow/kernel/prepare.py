@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from moryflow_sdk import ToolCall, ToolError
+from moryflow_sdk import TargetRequest, ToolCall, ToolError
 
 from .arguments import canonical, digest, validated
+from .records import OwnedTool
 from .scope import TurnScope
 
 
@@ -23,11 +24,20 @@ def call_as_judged(
     encoded = canonical(validated(owned.tool, args))
     values = json.loads(encoded)
     resolve = scope.around.services["resolve"](scope, plugin)
-    targets = tuple(resolve(item) for item in owned.tool.target_requests(values))
+    targets = tuple(resolve(item) for item in _requests(owned, values))
     call = ToolCall(
         id=call_id, tool=tool, args=values, step=step, domain=owned.tool.domain, targets=targets, hash=digest(encoded)
     )
     return call, encoded
+
+
+def _requests(owned: OwnedTool, values: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
+    """Return what the tool says it touches; one that cannot say is not run."""
+    try:
+        return owned.tool.target_requests(values)
+    except Exception as error:
+        what = f"{owned.tool.name} (plugin {owned.plugin}) could not say what it touches: {type(error).__name__}: {error}"
+        raise ToolError(what, code="tool_failed", next_step=f"moryflow plugin info {owned.plugin}") from error
 
 
 def prepared_call(turn: Any, tool: str, args: Mapping[str, Any]) -> ToolCall:
