@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -96,10 +97,11 @@ class ApprovalDesk:
             reason = f"{ruling.reason}; nobody could be asked"
             return refused(ruling, cause="headless", reason=reason, by="headless")
         row = earlier or _question(scope, call, ruling)
-        await self._ask(scope, journal, call, ruling, row)
-        if on_ask == "fail":
-            raise ApprovalRequired(row.id)
-        answer = await self._wait(scope, ruling, row)
+        with self._opened(scope, ruling, row) as future:
+            await self._ask(scope, journal, call, ruling, row)
+            if on_ask == "fail":
+                raise ApprovalRequired(row.id)
+            answer = await self._wait(row, future)
         answered = replace(row, state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
         return await self._apply(scope, journal, ruling, answered)
 
@@ -119,18 +121,25 @@ class ApprovalDesk:
         journal.event("session.status", status="waiting")
         await journal.commit()
 
-    async def _wait(self, scope: TurnScope, ruling: Ruling, row: ApprovalRow) -> Answer:
+    @contextmanager
+    def _opened(self, scope: TurnScope, ruling: Ruling, row: ApprovalRow) -> Iterator[asyncio.Future[Answer]]:
+        """Take answers to `row`, from before anyone is told of it."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[row.id] = (scope.session, ruling, future)
         try:
-            while not future.done():
-                await asyncio.wait((future,), timeout=POLL_SECONDS)
-                stored = await self._store().approval(row.id)
-                if not future.done() and stored is not None and stored.state == "replied":
-                    return Answer(stored.reply or "reject", stored.message or "", stored.by or "user")
-            return future.result()
+            yield future
         finally:
             del self._open[row.id]
+
+    async def _wait(self, row: ApprovalRow, future: asyncio.Future[Answer]) -> Answer:
+        """Return the answer, from this process or, through the store, from another."""
+        while True:
+            await asyncio.wait((future,), timeout=POLL_SECONDS)
+            if future.done():
+                return future.result()
+            stored = await self._store().approval(row.id)
+            if stored.state == "replied":
+                return Answer(stored.reply or "reject", stored.message or "", stored.by or "user")
 
     async def _apply(self, scope: TurnScope, journal: Journal, ruling: Ruling, row: ApprovalRow) -> Ruling:
         journal.approval(row)
