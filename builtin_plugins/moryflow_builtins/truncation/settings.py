@@ -63,5 +63,5 @@ class TruncationSettings(BaseModel):
         return Limits(lines, min(size, max(ceiling, self.max_bytes)), direction)
 
     def _entries(self, tool: str) -> list[ToolLimits]:
-        globs = [entry for name, entry in self.tools.items() if name != tool and fnmatchcase(tool, name)]
+        globs = [entry for name, entry in self.tools.items() if fnmatchcase(tool, name)]
         return [*globs, self.tools[tool]] if tool in self.tools else globs

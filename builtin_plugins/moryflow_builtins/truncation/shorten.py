@@ -110,7 +110,7 @@ def _encoded_size(text: str, step: int = 1 << 20) -> int:
 
 def _spooled(path: Path, limits: Limits) -> Source | None:
     """Look at both ends of a spooled file; what is between them is not read here. ``None`` when it is gone."""
-    wanted = limits.bytes + 4
+    wanted = limits.bytes + 4  # a character that the window tears apart stays outside the limit
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -119,24 +119,7 @@ def _spooled(path: Path, limits: Limits) -> Source | None:
             last = file.read(wanted)
     except OSError:
         return None
-    if size > wanted:
-        first = first[: len(first) - _torn_end(first)]
-        last = last[_torn_start(last) :]
     return Source(path, first.decode("utf-8", "replace"), last.decode("utf-8", "replace"))
-
-
-def _torn_end(data: bytes) -> int:
-    """Return how many bytes at the end belong to a character that was cut off."""
-    for back in range(1, min(4, len(data) + 1)):
-        byte = data[-back]
-        if byte & 0xC0 != 0x80:
-            needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-            return back if needed > back else 0
-    return 0
-
-
-def _torn_start(data: bytes) -> int:
-    return next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
 
 
 def _stored_page(call: ToolCall, turn: Turn) -> str | None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import multiprocessing
 import stat
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from moryflow_builtins import audit
 from moryflow_builtins.audit.log import append, file_of, lines_backwards, parse
+from moryflow_sdk import Agent, Ruling, ToolCall
 
 EIGHT = ["eventId", "sessionId", "mode", "decision", "permissionDomain", "targets", "rulePattern", "timestamp"]
 PEEK = """
@@ -203,14 +207,22 @@ async def test_full_access_falls_back_to_asking_and_headless_to_no(bench):
     assert len(person.named("plugin.audit.unwritable")) == 1
 
 
-@pytest.mark.parametrize(("source", "status"), [("default", "ok"), ("user", "denied"), ("session", "denied")])
-async def test_in_agent_mode_the_defaults_hold_and_nothing_looser(bench, source, status):
+@pytest.mark.parametrize(
+    ("mode", "source", "status"),
+    [
+        ("agent", "default", "ok"),
+        ("agent", "user", "denied"),
+        ("agent", "session", "denied"),
+        ("full_access", "default", "denied"),
+    ],
+)
+async def test_in_agent_mode_the_defaults_hold_and_nothing_looser(bench, mode, source, status):
     """What the defaults allow goes on with a notice; a person's own allow asks instead (SECURITY §3)."""
     rule = f'Rule(domain="read", pattern="*", decision="allow", source="{source}")'
     bench.tool('@tool(domain="read")\ndef ping() -> str:\n    "Ping."\n    return "pong"\n', allow=False)
     bench.plugin("rules", gate(f"Allow(rule={rule})"))
     block(bench)
-    outcome = await bench.run(bench.calls(("ping", {}), ("ping", {})))
+    outcome = await bench.run(bench.calls(("ping", {}), ("ping", {})), mode=mode)
     assert [node["status"] for node in outcome.tools()] == [status] * 2
     notice = outcome.named("plugin.audit.unwritable")
     assert len(notice) == 1 and notice[0]["path"].startswith(str(bench.home)) and notice[0]["reason"]
@@ -223,6 +235,18 @@ async def test_a_person_who_has_just_agreed_is_not_asked_twice(bench):
     block(bench)
     outcome = await bench.run(bench.calls(("peek", {"path": "a.md"})), replies=["once"])
     assert len(outcome.named("permission.asked")) == 1 and outcome.tools()[0]["status"] == "ok"
+
+
+def test_only_an_allow_that_nobody_answered_is_tightened(bench):
+    """The plugin asks for nothing else (SECURITY §3)."""
+    block(bench)
+    turn = SimpleNamespace(
+        home=bench.home, session="s", parent=None, id="t", agent=Agent(id="a"), state={},
+        emit=lambda kind, **data: None, log=logging.getLogger(),
+    )  # fmt: skip
+    rulings = [Ruling(decision="allow"), Ruling(decision="allow", by="user"), Ruling(decision="deny"), Ruling(decision="stop")]
+    verdicts = [audit.tool_decided(ToolCall(id="c", tool="t", args={}), ruling, turn) for ruling in rulings]
+    assert [getattr(verdict, "decision", None) for verdict in verdicts] == ["ask", None, None, None]
 
 
 async def test_a_deny_stays_a_deny_when_it_cannot_be_recorded(bench):

@@ -108,6 +108,12 @@ def test_the_beginning_of_an_id_is_enough(tmp_path):
     assert len(files(tmp_path, "ab")) == 2
 
 
+def test_since_is_exact(tmp_path):
+    """What is a moment too old is left out."""
+    write(tmp_path, "s", record(1, ago=timedelta(minutes=31)), record(2, ago=timedelta(minutes=29)))
+    assert numbers(select(files(tmp_path), Wanted(since=NOW - timedelta(minutes=30)))) == ["e2"]
+
+
 def test_damaged_lines_are_left_out(tmp_path):
     """A log that was torn is still read (SECURITY §3)."""
     write(tmp_path, "s", record(1))

@@ -65,6 +65,7 @@ def test_the_default_limits_are_met_exactly():
     limits = Limits(2000, 51200)
     assert not exceeds("a\n" * 2000, limits) and exceeds("a\n" * 2001, limits)
     assert not exceeds("a\n" * 1999 + "a", limits) and exceeds("a\n" * 2000 + "a", limits)
+    assert not exceeds("a" * 51200, limits) and exceeds("a" * 51201, limits)
     assert not exceeds("é" * 25600, limits) and exceeds("é" * 25600 + "a", limits)
 
 
