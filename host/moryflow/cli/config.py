@@ -10,6 +10,7 @@ import click
 
 from .group import NounGroup
 from .options import document_options, flags_of
+from .system_prompt import prompt
 from .text import as_json, columns, plain, show
 
 
@@ -17,6 +18,9 @@ from .text import as_json, columns, plain, show
 @document_options
 def command() -> None:
     """Show, explain, check and change the configuration."""
+
+
+command.add_command(prompt)
 
 
 @command.command("show")
