@@ -69,6 +69,6 @@ def human(size: int) -> str:
 
 
 def _page(size: int, lines: int | None, shown: Preview, reading: Limits) -> int:
-    """Return how many lines of this output fit into one reading; 0 when not even one does."""
+    """Return how many lines of this output fit into one reading, with room for a heading; 0 when not even one does."""
     average = size / lines if lines else shown.bytes / max(shown.lines, 1)
-    return min(reading.lines, int(reading.bytes * 0.8 / (average + LINE_NUMBER_BYTES)))
+    return min(max(reading.lines * 9 // 10, 1), int(reading.bytes * 0.8 / (average + LINE_NUMBER_BYTES)))

@@ -36,7 +36,7 @@ async def test_a_long_output_becomes_preview_path_and_hint(bench):
     preview, _, notice = node["output"].partition("\n\n[Output truncated: ")
     assert text_of().startswith(preview) and preview.count("\n") == 2000
     assert notice.startswith("the first 2,000 of 3,000 lines, ")
-    assert f"Full output: {path}\nNext: `read` it with offset 2001 and limit 2000, or search it with `grep`.]" in notice
+    assert f"Full output: {path}\nNext: `read` it with offset 2001 and limit 1800, or search it with `grep`.]" in notice
     assert path.parent == bench.vault / ".agent-output" and path.read_text() == text_of()
     assert node["truncated"] is True
     async with bench.host() as host:
@@ -213,6 +213,25 @@ async def test_reading_a_stored_output_does_not_store_it_again(bench):
     assert small["output"] == text_of(1500) and "truncated" not in small
     assert large["truncated"] is True and (large["path"], large["output_id"]) == (first["path"], first["output_id"])
     assert "a smaller limit" in large["output"]
+    assert len(list((bench.vault / ".agent-output").glob("*.txt"))) == 1
+
+
+@pytest.mark.parametrize("word", ["line", "w" * 300])
+async def test_the_real_reader_pages_through_a_stored_output(bench, word):
+    """From the hint on, page after page, without a question, a cut or a second file (S0.55, D36)."""
+    node, _ = await one(bench, arguments={"word": word})
+    bench.builtins = (*bench.builtins, "moryflow_builtins.permission", "moryflow_builtins.files")
+    found = re.search(r"offset (\d+) and limit (\d+)", node["output"])
+    offset, limit = int(found[1]), int(found[2])
+    seen = node["output"].partition("\n\n[Output truncated")[0]
+    async with bench.host() as host:
+        while seen.count("\n") < 3000:
+            arguments = {"path": node["path"], "offset": offset, "limit": limit}
+            result = (await host.call_tool("read", arguments, vault=bench.vault)).result
+            assert result.status == "ok" and not result.truncated, result.output
+            page = "".join(line for line in result.output.splitlines(keepends=True) if line.startswith(word))
+            seen, offset = seen + page, offset + page.count("\n")
+    assert seen == text_of(word=word)
     assert len(list((bench.vault / ".agent-output").glob("*.txt"))) == 1
 
 
