@@ -1,0 +1,67 @@
+"""The process that runs the model. A script, not a module: it is started by its path with an isolated interpreter.
+
+The first line of standard input says what to do, the first line of standard output where the server listens. The server
+is on loopback, asks for the key that came in by the pipe (arguments and environments are seen by others), and ends with
+its owner: whatever happens to that, the pipe ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the library prints must not be taken for our answer
+    order = json.loads(sys.stdin.readline())
+    try:
+        server = start(order)
+    except Exception as error:  # the owner shows it to a person
+        answer.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
+        answer.flush()
+        os._exit(1)
+    answer.write(json.dumps({"url": server.listening_address}) + "\n")
+    answer.flush()
+    while sys.stdin.readline():
+        pass
+    os._exit(0)  # no library thread may keep it
+
+
+def start(order: dict[str, Any]) -> Any:
+    """Load the weights and listen.
+
+    Sampling is what the model's makers recommend (temperature 0.2, top-p 0.9), with a frequency penalty because so small
+    a model falls into loops. One thread is left to others: with a thread on each core llama.cpp's waiting makes it ten
+    times slower as soon as anything else runs.
+    """
+    sys.path.insert(0, order["runtime"])
+    import xllamacpp  # pyright: ignore[reportMissingImports]
+
+    params = xllamacpp.CommonParams()
+    params.model.path = order["weights"]
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [order["key"]]
+    params.cors_origins = ""
+    params.ui = False
+    params.endpoint_slots = False
+    params.verbosity = -1
+    params.warmup = False
+    params.n_ctx = order["context"]
+    params.n_predict = order["longest"]
+    params.n_parallel = 1
+    params.cache_ram_mib = 0
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = order["threads"]
+    params.sampling.temp = 0.2
+    params.sampling.top_p = 0.9
+    params.sampling.penalty_freq = 0.3
+    params.sampling.penalty_last_n = 256
+    return xllamacpp.Server(params)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""The process that serves the model: reachable by its owner only, and never outliving it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from moryflow_builtins.local_model.process import Process
+from moryflow_builtins.local_model.provider import LocalModel
+from moryflow_builtins.local_model.runtime import WEIGHTS, Runtime
+from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolSchema
+
+REAL = os.environ.get("MORYFLOW_TEST_LOCAL_MODEL", "")
+real = pytest.mark.skipif(
+    not REAL or not Runtime(Path(REAL)).installed(),
+    reason="needs a home where `moryflow model install` was run, named by MORYFLOW_TEST_LOCAL_MODEL",
+)
+
+STAND_IN = '''
+"""Serves what the real runtime serves, without a model."""
+import json, os, sys, threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+print("noise on standard output")
+
+class CommonParams(SimpleNamespace):
+    def __init__(self):
+        names = ("model", "cpuparams", "cpuparams_batch", "sampling")
+        super().__init__(**{name: SimpleNamespace() for name in names})
+
+class Server:
+    def __init__(self, params):
+        if open(params.model.path).read() == "broken":
+            raise RuntimeError("failed to load the weights")
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                size = int(self.headers["content-length"])
+                request = json.loads(self.rfile.read(size))
+                allowed = self.headers["authorization"] == "Bearer " + params.api_keys[0]
+                self.send_response(200 if allowed else 401)
+                self.end_headers()
+                seen = {"tools": "tools" in request, "cwd": os.getcwd(), "argv": sys.argv, "env": sorted(os.environ)}
+                answer = {"choices": [{"message": {"content": json.dumps(seen)}, "finish_reason": "stop"}]}
+                self.wfile.write(json.dumps(answer if allowed else {"error": "no"}).encode())
+            def log_message(self, *_):
+                pass
+        http = ThreadingHTTPServer((params.hostnames[0], params.port), Handler)
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        self.listening_address = "http://127.0.0.1:%d" % http.server_address[1]
+'''
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    """A runtime whose library is a stand-in; the process around it is the real one."""
+    found = Runtime(tmp_path / "home", weights_size=7)
+    found.weights.parent.mkdir(parents=True)
+    found.weights.write_text("weights", encoding="utf-8")
+    package = found.folder / "xllamacpp"
+    package.mkdir()
+    (package / "__init__.py").write_text(STAND_IN, encoding="utf-8")
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+def gone(pid: int, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+async def say(local: LocalModel, text: str = "hi") -> tuple[str, Finished]:
+    info = local.find("local")
+    assert info is not None
+    tools = (ToolSchema(name="ls", description="", parameters={}),)
+    request = ModelRequest(model=info, messages=(Message(role="user", text=text),), tools=tools)
+    events = [event async for event in local.stream(request)]
+    assert isinstance(events[-1], Finished)
+    return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1]
+
+
+async def test_it_answers_and_ends_with_its_provider(runtime: Runtime) -> None:
+    """Chat only: no tool is offered to a model that cannot call one (ARCHITECTURE 8, R1)."""
+    local = LocalModel(runtime)
+    assert local.default({}) == "local"
+    try:
+        answer, _ = await say(local)
+        assert '"tools": false' in answer
+        assert local._process is not None and local._process._child is not None
+        pid = local._process._child.pid
+        assert alive(pid)
+    finally:
+        await local.aclose()
+    assert gone(pid)
+
+
+async def test_it_is_given_neither_keys_nor_the_working_directory(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A vault must not bring code into it, and the key is not in its arguments (R13, R23)."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-SECRET")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in ("json.py", "sitecustomize.py", "xllamacpp.py"):
+        (tmp_path / name).write_text("raise SystemExit('shadowed')", encoding="utf-8")
+    local = LocalModel(runtime)
+    try:
+        answer, _ = await say(local)
+    finally:
+        await local.aclose()
+    assert "OPENAI_API_KEY" not in answer and str(runtime.folder) in answer and "sk-" not in answer
+
+
+def test_nobody_without_the_key_is_answered(runtime: Runtime) -> None:
+    """Other users of the machine reach loopback too (R1)."""
+    process = Process(runtime)
+    try:
+        url, key = process.start().result(30)
+        assert url.startswith("http://127.0.0.1:") and len(key) >= 32
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", data=b"{}"), timeout=10)
+        assert caught.value.code == 401
+    finally:
+        process.stop()
+
+
+def test_it_ends_when_its_owner_is_killed(runtime: Runtime, tmp_path: Path) -> None:
+    """kill -9 leaves nobody to clean up; the pipe ends by itself (R1)."""
+    code = f"""
+        import time
+        from pathlib import Path
+        from moryflow_builtins.local_model.process import Process
+        from moryflow_builtins.local_model.runtime import Runtime
+        process = Process(Runtime(Path({str(runtime.home)!r}), weights_size=7))
+        process.start().result(30)
+        print(process._child.pid, flush=True)
+        time.sleep(60)
+    """
+    owner = subprocess.Popen([sys.executable, "-c", dedent(code)], stdout=subprocess.PIPE, encoding="utf-8")
+    assert owner.stdout is not None
+    pid = int(owner.stdout.readline())
+    assert alive(pid)
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+    assert gone(pid)
+
+
+async def test_a_process_that_died_is_started_again(runtime: Runtime) -> None:
+    """The next call works (invariant 9)."""
+    local = LocalModel(runtime)
+    try:
+        await say(local)
+        assert local._process is not None and local._process._child is not None
+        first = local._process._child
+        first.kill()
+        first.wait()
+        assert (await say(local))[0]
+    finally:
+        await local.aclose()
+
+
+async def test_weights_that_do_not_load_are_named(runtime: Runtime) -> None:
+    """With the runtime's own words and the command that helps (S4.7)."""
+    runtime.weights.write_text("broken", encoding="utf-8")
+    local = LocalModel(Runtime(runtime.home, weights_size=6))
+    with pytest.raises(ModelError) as caught:
+        await say(local)
+    await local.aclose()
+    assert "failed to load the weights" in caught.value.message and "moryflow model install" in caught.value.next_step
+
+
+async def test_a_runtime_that_crashes_is_named(runtime: Runtime) -> None:
+    """A build for another processor ends at its first instruction (S4.7)."""
+    (runtime.folder / "xllamacpp" / "__init__.py").write_text("import os; os.abort()", encoding="utf-8")
+    local = LocalModel(runtime)
+    with pytest.raises(ModelError) as caught:
+        await say(local)
+    await local.aclose()
+    assert caught.value.code == "missing" and "does not start" in caught.value.message
+
+
+@real
+async def test_the_real_model_answers_and_refuses_what_does_not_fit() -> None:
+    """A machine without any key has a real model to talk to (ARCHITECTURE 8)."""
+    runtime = Runtime(Path(REAL))
+    assert (runtime.folder / WEIGHTS).is_file()
+    local = LocalModel(runtime)
+    try:
+        answer, finished = await say(local, "What is the capital of France?")
+        assert answer.strip() and finished.usage.input > 0 and finished.usage.output > 0
+        with pytest.raises(ModelError) as caught:
+            await say(local, "word " * 20_000)
+        assert caught.value.code == "context"
+    finally:
+        await local.aclose()
