@@ -47,6 +47,7 @@ _LATER_FOLDERS = _EVERY + "{" + ",".join(RUNS_LATER_FOLDERS) + "}/**"
 _FIXED: tuple[tuple[str, str, str], ...] = (
     ("read", "vault:**", "allow"),
     ("read", "fs:**", "ask"),
+    ("read", "tool:*", "allow"),
     ("read", _SENSITIVE_FILES, "ask"),
     ("read", _SENSITIVE_FOLDERS, "ask"),
     ("edit", "vault:**", "allow"),

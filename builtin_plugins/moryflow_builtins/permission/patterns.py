@@ -21,6 +21,7 @@ from moryflow_sdk import Rule
 from .globs import TooMany, braces, path_regex
 
 MAX_PATTERN = 4096
+TOOL = "tool:"
 
 PREFIXES: dict[str, tuple[str, ...]] = {
     "read": ("vault:", "fs:"),
@@ -70,12 +71,20 @@ def _compile(domain: str, pattern: str, allows: bool) -> Pattern:
         return Pattern(lambda _: True)
     if pattern.startswith("regex:"):
         return _regex(domain, pattern.removeprefix("regex:"), allows)
+    if pattern.startswith(TOOL):
+        return _tools(pattern)
     foreign = next((kind for kind in KINDS if pattern.startswith(kind) and kind not in PREFIXES[domain]), "")
     if foreign and domain != "bash":
         return _nothing(f"targets of {domain} begin with {' or '.join(PREFIXES[domain])}, never with {foreign}")
     if domain in _PATH_DOMAINS:
         return _paths(domain, pattern, allows)
     return _text(PREFIXES[domain][0], pattern)
+
+
+def _tools(pattern: str) -> Pattern:
+    """Match tools by name: also in other domains, where a tool declares that domain and touches nothing in particular."""
+    inner = _text(TOOL, pattern)
+    return Pattern(lambda text: text.startswith(TOOL) and inner.matches(text), inner.literal, inner.exact)
 
 
 def _nothing(problem: str) -> Pattern:
