@@ -74,8 +74,8 @@ class Files(Protocol):
         """Rename; refuses to replace an existing `destination` (``exists``)."""
         ...
 
-    def entries(self, target: Target) -> list[Entry]:
-        """List a folder, sorted by name."""
+    def entries(self, target: Target, *, ignore: bool = False) -> list[Entry]:
+        """List a folder, sorted by name; with `ignore` without what ``.gitignore`` and ``.ignore`` exclude."""
         ...
 
     def walk(self, target: Target, *, ignore: bool = True) -> Iterator[tuple[str, Entry]]:

@@ -18,10 +18,15 @@ MAX_DEPTH = 100
 """Folders nested deeper are left out; each level holds a descriptor."""
 
 
-def list_folder(target: Target) -> list[Entry]:
+def list_folder(target: Target, *, ignore: bool) -> list[Entry]:
     """Return the entries of the folder `target`, sorted by name."""
-    with held_folder(target) as folder, os.scandir(folder) as found:
-        return sorted((_entry(item) for item in found), key=lambda entry: entry.name)
+    with held_folder(target) as folder:
+        with os.scandir(folder) as found:
+            items = sorted(found, key=lambda item: item.name)
+        if ignore:
+            ignores = ignores_above(path_of(target)).entering(folder, {item.name for item in items})
+            items = [item for item in items if not ignores.excludes(item.name, item.name, item.is_dir(follow_symlinks=False))]
+        return [_entry(item) for item in items]
 
 
 def walk_files(target: Target, *, ignore: bool) -> Iterator[tuple[str, Entry]]:

@@ -76,9 +76,9 @@ class VaultFiles:
         self._refuse_holder(source)
         move_entry(source, destination, self._link(source))
 
-    def entries(self, target: Target) -> list[Entry]:
+    def entries(self, target: Target, *, ignore: bool = False) -> list[Entry]:
         """List a folder, sorted by name."""
-        return list_folder(target)
+        return list_folder(target, ignore=ignore)
 
     def walk(self, target: Target, *, ignore: bool = True) -> Iterator[tuple[str, Entry]]:
         """Yield ``(path relative to target, entry)`` of all files below a folder, following no links."""

@@ -1,0 +1,171 @@
+"""Files: ``read``, ``ls``, ``write``, ``edit``, ``multiedit``, ``apply_patch``, ``move`` and ``delete``.
+
+A body opens the targets that were judged and nothing else; a path is never opened by its name (R12). Models of the GPT
+family are offered ``apply_patch``, all others ``edit``, ``multiedit`` and ``write`` (S4.10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from moryflow_sdk import ModelInfo, TargetRequest, Tool, ToolContext, ToolResult, file_target, hookimpl, tool
+from pydantic import BaseModel, ConfigDict, Field
+
+name = "files"
+services = ("files",)
+
+Path = Annotated[str, "path of the file, absolute or relative to the working folder"]
+
+
+class OneEdit(BaseModel):
+    """One replacement of ``multiedit``."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    path: str = Field(description="path of the file")
+    old_string: str = Field(description="the text to replace; it must be there once")
+    new_string: str = Field(description="the text to put in its place")
+    replace_all: bool = Field(default=False, description="replace it everywhere in the file")
+
+
+def writes_patches(model: ModelInfo) -> bool:
+    """Whether `model` was trained on ``apply_patch``."""
+    return model.family.lower() == "gpt"
+
+
+def writes_edits(model: ModelInfo) -> bool:
+    """Whether `model` is offered ``edit``, ``multiedit`` and ``write``; exactly one of the two sets is (S4.10)."""
+    return not writes_patches(model)
+
+
+def _read_path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    return (file_target(args.get("path", "."), "read"),)
+
+
+def _edit_path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    return (file_target(args["path"], "edit"),)
+
+
+def _both_paths(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    return file_target(args["path"], "edit"), file_target(args["to"], "edit")
+
+
+def _edited_paths(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    return [file_target(path, "edit") for path in dict.fromkeys(edit["path"] for edit in args["edits"])]
+
+
+def _patched_paths(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    from .patch import parse_patch, paths_of
+
+    return [file_target(path, "edit") for path in paths_of(parse_patch(args["patch"]))]
+
+
+@tool(domain="read", targets=_read_path, parallel_safe=True)
+def read(
+    path: Path,
+    ctx: ToolContext,
+    offset: Annotated[int, Field(ge=1, description="first line to return, counted from 1")] = 1,
+    limit: Annotated[int, Field(ge=1, le=1900, description="how many lines to return at most")] = 1900,
+    encoding: Annotated[str | None, "text encoding, if the file has neither UTF-8 nor a byte-order mark"] = None,
+    line_numbers: Annotated[bool, "put the line number before each line; it is not part of the file"] = False,
+) -> ToolResult:
+    """Read a text file, a page of it at a time, or look at an image (PNG, JPEG, GIF, WebP)."""
+    from .reading import read_target
+
+    return read_target(ctx, offset, limit, encoding, line_numbers)
+
+
+@tool(domain="read", targets=_read_path, parallel_safe=True)
+def ls(
+    ctx: ToolContext,
+    path: Annotated[str, "the folder, absolute or relative to the working folder"] = ".",
+    all: Annotated[bool, "also what .gitignore and .ignore leave out"] = False,
+) -> ToolResult:
+    """List a folder: names, sizes, folders with a slash. To find files deeper down use glob."""
+    from .places import list_target
+
+    return list_target(ctx, all)
+
+
+@tool(domain="edit", targets=_edit_path, offered=writes_edits)
+def write(path: Path, content: Annotated[str, "the whole new content"], ctx: ToolContext) -> ToolResult:
+    """Create a file, or replace all of it. To change a part of a file use edit."""
+    from .editing import write_target
+
+    return write_target(ctx, content)
+
+
+@tool(domain="edit", targets=_edit_path, offered=writes_edits)
+def edit(
+    path: Path,
+    old_string: Annotated[str, "the text to replace, with enough around it to be there only once"],
+    new_string: Annotated[str, "the text to put in its place"],
+    ctx: ToolContext,
+    replace_all: Annotated[bool, "replace it everywhere in the file"] = False,
+) -> ToolResult:
+    """Replace a text in a file; it must be there exactly once unless replace_all is set."""
+    from .editing import edit_files
+    from .matching import Edit
+
+    return edit_files(ctx, [(ctx.call.targets[0], Edit(old_string, new_string, replace_all))], "edit")
+
+
+@tool(domain="edit", targets=_edited_paths, offered=writes_edits)
+def multiedit(
+    edits: Annotated[list[OneEdit], Field(min_length=1, description="made in order, each on what the one before left")],
+    ctx: ToolContext,
+) -> ToolResult:
+    """Make several edits in one or more files: all of them, or none if one does not fit."""
+    from .editing import edit_files, paired
+    from .matching import Edit
+
+    targets = paired([item.path for item in edits], ctx.call.targets)
+    whole = [
+        (target, Edit(item.old_string, item.new_string, item.replace_all)) for target, item in zip(targets, edits, strict=True)
+    ]
+    return edit_files(ctx, whole, "multiedit")
+
+
+@tool(domain="edit", targets=_patched_paths, offered=writes_patches)
+def apply_patch(patch: Annotated[str, "the patch, from '*** Begin Patch' to '*** End Patch'"], ctx: ToolContext) -> ToolResult:
+    """Add, update, move or delete files with one patch: all of it is applied, or nothing.
+
+    *** Begin Patch
+    *** Update File: path (then optionally *** Move to: new path)
+    @@ a line that stands above the change, when the lines around it are not unique
+     three lines before
+    -old line
+    +new line
+     three lines after
+    *** Add File: path (each line begins with +)
+    *** Delete File: path
+    *** End Patch
+    """
+    from .patching import apply_patch_text
+
+    return apply_patch_text(ctx, patch)
+
+
+@tool(domain="edit", targets=_both_paths)
+def move(path: Path, to: Annotated[str, "the new path; nothing may be there yet"], ctx: ToolContext) -> ToolResult:
+    """Move or rename a file or a folder."""
+    from .places import move_targets
+
+    return move_targets(ctx)
+
+
+@tool(domain="edit", targets=_edit_path)
+def delete(
+    path: Path, ctx: ToolContext, recursive: Annotated[bool, "delete a folder with all that is in it"] = False
+) -> ToolResult:
+    """Delete a file, a link (not what it leads to), or an empty folder."""
+    from .places import delete_target
+
+    return delete_target(ctx, recursive)
+
+
+@hookimpl
+def tools() -> list[Tool]:
+    """Offer the file tools."""
+    return [read, ls, write, edit, multiedit, apply_patch, move, delete]

@@ -1,0 +1,210 @@
+"""Finding the text that an edit means, and replacing exactly that.
+
+Exact first; then line ends, look-alike characters and trailing blanks are forgiven; last, the indentation of whole
+lines. The first way that finds anything is the one that counts, and it must find one place only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from moryflow_sdk import ToolError
+
+Span = tuple[int, int]
+
+_ALIKE = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+        **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
+    }
+)
+_LEFT_OUT = re.compile(r"[ \t]+(?=\r?\n|\Z)|\r(?=\n)")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What to replace by what."""
+
+    old: str
+    new: str
+    all: bool = False
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A place in the text and what comes there."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply_edit(text: str, edit: Edit, name: str) -> tuple[str, int]:
+    """Return `text` with `edit` made and how many places it changed.
+
+    :raises ToolError: ``not_found``, ``not_unique`` or ``no_change``; nothing has changed.
+    """
+    if not edit.old:
+        raise ToolError("old_string is empty", code="invalid_args", next_step="use write to create or replace a file")
+    if edit.old == edit.new:
+        raise ToolError("old_string and new_string are the same", code="no_change", next_step="change new_string")
+    for find in (_exact, _forgiving, _by_lines):
+        found = list(find(text, edit))
+        if found:
+            return _replaced(text, found, edit, name), len(found)
+    raise ToolError(f"old_string is not in {name}", code="not_found", next_step="read the file and copy the text from it")
+
+
+def _replaced(text: str, found: list[Replacement], edit: Edit, name: str) -> str:
+    if len(found) > 1 and not edit.all:
+        lines = ", ".join(str(text.count("\n", 0, place.start) + 1) for place in found[:10])
+        more = " and more" if len(found) > 10 else ""
+        raise ToolError(
+            f"old_string is {len(found)} times in {name}, on lines {lines}{more}",
+            code="not_unique",
+            next_step="give more lines around it, or set replace_all",
+        )
+    pieces, position = [], 0
+    for place in found:
+        pieces += [text[position : place.start], place.text]
+        position = place.end
+    return "".join([*pieces, text[position:]])
+
+
+def line_end(text: str, start: int, end: int) -> str:
+    """Return the line end in use at a place: in it, on its line, or before it."""
+    found = text.find("\n", start, end)
+    if found < 0:
+        found = text.find("\n", end)
+    if found < 0:
+        found = text.rfind("\n", 0, start)
+    return "\r\n" if found > 0 and text[found - 1] == "\r" else "\n"
+
+
+def with_ends(new: str, end: str) -> str:
+    """Return `new` with the line ends of the file it goes into."""
+    return re.sub(r"\r?\n", "\r\n", new) if end == "\r\n" else new
+
+
+def _exact(text: str, edit: Edit) -> Iterator[Replacement]:
+    start = text.find(edit.old)
+    while start >= 0:
+        end = start + len(edit.old)
+        yield Replacement(start, end, with_ends(edit.new, line_end(text, start, end)))
+        start = text.find(edit.old, end)
+
+
+# ------------------------------------------------------------------------------------------------
+# Forgiving characters: each position of the plain text knows where it came from
+# ------------------------------------------------------------------------------------------------
+
+
+def _plain(text: str) -> tuple[str, Callable[[int], int], Callable[[int], int]]:
+    """Return `text` without what is forgiven, and where a position of that begins and ends in `text`."""
+    from bisect import bisect_right
+
+    text = text.translate(_ALIKE)  # one character for one, so that positions stay
+    kept: list[str] = []
+    begins: list[int] = []  # of each kept piece, in the plain text
+    shifts: list[int] = []  # what was left out before it
+    position = size = 0
+    for match in _LEFT_OUT.finditer(text):
+        if match.start() > position:
+            kept.append(text[position : match.start()])
+            begins.append(size)
+            shifts.append(position - size)
+            size += match.start() - position
+        position = match.end()
+    kept.append(text[position:])
+    begins.append(size)
+    shifts.append(position - size)
+
+    def original(index: int) -> int:
+        return index + shifts[bisect_right(begins, index) - 1]
+
+    return "".join(kept), original, lambda index: original(index - 1) + 1
+
+
+def _forgiving(text: str, edit: Edit) -> Iterator[Replacement]:
+    plain, begin, end = _plain(text)
+    old, new = _plain(edit.old)[0], edit.new.replace("\r\n", "\n")
+    if not old.strip():
+        return
+    to_line_end = edit.old.endswith((" ", "\t"))  # forgiven only where a line ends
+    before, after = _shared(old, new.translate(_ALIKE))
+    start = plain.find(old)
+    while start >= 0:
+        stop = start + len(old)
+        # What old and new have in common stays as the file has it: its own quotes, dashes, blanks and line ends.
+        left, right = start + before, stop - after
+        first = end(left) if left > start else begin(left)
+        last = max(end(right), first) if right > left else first
+        if not to_line_end or plain[stop : stop + 1] in ("", "\n"):
+            yield Replacement(first, last, with_ends(new[before : len(new) - after], line_end(text, first, last)))
+        start = plain.find(old, stop)
+
+
+def _shared(old: str, new: str) -> Span:
+    """Return how many characters `old` and `new` have in common at the beginning and at the end."""
+    limit = min(len(old), len(new))
+    before = next((i for i in range(limit) if old[i] != new[i]), limit)
+    after = next((i for i in range(limit - before) if old[-1 - i] != new[-1 - i]), limit - before)
+    return before, after
+
+
+# ------------------------------------------------------------------------------------------------
+# Forgiving indentation: whole lines, compared without the blanks around and the width of those within
+# ------------------------------------------------------------------------------------------------
+
+
+def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
+    old, new = edit.old.replace("\r\n", "\n"), edit.new.replace("\r\n", "\n")
+    takes_end = old.endswith("\n") and not new.endswith("\n")
+    if old.endswith("\n"):
+        old, new = old[:-1], new.removesuffix("\n")
+    old_lines, lines = old.split("\n"), text.split("\n")
+    wanted, have = [bare(line) for line in old_lines], [bare(line) for line in lines]
+    telling = next((index for index, line in enumerate(wanted) if line), None)
+    if telling is None:
+        return
+    starts = [0, *accumulate(len(line) + 1 for line in lines)]
+    index = 0
+    while index + len(wanted) <= len(lines):
+        if have[index : index + len(wanted)] != wanted:
+            index += 1
+            continue
+        after = index + len(wanted)
+        start, end = starts[index], min(starts[after], len(text))
+        if not takes_end and after < len(starts) - 1:
+            end = starts[after] - 1 - lines[after - 1].endswith("\r")
+        moved = _indented(new, _indent(old_lines[telling]), _indent(lines[index + telling]))
+        yield Replacement(start, end, with_ends(moved, line_end(text, start, end)))
+        index = after
+
+
+def plain_line(line: str) -> str:
+    """Return `line` with look-alike characters and trailing blanks forgiven."""
+    return line.translate(_ALIKE).rstrip()
+
+
+def bare(line: str) -> str:
+    """Return `line` without blanks around and with one blank within, look-alikes forgiven."""
+    return " ".join(line.translate(_ALIKE).split())
+
+
+def _indent(text: str) -> str:
+    return text[: len(text) - len(text.lstrip(" \t"))]
+
+
+def _indented(new: str, given: str, actual: str) -> str:
+    """Return `new` with the indentation that the file has where the edit had `given`."""
+    if given == actual:
+        return new
+    return "\n".join(
+        actual + line.removeprefix(given) if line.strip() and line.startswith(given) else line for line in new.split("\n")
+    )

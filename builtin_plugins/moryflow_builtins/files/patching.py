@@ -1,0 +1,166 @@
+"""``apply_patch``: find each change by its context, make all of them in memory, then write all or nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
+
+from .commit import Change, commit
+from .diffs import Diff, diff
+from .matching import bare, line_end, plain_line
+from .patch import FilePatch, Hunk, parse_patch, paths_of
+from .text import MAX_BYTES, decode, encode_new
+
+_WAYS: tuple[Callable[[str], str], ...] = (str, str.rstrip, plain_line, bare)
+"""How lines are compared, the strictest first."""
+
+_LINE = re.compile(r"([^\n]*?)(\r?\n)|([^\n]+)()\Z")
+"""A line and its end, or the last line, which may have none."""
+
+
+def apply_patch_text(ctx: ToolContext, patch: str) -> ToolResult:
+    """Apply a whole patch to the call's targets."""
+    patches = parse_patch(patch)
+    targets = dict(zip(paths_of(patches), ctx.call.targets, strict=True))
+    _refuse_same(targets)
+    changes: list[Change] = []
+    made: list[tuple[str, Diff]] = []
+    for one in patches:
+        before, after, told = _planned(ctx, one, targets)
+        changes += told
+        made.append((_title(one), diff(before, after, one.move_to or one.path)))
+    commit(ctx.files, changes)
+    total = Diff(sum(d.added for _, d in made), sum(d.removed for _, d in made), "")
+    what = patches[0].path if len(patches) == 1 else f"{len(patches)} files"
+    shown = "\n".join(f"{title} ({one.count})" for title, one in made)
+    return ToolResult(
+        output=f"{shown}\n" + "\n".join(one.text for _, one in made if one.text),
+        title=f"apply_patch {what} ({total.count})",
+        metadata={"targets": [t.text for t in ctx.call.targets], "added": total.added, "removed": total.removed},
+    )
+
+
+def _title(patch: FilePatch) -> str:
+    if patch.move_to:
+        return f"moved {patch.path} to {patch.move_to}"
+    return {"add": "added", "update": "updated", "delete": "deleted"}[patch.action] + f" {patch.path}"
+
+
+def _refuse_same(targets: Mapping[str, Target]) -> None:
+    """Two names of one file would be changed one over the other."""
+    seen: dict[str, str] = {}
+    for name, target in targets.items():
+        other = seen.setdefault(target.path or target.text, name)
+        if other != name:
+            raise ToolError(f"{other} and {name} are the same file", code="invalid_patch", next_step="name it once")
+
+
+def _planned(ctx: ToolContext, patch: FilePatch, targets: Mapping[str, Target]) -> tuple[str, str, list[Change]]:
+    """Return the old text, the new text and the changes of one file."""
+    target = targets[patch.path]
+    if patch.action == "add":
+        if target.identity is not None:
+            raise ToolError(f"{patch.path} already exists", code="exists", next_step="update it instead")
+        content = "".join(f"{line}\n" for line in patch.content)
+        return "", content, [Change(target, None, encode_new(content, patch.path))]
+    data = ctx.files.read(target, limit=MAX_BYTES)
+    if patch.action == "delete":
+        return _text_or_nothing(data, patch.path), "", [Change(target, data, None)]
+    return _updated(patch, target, targets.get(patch.move_to), data)
+
+
+def _text_or_nothing(data: bytes, name: str) -> str:
+    try:
+        return decode(data, name).text
+    except ToolError:
+        return ""
+
+
+def _updated(patch: FilePatch, target: Target, into: Target | None, data: bytes) -> tuple[str, str, list[Change]]:
+    if into is not None and into.identity is not None:
+        raise ToolError(f"{patch.move_to} already exists", code="exists", next_step="choose another name")
+    if not patch.hunks and into is not None:
+        return "", "", [Change(into, None, data), Change(target, data, None)]
+    text = decode(data, patch.path)
+    after = apply_hunks(text.text, patch.hunks, patch.path)
+    encoded = text.encode(after, patch.path)
+    changes = [Change(target, data, encoded)] if into is None else [Change(into, None, encoded), Change(target, data, None)]
+    return text.text, after, changes
+
+
+def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
+    """Return `text` with all `hunks` applied, in order.
+
+    :raises ToolError: ``not_found`` or ``not_unique``.
+    """
+    lines = [(match[1] or match[3] or "", match[2] or "") for match in _LINE.finditer(text)]
+    bodies, end = [body for body, _ in lines], line_end(text, 0, len(text))
+    result: list[tuple[str, str]] = []
+    position = 0
+    for number, hunk in enumerate(hunks, 1):
+        start = _place(bodies, hunk, position, f"change {number} of {len(hunks)} in {name}")
+        result += lines[position:start]
+        position = start + len(hunk.old)
+        result += _replaced(lines[start:position], hunk, end)
+    result += lines[position:]
+    if not result:
+        return ""
+    last_end = lines[-1][1] if lines else end
+    inner = "".join(body + (own or end) for body, own in result[:-1])
+    return inner + result[-1][0] + last_end
+
+
+def _replaced(old: Sequence[tuple[str, str]], hunk: Hunk, end: str) -> list[tuple[str, str]]:
+    """Return the new lines of a place, each with its end; what the patch only repeats stays as the file has it."""
+    result: list[tuple[str, str]] = []
+    index = 0
+    for sign, text in hunk.lines:
+        if sign == "+":
+            result.append((text, end))
+            continue
+        if sign == " ":
+            result.append(old[index])
+        index += 1
+    return result
+
+
+def _place(lines: Sequence[str], hunk: Hunk, position: int, where: str) -> int:
+    """Return the line at which the old lines of `hunk` begin."""
+    for header in hunk.headers:
+        position = _after_header(lines, header, position, where)
+    old = hunk.old
+    if not old:
+        return position if hunk.headers else len(lines)
+    for way in _WAYS:
+        wanted = [way(line) for line in old]
+        have = [way(line) for line in lines]
+        found = [i for i in range(position, len(lines) - len(old) + 1) if have[i : i + len(old)] == wanted]
+        if hunk.at_end:
+            found = [i for i in found if i + len(old) == len(lines)] or found
+        if len(found) > 1 and not hunk.headers and not hunk.at_end:
+            shown = ", ".join(str(i + 1) for i in found[:10])
+            raise ToolError(
+                f"{where}: its lines are {len(found)} times in the file, on lines {shown}; nothing was changed",
+                code="not_unique",
+                next_step="give more lines around it, or an @@ line that stands above it",
+            )
+        if found:
+            return found[-1] if hunk.at_end else found[0]
+    raise ToolError(
+        f"{where}: these lines are not there: {old[0][:80]!r} …; nothing was changed",
+        code="not_found",
+        next_step="read the file and copy the lines from it",
+    )
+
+
+def _after_header(lines: Sequence[str], header: str, position: int, where: str) -> int:
+    """Return the line after the next one that an ``@@`` line names."""
+    for way in (*_WAYS, str.strip):
+        for index in range(position, len(lines)):
+            if way(lines[index]) == way(header):
+                return index + 1
+    raise ToolError(
+        f"{where}: there is no line {header[:80]!r}; nothing was changed", code="not_found", next_step="read the file again"
+    )

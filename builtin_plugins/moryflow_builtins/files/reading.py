@@ -1,0 +1,167 @@
+"""``read``: a page of a text file, an image, or what the file is (D74)."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from moryflow_sdk import Image, Target, ToolContext, ToolError, ToolResult
+
+from .describe import Picture, kind_of, picture_of
+from .text import FALLBACK, MAX_BYTES, looks_binary, mark_of
+
+PAGE_BYTES = 45_000
+"""A page stays below the limit at which outputs are cut: a stored output can be read without being stored again (D36)."""
+
+LINE_CHARACTERS = 10_000
+HEAD_BYTES = 256 * 1024
+IMAGE_BYTES = 5 * 1024 * 1024
+
+
+@dataclass
+class Page:
+    """Some lines of a file and where they stand."""
+
+    first: int
+    lines: list[str] = field(default_factory=list[str])
+    total: int | None = None
+    more: bool = False
+    cut: int = 0
+    full: bool = False
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+
+def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:
+    """Return the page of the call's target that begins at line `offset`."""
+    target = ctx.call.targets[0]
+    name = target.given
+    with ctx.files.open(target) as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(HEAD_BYTES)
+        picture = picture_of(head)
+        if picture is not None:
+            return _image(ctx, picture, head + file.read(IMAGE_BYTES + 1 - len(head)), size, name)
+        mark, marked = mark_of(head)
+        chosen = marked or _known(encoding) or "utf-8"
+        if not mark and not chosen.startswith(("utf-16", "utf-32")) and looks_binary(head):
+            raise ToolError(
+                f"{name} is not text: {kind_of(head)}, {size:,} bytes",
+                code="binary",
+                next_step="look at it with a program made for it",
+            )
+        page, used = _page(file, len(mark), chosen, offset, limit, whole=size <= MAX_BYTES)
+    note = f"not valid {chosen}, read as {used}" if used != chosen else ""
+    return _result(target, page, used, size, line_numbers, note)
+
+
+def _known(encoding: str | None) -> str | None:
+    """Return the codec's own name of `encoding`."""
+    import codecs
+
+    if encoding is None:
+        return None
+    try:
+        info = codecs.lookup(encoding)
+        "".encode(info.name)
+        return info.name
+    except (LookupError, ValueError) as error:
+        raise ToolError(f"{encoding!r} is not a text encoding", code="invalid_args", next_step="leave encoding out") from error
+
+
+def _page(file: BinaryIO, skip: int, encoding: str, offset: int, limit: int, *, whole: bool) -> tuple[Page, str]:
+    """Read a page; text that turns out not to be in `encoding` is read again as :data:`FALLBACK`."""
+    try:
+        return _lines(file, skip, encoding, "strict" if whole else "replace", offset, limit, whole=whole), encoding
+    except UnicodeDecodeError:
+        return _lines(file, skip, FALLBACK, "strict", offset, limit, whole=whole), FALLBACK
+
+
+def _lines(file: BinaryIO, skip: int, encoding: str, errors: str, offset: int, limit: int, *, whole: bool) -> Page:
+    file.seek(skip)
+    stream = io.TextIOWrapper(file, encoding=encoding, errors=errors)
+    try:
+        return _collect(stream, offset, limit, whole=whole)
+    finally:
+        stream.detach()
+
+
+def _collect(stream: io.TextIOWrapper, offset: int, limit: int, *, whole: bool) -> Page:
+    """Take lines from `offset` until `limit` or a page is full; with `whole`, count the others too."""
+    page, size, number = Page(offset), 0, 0
+    while True:
+        line, cut = _line(stream)
+        if line is None:
+            page.total = number
+            return page
+        number += 1
+        if number < offset:
+            continue
+        size += len(line.encode("utf-8", "replace")) + 1
+        page.full = page.full or size > PAGE_BYTES
+        if len(page.lines) < limit and (not page.full or not page.lines):
+            page.lines.append(line)
+            page.cut += cut > 0
+            continue
+        page.more = True
+        if not whole:
+            return page
+
+
+def _line(stream: io.TextIOWrapper) -> tuple[str | None, int]:
+    """Return the next line without its end and how many characters of it were left out; nothing at the end."""
+    line = stream.readline(LINE_CHARACTERS)
+    if not line:
+        return None, 0
+    left_out = 0
+    end = line
+    while len(end) == LINE_CHARACTERS and not end.endswith("\n"):
+        end = stream.readline(LINE_CHARACTERS)
+        left_out += len(end.removesuffix("\n"))
+    if left_out:
+        return f"{line}… [{left_out:,} more characters in this line]", left_out
+    return line.removesuffix("\n"), 0
+
+
+def _result(target: Target, page: Page, encoding: str, size: int, line_numbers: bool, note: str) -> ToolResult:
+    name = target.given
+    if not page.lines and page.total and page.first > page.total:
+        last = f"the last line is {page.total}"
+        raise ToolError(f"{name} has no line {page.first}; {last}", code="out_of_range", next_step=f"offset={page.total}")
+    numbered = [f"{number:>6}\t{line}" for number, line in enumerate(page.lines, page.first)]
+    shown = "\n".join(numbered if line_numbers else page.lines)
+    notes = [note] if note else []
+    if page.more:
+        total = f" of {page.total:,}" if page.total is not None else ""
+        notes.append(f"lines {page.first}-{page.last}{total}; continue with offset={page.last + 1}")
+    elif page.first > 1:
+        notes.append(f"lines {page.first}-{page.last}, the end of the file")
+    if not page.lines:
+        notes.append("the file is empty")
+    if page.cut:
+        notes.append("long lines are cut; search them with grep")
+    count = f"{len(page.lines)} lines" if len(page.lines) != 1 else "1 line"
+    return ToolResult(
+        output=shown + "".join(f"\n[{note}]" for note in notes) if shown else "".join(f"[{note}]" for note in notes),
+        title=f"read {name} ({count})",
+        metadata={"target": target.text, "offset": page.first, "lines": len(page.lines), "total": page.total,
+                  "encoding": encoding, "bytes": size},
+    )  # fmt: skip
+
+
+def _image(ctx: ToolContext, picture: Picture, data: bytes, size: int, name: str) -> ToolResult:
+    """Return an image for the model to look at, where it can and the image is not too large."""
+    what = f"{name}: {picture}, {size:,} bytes"
+    seen = ctx.model is None or ctx.model.images
+    if len(data) > IMAGE_BYTES or not seen:
+        why = "too large to be shown" if seen else "this model cannot look at images"
+        return ToolResult(output=f"{what} [{why}]", title=f"read {name}", metadata={"image": picture.media_type})
+    image = Image(
+        media_type=picture.media_type, data=base64.b64encode(data).decode(), width=picture.width, height=picture.height
+    )
+    return ToolResult(output=what, title=f"read {name}", images=(image,), metadata={"image": picture.media_type})

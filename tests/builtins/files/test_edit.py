@@ -1,0 +1,267 @@
+"""``write``, ``edit`` and ``multiedit``."""
+
+from __future__ import annotations
+
+import codecs
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from moryflow_builtins.files import apply_patch, delete, edit, ls, move, multiedit, read, tools, write
+from moryflow_builtins.files.matching import Edit, apply_edit
+from moryflow_sdk import ModelInfo, ToolError
+
+
+def error_of(call, *arguments, **options) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        call(*arguments, **options)
+    return caught.value
+
+
+def test_each_model_is_offered_one_way_to_edit() -> None:
+    """GPT models get ``apply_patch``, others ``edit``, ``multiedit`` and ``write``; never both (S4.10)."""
+    for family in ("gpt", "claude", ""):
+        model = ModelInfo(id="m", name="m", provider="p", family=family)
+        offered = {tool.name for tool in tools() if tool.offered is None or tool.offered(model)}
+        editing = {"apply_patch"} if family == "gpt" else {"write", "edit", "multiedit"}
+        assert offered == {"read", "ls", "move", "delete"} | editing
+
+
+def test_every_tool_declares_its_domain_and_its_targets() -> None:
+    """What is read and what is edited is judged as that (S0.34, S0.35)."""
+    assert {tool.domain for tool in (read, ls)} == {"read"}
+    assert {tool.domain for tool in (write, edit, multiedit, apply_patch, move, delete)} == {"edit"}
+    requests = {
+        write: {"path": "a", "content": ""},
+        edit: {"path": "a", "old_string": "", "new_string": ""},
+        multiedit: {"edits": [{"path": p, "old_string": "", "new_string": ""} for p in ("a", "b", "a")]},
+        move: {"path": "a", "to": "b"},
+        delete: {"path": "a"},
+        apply_patch: {"patch": "*** Begin Patch\n*** Add File: a\n+x\n*** Update File: b\n*** Move to: c\n-x\n*** End Patch"},
+    }
+    for tool, args in requests.items():
+        found = tool.target_requests(args)
+        assert {request.domain for request in found} == {"edit"}
+        assert [request.value for request in found] == ["a", "b", "c"][: len(found)]
+    assert len(move.target_requests(requests[move])) == 2
+    assert len(apply_patch.target_requests(requests[apply_patch])) == 3
+    assert len(multiedit.target_requests(requests[multiedit])) == 2
+
+
+def test_write_creates_and_replaces(toolbox) -> None:
+    """The result says which, and shows what changed (S0.35)."""
+    assert toolbox.run(write, path="new/a.md", content="one\ntwo\n").title == "write new/a.md (+2)"
+    result = toolbox.run(write, path="new/a.md", content="one\nTWO\n")
+    assert "-two\n+TWO" in result.output
+    assert (result.metadata["added"], result.metadata["removed"]) == (1, 1)
+    assert (toolbox.vault / "new/a.md").read_text() == "one\nTWO\n"
+    assert "already holds" in toolbox.run(write, path="new/a.md", content="one\nTWO\n").output
+    toolbox.fill({"bin": b"\0\xff"})
+    assert toolbox.run(write, path="bin", content="text").output == "replaced bin"
+
+
+def test_an_edit_replaces_one_place_and_shows_it(toolbox) -> None:
+    """Title, counts and a unified diff with the file's line numbers (S0.35)."""
+    toolbox.fill({"a.py": "".join(f"line {n}\n" for n in range(1, 51))})
+    result = toolbox.run(edit, path="a.py", old_string="line 30\n", new_string="line thirty\n")
+    assert result.title == "edit a.py (+1 -1)"
+    assert "@@ -27,7 +27,7 @@" in result.output
+    assert "-line 30\n+line thirty" in result.output
+    assert (toolbox.vault / "a.py").read_text().splitlines()[29] == "line thirty"
+
+
+def test_a_text_that_is_there_twice_is_not_replaced(toolbox) -> None:
+    """The error counts and names the lines; ``replace_all`` takes them all (S0.35)."""
+    toolbox.fill({"a": "x\ny\nx\n"})
+    error = error_of(toolbox.run, edit, path="a", old_string="x", new_string="z")
+    assert (error.code, error.message) == ("not_unique", "old_string is 2 times in a, on lines 1, 3")
+    assert (toolbox.vault / "a").read_text() == "x\ny\nx\n"
+    toolbox.run(edit, path="a", old_string="x", new_string="z", replace_all=True)
+    assert (toolbox.vault / "a").read_text() == "z\ny\nz\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ({"old_string": "", "new_string": "x"}, "invalid_args"),
+        ({"old_string": "a", "new_string": "a"}, "no_change"),
+        ({"old_string": "nope", "new_string": "x"}, "not_found"),
+        ({"old_string": "  \n ", "new_string": "x"}, "not_found"),
+    ],
+)
+def test_an_edit_that_cannot_be_meant_is_refused(toolbox, args: dict[str, str], code: str) -> None:
+    """Nothing is guessed (S0.35)."""
+    toolbox.fill({"a": "a b\n"})
+    assert error_of(toolbox.run, edit, path="a", **args).code == code
+    assert (toolbox.vault / "a").read_text() == "a b\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        ("a\r\nb\r\nc\r\n", "a\nb\n", "a\nx\ny\n", "a\r\nx\r\ny\r\nc\r\n"),
+        ("a\r\nb", "b", "c\nd", "a\r\nc\r\nd"),
+        ("say “hi” – now\n", 'say "hi" - now', 'say "ho" - now', "say “ho” – now\n"),
+        ("a\u00a0b\n", "a b", "a b c", "a\u00a0b c\n"),
+        ("x  \ny\t\nz\n", "x\ny\nz", "x\nq\nz", "x  \nq\t\nz\n"),
+        ("x  \ny\n", "x\ny\n", "x y\n", "x y\n"),
+        ("if a:\n    b()\n    c()\n", "if a:\n  b()\n  c()", "if a:\n  d()", "if a:\n  d()\n"),
+        ("class A:\n    def f(self):\n        return 1\n", "def f(self):\n    return 1\n", "def f(self):\n    return 2\n",
+         "class A:\n    def f(self):\n        return 2\n"),
+        ("a\n\tb  c\nd\n", "b c\n", "", "a\nd\n"),
+        ("a\n\tb  c", "b c\n", "", "a\n"),
+        ("one\ntwo\t\nthree\n", "two ", "2", "one\n2\t\nthree\n"),
+        ("foobar foo\n", "foo ", "x", "foobar x\n"),
+        ("foobar\n", "foo ", "x", None),
+    ],
+)  # fmt: skip
+def test_small_differences_are_forgiven(before: str, old: str, new: str, after: str | None) -> None:
+    """Line ends, quotes, dashes, blanks and indentation; what the edit repeats stays as the file has it (S0.35)."""
+    if after is None:
+        assert error_of(apply_edit, before, Edit(old, new), "f").code == "not_found"
+    else:
+        assert apply_edit(before, Edit(old, new), "f") == (after, 1)
+
+
+@pytest.mark.parametrize("mark", [codecs.BOM_UTF8, b""])
+def test_line_ends_and_the_byte_order_mark_are_kept(toolbox, mark: bytes) -> None:
+    """Only the change differs (S0.35)."""
+    toolbox.fill({"a": mark + "é\r\nold\r\n".encode()})
+    toolbox.run(edit, path="a", old_string="old\n", new_string="new\nlines\n")
+    assert (toolbox.vault / "a").read_bytes() == mark + "é\r\nnew\r\nlines\r\n".encode()
+
+
+def test_other_encodings_come_back_as_they_were(toolbox) -> None:
+    """UTF-16 with a mark, and bytes that are no UTF-8; what does not fit in is refused (S0.35)."""
+    toolbox.fill({"u16": "häuser\n".encode("utf-16"), "l1": b"caf\xe9 \xff old\n"})
+    toolbox.run(edit, path="u16", old_string="häuser", new_string="höfe €")
+    assert (toolbox.vault / "u16").read_bytes().decode("utf-16") == "höfe €\n"
+    toolbox.run(edit, path="l1", old_string="old", new_string="new")
+    assert (toolbox.vault / "l1").read_bytes() == b"caf\xe9 \xff new\n"
+    assert error_of(toolbox.run, edit, path="l1", old_string="new", new_string="€").code == "encoding"
+    toolbox.fill({"bin": b"\xff\0old"})
+    assert error_of(toolbox.run, edit, path="bin", old_string="old", new_string="new").code == "binary"
+
+
+def test_several_edits_are_all_made_or_none(toolbox) -> None:
+    """Each sees what the one before left; two names of one file are one file (D68)."""
+    toolbox.fill({"a": "1\n2\n", "b": "3\n"})
+
+    def change(*edits: tuple[str, str, str]):
+        return toolbox.run(multiedit, edits=[{"path": p, "old_string": o, "new_string": n} for p, o, n in edits])
+
+    result = change(("a", "1", "one"), ("b", "3", "three"), ("./a", "one", "uno"))
+    assert result.title == "multiedit 2 files (+2 -2)"
+    assert ((toolbox.vault / "a").read_text(), (toolbox.vault / "b").read_text()) == ("uno\n2\n", "three\n")
+    error = error_of(change, ("a", "uno", "x"), ("b", "nope", "y"))
+    assert error.code == "not_found"
+    assert error.message.startswith("edit 2 of 2: old_string is not in b; no file was changed")
+    assert ((toolbox.vault / "a").read_text(), (toolbox.vault / "b").read_text()) == ("uno\n2\n", "three\n")
+
+
+def test_a_write_that_fails_puts_the_others_back(toolbox) -> None:
+    """The second file cannot be written, so the first is as before (D68)."""
+    toolbox.fill({"a": "1", "d/b": "2"})
+    call = toolbox.call(
+        multiedit, {"edits": [{"path": p, "old_string": o, "new_string": "x"} for p, o in (("a", "1"), ("d/b", "2"))]}
+    )
+    write_one = toolbox.files.write
+
+    class Failing:
+        """The second write meets a full disk."""
+
+        read = staticmethod(toolbox.files.read)
+        remove = staticmethod(toolbox.files.remove)
+
+        def write(self, target, data, **_):
+            if target.given == "d/b":
+                raise ToolError("no space", code="no_space")
+            return write_one(target, data)
+
+    toolbox.files = Failing()
+    assert error_of(toolbox.body, multiedit, call).code == "no_space"
+    assert ((toolbox.vault / "a").read_text(), (toolbox.vault / "d/b").read_text()) == ("1", "2")
+
+
+def test_a_file_that_another_program_wrote_meanwhile_is_left_alone(toolbox, monkeypatch) -> None:
+    """Between reading and writing the content is compared once more (R12)."""
+    toolbox.fill({"a": "old\n"})
+    from moryflow_builtins.files import editing
+
+    def slow(text, one, name):
+        (toolbox.vault / "a").write_text("theirs\n")
+        return apply_edit(text, one, name)
+
+    monkeypatch.setattr(editing, "apply_edit", slow)
+    assert error_of(toolbox.run, edit, path="a", old_string="old", new_string="new").code == "changed"
+    assert (toolbox.vault / "a").read_text() == "theirs\n"
+
+
+@pytest.mark.parametrize("tool", [read, edit, write, delete, move])
+def test_a_body_opens_what_was_judged(toolbox, tool) -> None:
+    """A swap after the judgement is an error, whatever the tool (R12, D8)."""
+    toolbox.fill({"a": "old\n"})
+    (toolbox.vault.parent / "secret").write_text("old\n")
+    extra = {edit: {"old_string": "old", "new_string": "new"}, write: {"content": "new"}, move: {"to": "b"}}.get(tool, {})
+    call = toolbox.call(tool, {"path": "a", **extra})
+    (toolbox.vault / "swap").symlink_to("../secret")
+    (toolbox.vault / "swap").rename(toolbox.vault / "a")
+    assert error_of(toolbox.body, tool, call).code == "changed"
+    assert (toolbox.vault.parent / "secret").read_text() == "old\n"
+
+
+def test_move_and_delete_say_what_they_did(toolbox) -> None:
+    """Folders need ``recursive``; nothing is replaced (S0.35)."""
+    toolbox.fill({"a": "1", "b": "2", "d/x": "3"})
+    assert toolbox.run(move, path="a", to="d/a").output == "moved a to d/a"
+    assert error_of(toolbox.run, move, path="b", to="d/a").code == "exists"
+    assert error_of(toolbox.run, move, path="d", to="d/e").code == "invalid_args"
+    assert error_of(toolbox.run, move, path="none", to="x").code == "not_found"
+    refused = error_of(toolbox.run, delete, path="d")
+    assert (refused.code, refused.next_step) == ("not_empty", "set recursive=true to delete all that is in it")
+    toolbox.run(delete, path="d", recursive=True)
+    toolbox.run(delete, path="b")
+    assert list(toolbox.vault.iterdir()) == []
+    assert error_of(toolbox.run, delete, path="b").code == "not_found"
+
+
+TEXT = st.text(st.sampled_from('ab \t\n\r“"–-\u00a0é'), max_size=30)
+
+
+@given(TEXT, TEXT, TEXT)
+@settings(max_examples=500, deadline=None)
+def test_an_exact_edit_is_exactly_that_or_nothing(text: str, old: str, new: str) -> None:
+    """A text that is there once is replaced, and nothing around it differs (S0.35)."""
+    try:
+        after, count = apply_edit(text, Edit(old, new), "f")
+    except ToolError:
+        return
+    if old in text and "\r" not in text:
+        assert (after, count) == (text.replace(old, new), text.count(old))
+    assert count == 1
+
+
+@given(TEXT, TEXT, TEXT, TEXT, st.sampled_from(["\n", "\r\n"]))
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+def test_a_forgiven_edit_changes_nothing_around_it(before: str, old: str, after: str, new: str, end: str) -> None:
+    """Written with plain characters and line feeds, it finds the same place (S0.35)."""
+    before, old, after = (piece.replace("\r", "").replace("\n", end) for piece in ("<" + before, "{" + old + "}", after + ">"))
+    new = "[" + new.replace("\r", "") + "]"
+    meant = old.translate(str.maketrans("“–\u00a0", '"- ')).replace("\r", "")
+    result, _ = apply_edit(before + old + after, Edit(meant, new), "f")
+    expected = new if end == "\n" or end not in before + old + after else new.replace("\n", end)
+    assert result == before + expected + after
+
+
+@given(TEXT, TEXT, TEXT)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_file_is_what_the_edit_says_or_untouched(toolbox, text: str, old: str, new: str) -> None:
+    """On disk too, with nothing left beside it (R12)."""
+    toolbox.fill({"f": text})
+    try:
+        toolbox.run(edit, path="f", old_string=old, new_string=new)
+        expected = apply_edit(text, Edit(old, new), "f")[0]
+    except ToolError:
+        expected = text
+    assert (toolbox.vault / "f").read_bytes().decode() == expected
+    assert [path.name for path in toolbox.vault.iterdir()] == ["f"]

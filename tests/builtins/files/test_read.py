@@ -1,0 +1,187 @@
+"""``read`` and ``ls``."""
+
+from __future__ import annotations
+
+import base64
+import os
+import struct
+
+import pytest
+from moryflow_builtins.files import ls, read
+from moryflow_sdk import ModelInfo, ToolError
+
+
+def code_of(call, *arguments, **options) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        call(*arguments, **options)
+    return caught.value
+
+
+def test_a_small_file_comes_as_it_is(toolbox) -> None:
+    """Nothing is added to what the file says (D74)."""
+    toolbox.fill({"a.md": "one\ntwo\n"})
+    result = toolbox.run(read, path="a.md")
+    assert (result.output, result.title) == ("one\ntwo", "read a.md (2 lines)")
+    assert result.metadata["target"] == "vault:/a.md"
+
+
+def test_a_page_says_where_to_go_on(toolbox) -> None:
+    """``offset`` counts from one; the last page says that it is the last (D74)."""
+    toolbox.fill({"a.txt": "".join(f"line {n}\n" for n in range(1, 101))})
+    assert toolbox.run(read, path="a.txt", offset=11, limit=2).output == (
+        "line 11\nline 12\n[lines 11-12 of 100; continue with offset=13]"
+    )
+    assert toolbox.run(read, path="a.txt", offset=100).output == "line 100\n[lines 100-100, the end of the file]"
+    assert code_of(toolbox.run, read, path="a.txt", offset=101).code == "out_of_range"
+
+
+def test_all_pages_together_are_the_file(toolbox) -> None:
+    """Nothing is lost or doubled between pages, whatever the lines are (D74, D36)."""
+    lines = [("x" * (n * 37 % 900)) for n in range(3000)]
+    toolbox.fill({"a.txt": "\n".join(lines)})
+    seen: list[str] = []
+    while len(seen) < len(lines):
+        output = toolbox.run(read, path="a.txt", offset=len(seen) + 1).output
+        assert len(output.encode()) < 51_200
+        page = output.split("\n")
+        assert len(page) <= 2000
+        seen += [line for line in page if not line.startswith("[")]
+    assert seen == lines
+
+
+def test_line_numbers_are_put_before_the_lines_on_request(toolbox) -> None:
+    """They count from the file's beginning (D74)."""
+    toolbox.fill({"a.txt": "a\nb\nc\n"})
+    assert toolbox.run(read, path="a.txt", offset=2, line_numbers=True).output.startswith("     2\tb\n     3\tc")
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "text", "encoding"),
+    [
+        ("é".encode(), {}, "é", "utf-8"),
+        (b"\xef\xbb\xbfx", {}, "x", "utf-8"),
+        ("é\n".encode("utf-16"), {}, "é", "utf-16-le"),
+        (b"\xfe\xff" + "é".encode("utf-16-be"), {}, "é", "utf-16-be"),
+        ("é".encode("utf-16-le"), {"encoding": "utf-16-le"}, "é", "utf-16-le"),
+        (b"caf\xe9", {}, "café\n[not valid utf-8, read as latin-1]", "latin-1"),
+        (b"\x82\xa0", {"encoding": "shift_jis"}, "あ", "shift_jis"),
+        (b"caf\xe9", {"encoding": "UTF8"}, "café\n[not valid utf-8, read as latin-1]", "latin-1"),
+        (b"a\r\nb\r\n", {}, "a\nb", "utf-8"),
+        (b"", {}, "[the file is empty]", "utf-8"),
+    ],
+)
+def test_encodings_are_found_or_told(toolbox, data: bytes, options: dict, text: str, encoding: str) -> None:
+    """A mark says it, UTF-8 is tried, ``encoding`` helps, and a guess is named (D74)."""
+    toolbox.fill({"f": data})
+    result = toolbox.run(read, path="f", **options)
+    assert (result.output, result.metadata["encoding"]) == (text, encoding)
+
+
+def test_an_encoding_that_does_not_exist_is_refused(toolbox) -> None:
+    """Also one that is no text encoding (D74)."""
+    toolbox.fill({"f": "x"})
+    for name in ("nope", "base64", "a" * 500):
+        assert code_of(toolbox.run, read, path="f", encoding=name).code == "invalid_args"
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"\x7fELF\x02\x01\0\0", "ELF"),
+        (b"PK\x03\x04" + bytes(20), "zip"),
+        (b"%PDF-1.7\n\0\x01", "PDF"),
+        (bytes(range(32)) * 9, "unknown"),
+    ],
+)
+def test_a_binary_file_is_described(toolbox, data: bytes, kind: str) -> None:
+    """The model gets a sentence, not the bytes (D74)."""
+    toolbox.fill({"f": data})
+    error = code_of(toolbox.run, read, path="f")
+    assert error.code == "binary"
+    assert kind in error.message
+    assert code_of(toolbox.run, read, path="f", encoding="utf-8").code == "binary"
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + bytes(20)
+GIF = b"GIF89a" + struct.pack("<HH", 3, 5) + bytes(9)
+JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(10) + b"\xff\xc2\0\x11\x08" + struct.pack(">HH", 7, 9) + bytes(10)
+WEBP = b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0" + (99).to_bytes(3, "little") + (49).to_bytes(3, "little")
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type", "size"),
+    [(PNG, "image/png", (640, 480)), (GIF, "image/gif", (3, 5)), (JPEG, "image/jpeg", (9, 7)), (WEBP, "image/webp", (100, 50))],
+)
+def test_an_image_comes_with_its_size(toolbox, data: bytes, media_type: str, size: tuple[int, int]) -> None:
+    """The header tells it; a merged ``encoding`` does not get in the way (D74)."""
+    toolbox.fill({"pic": data})
+    result = toolbox.run(read, path="pic", encoding="utf-8")
+    (image,) = result.images
+    assert (image.media_type, (image.width, image.height), base64.b64decode(image.data)) == (media_type, size, data)
+    assert f"{size[0]} × {size[1]} pixels" in result.output
+
+
+def test_a_model_without_eyes_gets_the_description_only(toolbox) -> None:
+    """Nothing is sent that cannot be seen (D74)."""
+    toolbox.fill({"pic": PNG, "cut": PNG[:20]})
+    toolbox.model = ModelInfo(id="m", name="m", provider="p", images=False)
+    result = toolbox.run(read, path="pic")
+    assert not result.images
+    assert "640 × 480" in result.output
+    assert code_of(toolbox.run, read, path="cut").code == "binary"
+
+
+def test_a_huge_file_is_paged_and_never_loaded(toolbox) -> None:
+    """Over 32 MiB the total is not counted; one endless line is cut (D74)."""
+    path = toolbox.vault / "big.log"
+    with path.open("wb") as file:
+        file.write(b"first\n")
+        for _ in range(40):
+            file.write(b"x" * 1024 * 1024)
+        file.write(b"\nlast\n")
+    result = toolbox.run(read, path="big.log", limit=1)
+    assert result.output == "first\n[lines 1-1; continue with offset=2]"
+    output = toolbox.run(read, path="big.log", offset=2).output
+    assert len(output) < 51_200
+    assert "41,933,040 more characters in this line" in output
+    assert "last" in output
+
+
+def test_a_folder_and_a_missing_file_say_what_to_do(toolbox) -> None:
+    """Errors have a code and a next step (D8)."""
+    (toolbox.vault / "d").mkdir()
+    folder, missing = code_of(toolbox.run, read, path="d"), code_of(toolbox.run, read, path="none")
+    assert (folder.code, folder.next_step) == ("is_directory", "list it with ls")
+    assert missing.code == "not_found"
+    assert "glob" in missing.next_step
+
+
+def test_a_stored_output_is_read_without_being_cut_again(toolbox) -> None:
+    """A page is smaller than what truncation leaves alone (D36)."""
+    toolbox.fill({".agent-output/x.txt": "word " * 20 + "\n" + "".join(f"{n} " + "y" * 100 + "\n" for n in range(5000))})
+    output = toolbox.run(read, path=".agent-output/x.txt").output
+    assert len(output.encode()) <= 51_200
+    assert output.count("\n") < 2000
+
+
+def test_ls_shows_folders_first_and_leaves_out_what_is_ignored(toolbox) -> None:
+    """Names and sizes; the rest is counted and can be asked for (S2.13, S0.34)."""
+    toolbox.fill({"b.txt": "12345", "a.log": "", ".gitignore": "*.log\n", "z/x": "", ".git/config": ""})
+    (toolbox.vault / "link").symlink_to("b.txt")
+    os.mkfifo(toolbox.vault / "pipe")
+    result = toolbox.run(ls)
+    assert result.output.splitlines() == [
+        "z/", ".gitignore (6 bytes)", "b.txt (5 bytes)", "link (link)", "pipe (not a regular file)",
+        "[2 ignored by .gitignore or .ignore; all=true shows them]",
+    ]  # fmt: skip
+    assert "a.log (0 bytes)" in toolbox.run(ls, path=".", all=True).output
+    assert ls.domain == "read" == read.domain
+
+
+def test_ls_of_a_large_folder_is_bounded(toolbox) -> None:
+    """A hundred thousand names do not go to the model (S0.34)."""
+    for number in range(1200):
+        (toolbox.vault / f"{number:04}").touch()
+    assert "[200 more entries; use glob to narrow it down]" in toolbox.run(ls).output
+    assert toolbox.run(ls, path="0001/..").title == "ls 0001/.. (1200 entries)"
+    assert code_of(toolbox.run, ls, path="0001").code == "not_a_directory"
