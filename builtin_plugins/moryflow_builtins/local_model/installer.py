@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
@@ -18,6 +19,9 @@ from moryflow_sdk import ModelError
 from moryflow_sdk.redact import redact
 
 from .runtime import Runtime
+
+ABANDONED = 3600.0
+"""Seconds after which a folder of an installation that was killed is removed."""
 
 Progress = Callable[[str, int, int], None]
 _ADDRESS = re.compile(r"\b\w+://\S+")
@@ -62,11 +66,12 @@ def install(runtime: Runtime, progress: Progress) -> None:
 
 
 def _place(staging: Path, runtime: Runtime) -> None:
+    """Give the new folder its name. One that is whole stays: another process was faster, and may be using it."""
     folder = runtime.folder
-    if folder.exists():  # incomplete, or another process was faster
+    if not runtime.installed():
         shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):
-        staging.rename(folder)
+        with suppress(OSError):
+            staging.rename(folder)
     if not runtime.installed():
         raise ModelError(
             "the local model was downloaded but is not complete",
@@ -75,7 +80,7 @@ def _place(staging: Path, runtime: Runtime) -> None:
             next_step="moryflow model install",
         )
     for old in runtime.root.iterdir():
-        if old != folder and not old.name.startswith("."):
+        if old != folder and old != staging and time.time() - old.stat().st_mtime > ABANDONED * old.name.startswith("."):
             shutil.rmtree(old, ignore_errors=True)
 
 

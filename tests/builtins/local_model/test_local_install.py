@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import time
 import zipfile
 from pathlib import Path
 
@@ -100,6 +102,24 @@ def test_an_incomplete_folder_is_replaced(runtime: Runtime) -> None:
     assert not runtime.installed()
     installer.install(runtime, lambda *_: None)
     assert runtime.installed()
+
+
+def test_what_a_killed_installation_left_is_removed_later(runtime: Runtime) -> None:
+    """A hundred megabytes must not stay for ever; one that may still run is left alone (R31)."""
+    for name, age in ((".installing-old", 7200), (".installing-new", 10)):
+        folder = runtime.root / name
+        folder.mkdir(parents=True)
+        os.utime(folder, (time.time() - age,) * 2)
+    installer.install(runtime, lambda *_: None)
+    assert left(runtime) == [".installing-new", runtime.folder.name]
+
+
+def test_an_installation_that_another_process_finished_first_stays(runtime: Runtime) -> None:
+    """It may be in use already (R31)."""
+    installer.install(runtime, lambda *_: None)
+    (runtime.folder / "in-use").touch()
+    installer.install(runtime, lambda *_: None)
+    assert (runtime.folder / "in-use").exists() and left(runtime) == [runtime.folder.name]
 
 
 def test_a_file_that_is_not_the_pinned_one_is_refused(runtime: Runtime, wheels: Path) -> None:
