@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from moryflow_sdk import Artifact, MoryflowError, ToolCall, ToolResult, Turn
@@ -14,7 +15,7 @@ from .cut import Limits, Preview, count_lines, exceeds, preview
 from .settings import TruncationSettings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """An output: `first` and `last` hold at least what a preview may show, `content` is what is stored."""
 
@@ -22,7 +23,7 @@ class Source:
     first: str
     last: str
 
-    @property
+    @cached_property
     def lines(self) -> int | None:
         """How many lines it has, if that is known without reading a file."""
         return count_lines(self.content) if isinstance(self.content, str) else None
@@ -32,6 +33,10 @@ class Source:
         if isinstance(self.content, Path):
             return self.content.stat().st_size if self.content.exists() else 0
         return len(self.content) if self.content.isascii() else _encoded_size(self.content)
+
+    def fits(self, limits: Limits) -> bool:
+        """Whether it can be shown whole."""
+        return not exceeds(self.first, limits) and (isinstance(self.content, str) or self.size() <= limits.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +53,35 @@ async def shortened(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResul
     """Return `result` within the limits of its tool, or ``None`` when it is."""
     settings: TruncationSettings = turn.config
     limits = settings.limits(call.tool)
-    if result.spool is None and not exceeds(result.output, limits):
-        return None
-    source = _spooled(Path(result.spool), limits) if result.spool else None
-    source = source or Source(result.output, result.output, result.output)
-    if isinstance(source.content, Path) and source.size() <= limits.bytes and not exceeds(source.first, limits):
-        _discard(source.content)
-        return result.replace(output=source.first, spool=None)
+    source = _source(result, limits)
+    if source.fits(limits):
+        return _inlined(result, source)
     shown = preview(source.first, source.last, limits)
     kept = await _keep(call, result, turn, source, shown)
-    lines = source.lines
-    about = {"shown_bytes": shown.bytes, "bytes": kept.size, "lines": lines, "marks": words.marks(kept.output_id)}
+    about = {"shown_bytes": shown.bytes, "bytes": kept.size, "lines": source.lines, "marks": words.marks(kept.output_id)}
     return result.replace(
-        output=_joined(shown, words.notice(shown, kept.size, lines, kept.rest)),
+        output=_joined(shown, words.notice(shown, kept.size, source.lines, kept.rest)),
         output_id=kept.output_id,
         path=kept.path,
         spool=None,
         truncated=True,
         metadata={**result.metadata, "truncation": about},
     )
+
+
+def _source(result: ToolResult, limits: Limits) -> Source:
+    """Return the output of `result`; when its spooled file is gone, what the tool said besides."""
+    spooled = _spooled(Path(result.spool), limits) if result.spool else None
+    return spooled or Source(result.output, result.output, result.output)
+
+
+def _inlined(result: ToolResult, source: Source) -> ToolResult | None:
+    """Return `result` with its whole output as text, or ``None`` when it is that already."""
+    if result.spool is None:
+        return None
+    if isinstance(source.content, Path):
+        _discard(source.content)
+    return result.replace(output=source.first, spool=None)
 
 
 async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: Source, shown: Preview) -> Kept:

@@ -6,6 +6,9 @@ import hashlib
 import json
 import logging
 import multiprocessing
+import os
+import resource
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -313,3 +316,52 @@ def test_a_line_after_a_torn_one_is_still_read():
     """What a full disk tore does not take the next record with it (SECURITY §3)."""
     assert parse(b'{"eventId":"1","targets":["x{"eventId":"2","n":2}') == {"eventId": "2", "n": 2}
     assert parse(b'{"eventId":"1","targets":["x') is None and parse(b"[1]") is None
+
+
+def test_a_line_that_only_fits_in_part_is_an_error_and_the_next_one_is_readable(tmp_path):
+    """Disk full in the middle of a line: said, and no later record is lost to it (D47, SECURITY §3)."""
+    file = tmp_path / "log.jsonl"
+    append(file, b'{"eventId":"1"}\n')
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (24, before[1]))
+    try:
+        with pytest.raises(OSError, match="only a part") as caught:
+            append(file, b'{"eventId":"2"}\n')
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.filename == str(file)
+    append(file, b'{"eventId":"3"}\n')
+    assert [parse(line) for line in lines_backwards(file)] == [{"eventId": "3"}, {"eventId": "1"}]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_plain_file_is_not_written_to(tmp_path, kind):
+    """Neither a folder nor a pipe that somebody listens at (R12)."""
+    file = tmp_path / "log.jsonl"
+    if kind == "folder":
+        file.mkdir()
+    else:
+        os.mkfifo(file)
+        listener = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError):
+        append(file, b"{}\n")
+    if kind == "pipe":
+        assert os.read(listener, 10) == b""
+        os.close(listener)
+
+
+async def test_a_home_whose_logs_are_removed_gets_new_ones(bench):
+    """A folder that vanishes while running is made again (SECURITY §3)."""
+    bench.tool(PEEK)
+    async with bench.host() as host:
+        session = await host.new_session(
+            bench.vault, model=bench.script(*bench.calls(("peek", {"path": "a"}), ("peek", {"path": "b"})))
+        )
+
+        def remove(event):
+            if event.type == "tool.result" and event.data["call_id"] == "call_1_1":
+                shutil.rmtree(bench.home / "logs")
+
+        host.bus.subscribe(remove)
+        await session.prompt("go")
+    assert [line["callId"] for line in decisions(bench.audit())] == ["call_2_1"]

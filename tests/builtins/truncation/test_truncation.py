@@ -315,6 +315,23 @@ async def test_a_spooled_output_that_is_short_is_shown_whole(bench, tmp_path):
     assert node["output"] == "short\n" and not file.exists() and "truncated" not in node
 
 
+async def test_a_spooled_output_that_is_gone_leaves_what_the_tool_said(bench, tmp_path):
+    """A missing spool is no crash (D54)."""
+    node, _ = await one(bench, SPOOL, {"path": str(tmp_path / "gone")}, name="spool")
+    assert node["output"] == "(spooled)" and "truncated" not in node
+
+
+async def test_a_spooled_output_that_no_place_takes_is_not_left_lying_about(bench, tmp_path):
+    """Preview, lost, and the temporary file is removed (D37, D54)."""
+    (bench.vault / ".agent-output").write_text("in the way")
+    (bench.home / "agent-output").write_text("in the way")
+    file = tmp_path / "spool"
+    file.write_text(text_of())
+    node, outcome = await one(bench, SPOOL, {"path": str(file)}, name="spool")
+    assert node["output"].startswith("line 1\n") and "is lost" in node["output"] and not file.exists()
+    assert outcome.named("plugin.truncation.lost")[0]["bytes"] == len(text_of())
+
+
 async def test_people_see_a_mark_in_their_language(bench):
     """The mark and the command that shows all of it, in English and Chinese (S0.56, D73)."""
     node, _ = await one(bench)
