@@ -33,7 +33,7 @@ class Context:
     vault: Path
     home: Path
     rules: StoredRules
-    agent: Agent = Agent(id="build")
+    agent: Agent = field(default_factory=lambda: Agent(id="build"))
     model: Any = None
     mode: str = "agent"
     config: Any = None

@@ -38,7 +38,8 @@ def test_a_patch_adds_updates_moves_and_deletes(toolbox) -> None:
         "*** Delete File: gone\n"
     ))  # fmt: skip
     assert tree(toolbox) == {
-        "a.py": "def f():\n    return 1\n\n\ndef g():\n    return 2\n", "keep": "z\n", "new/n.txt": "one\n\ntwo\n", "new/name.txt": "X\n",
+        "a.py": "def f():\n    return 1\n\n\ndef g():\n    return 2\n", "keep": "z\n",
+        "new/n.txt": "one\n\ntwo\n", "new/name.txt": "X\n",
     }  # fmt: skip
     assert result.title == "apply_patch 4 files (+5 -3)"
     assert "moved old.txt to new/name.txt (+1 -1)" in result.output
@@ -108,7 +109,8 @@ def test_a_patch_that_does_not_fit_changes_nothing(toolbox, body: str, code: str
 
 @pytest.mark.parametrize(
     "patch",
-    ["", "x", "*** Begin Patch", "*** End Patch\n*** Begin Patch", wrapped(""), wrapped("+x\n"), wrapped("*** Add File: \n+x\n"),
+    ["", "x", "*** Begin Patch", "*** End Patch\n*** Begin Patch", wrapped(""), wrapped("+x\n"),
+     wrapped("*** Add File: \n+x\n"),
      wrapped("*** Add File: a\nx\n"), wrapped("*** Delete File: a\nx\n"), wrapped("*** Update File: a\nx\n"),
      wrapped("*** Update File: a\n"), wrapped("*** Update File: a\n 1\n"), wrapped("*** Update File: a\n*** End of File\n"),
      wrapped("*** Delete File: a\n*** Delete File: a\n")],
@@ -160,7 +162,8 @@ def test_a_patch_made_from_two_versions_gives_the_second(lines: list[str], data:
 
 
 @given(st.lists(st.sampled_from([
-    "*** Begin Patch", "*** End Patch", "*** Add File: x", "*** Update File: f", "*** Delete File: f", "*** Move to: y", "@@", "@@ a",
+    "*** Begin Patch", "*** End Patch", "*** Add File: x", "*** Update File: f", "*** Delete File: f", "*** Move to: y",
+    "@@", "@@ a",
     "+n", "-a", " a", " b", "-b", "", "*** End of File", "junk",
 ]), max_size=8), st.booleans())  # fmt: skip
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
