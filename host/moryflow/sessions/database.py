@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from .errors import StoreError, code_of, store_error
-from .opening import Connections, connect, ensure_ready, newer
+from .opening import Connections, ensure_ready, newer, open_reader
 from .schema import MIGRATIONS, version_of
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Lane:
         if self.writes:
             self._pair = Connections(self.path, patience=self.patience)
             return self._pair.writer
-        self._reader = connect(self.path, writes=False, patience=self.patience)
+        self._reader = open_reader(self.path, patience=self.patience)
         return self._reader
 
     def is_current(self) -> bool:
@@ -134,7 +134,7 @@ class Database:
 
     def _snapshot(self) -> sqlite3.Connection:
         self._prepare()
-        connection = connect(self.path, writes=False)
+        connection = open_reader(self.path)
         connection.execute("BEGIN")
         return connection
 

@@ -35,6 +35,12 @@ class StaleEpoch(MoryflowError):
     code = "stale"
 
 
+class Damaged(sqlite3.DatabaseError):
+    """Damage that SQLite itself did not notice."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
 _CODES = {
     sqlite3.SQLITE_FULL: "no_space",
     sqlite3.SQLITE_IOERR: "io",
@@ -65,6 +71,8 @@ def code_of(error: BaseException) -> str:
         return {28: "no_space", 122: "no_space", 30: "readonly", 13: "readonly", 1: "readonly"}.get(error.errno or 0, "io")
     if isinstance(error, sqlite3.DataError | OverflowError):
         return "too_large"
+    if isinstance(error, sqlite3.OperationalError) and "Could not decode to UTF-8" in str(error):
+        return "corrupt"
     number = getattr(error, "sqlite_errorcode", None)
     return _CODES.get(number & 0xFF, "invalid") if isinstance(number, int) else "invalid"
 

@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-from .encoding import decode, encode
+from .encoding import encode
 from .reading import session_row
-from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, execute, text
+from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, text
 
 FORMAT = 1
 TABLES: dict[str, Table[Any]] = {
@@ -40,14 +40,14 @@ def _values(connection: sqlite3.Connection, session: str) -> Iterator[dict[str, 
             del fields["session"]
             yield {"type": kind, **fields}
     for row in execute(connection, "SELECT type, ts, body FROM events WHERE session = ? ORDER BY seq", (session,)):
-        yield {"type": "event", "name": text(row[0]), "ts": text(row[1]), "body": decode(row[2])}
+        yield {"type": "event", "name": text(row[0]), "ts": text(row[1]), "body": decode_stored(row[2])}
     statement = "SELECT plugin, scope, value FROM plugin_state WHERE session = ? ORDER BY number"
     for row in execute(connection, statement, (session,)):
-        yield {"type": "plugin_state", "plugin": text(row[0]), "scope": text(row[1]), "value": decode(row[2])}
+        yield {"type": "plugin_state", "plugin": text(row[0]), "scope": text(row[1]), "value": decode_stored(row[2])}
 
 
 def _header(connection: sqlite3.Connection, session: str) -> dict[str, Any]:
     row = session_row(connection, session)
     fields = {name: getattr(row, name) for name in SESSIONS.columns if name != "epoch"}
     held_back = execute(connection, "SELECT held_back FROM sessions WHERE id = ?", (session,)).fetchone()[0]
-    return {"type": "session", "format": FORMAT, **fields, **(decode(text(held_back)) if held_back else {})}
+    return {"type": "session", "format": FORMAT, **fields, **(decode_stored(held_back) if held_back else {})}

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from .encoding import decode, encode, text_of
+from .encoding import encode, text_of
 from .errors import code_of
 from .records import Hit
-from .tables import execute
+from .tables import decode_stored, execute
 
 _KINDS = "('user', 'assistant', 'tool')"
 # Changing what is indexed needs a migration that drops the index: entries are removed by giving the same text again.
@@ -115,7 +115,7 @@ def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[H
         WHERE search MATCH ? ORDER BY rank LIMIT ?"""
     with _index_errors():
         rows = connection.execute(statement, (query, limit)).fetchall()
-    return [_hit(session, node, kind, decode(payload), words) for session, node, kind, payload in rows]
+    return [_hit(session, node, kind, decode_stored(payload), words) for session, node, kind, payload in rows]
 
 
 def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
@@ -125,7 +125,7 @@ def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[H
     patterns = [f"%{_LIKE_SIGNS.sub(_ESCAPED, encode(word)[1:-1])}%" for word in words]
     hits: list[Hit] = []
     for session, node, kind, payload in connection.execute(statement, patterns):
-        value = decode(payload)
+        value = decode_stored(payload)
         text = text_of(value).casefold()
         if all(word.casefold() in text for word in words):
             hits.append(_hit(session, node, kind, value, words))
@@ -144,7 +144,7 @@ def _until(connection: sqlite3.Connection) -> int:
 
 def _indexed(payload: str) -> str:
     """Return the indexed text of a stored payload, without what UTF-8 cannot carry."""
-    return text_of(decode(payload))[:_LIMIT].encode("utf-8", "replace").decode()
+    return text_of(decode_stored(payload))[:_LIMIT].encode("utf-8", "replace").decode()
 
 
 def _hit(session: str, node: str, kind: str, payload: Mapping[str, Any], words: list[str]) -> Hit:

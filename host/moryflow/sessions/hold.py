@@ -34,7 +34,8 @@ class Hold:
         :raises StoreError: nothing was stored.
         """
         self._require_held()
-        written = await self._database.write(lambda to: apply(to, self.session.id, self.epoch, commit), self._show)
+        id, known = self.session.id, self.session.active
+        written = await self._database.write(lambda to: apply(to, id, self.epoch, commit, known), self._show)
         return written.committed
 
     async def switch(self, node_id: str | None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from moryflow_sdk import Event
+from moryflow_sdk import Artifact, Event
 from pydantic import ValidationError
 
 from .encoding import decode, encode, node_hash, random_id
@@ -19,16 +19,16 @@ from .errors import StoreError, invalid
 from .exporting import FORMAT, TABLES
 from .reading import session_row
 from .records import CALL_STATES, KINDS, SessionRow, is_session_id
-from .tables import execute
+from .tables import SESSIONS, execute
 from .writing import insert_session
 
 _DEFAULTS: dict[str, Any] = {"mode": "agent", "grants": ()}
 _IMPORTED = frozenset({"approval", "artifact"})
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,), "str | None": (str, type(None)), "int": (int,), "float | None": (float, int, type(None)),
-    "Mapping[str, Any]": (dict,), "Mapping[str, Any] | None": (dict, type(None)), "Any": (object,),
-    "tuple[Mapping[str, Any], ...]": (tuple,),
-}  # fmt: skip
+_SHAPES: dict[str, dict[str, type]] = {
+    "event": {"name": str, "ts": str, "body": dict},
+    "plugin_state": {"plugin": str, "scope": str, "value": object},
+    "end": {"lines": int},
+}
 
 
 @dataclass(frozen=True)
@@ -91,26 +91,25 @@ def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, str, dict[str, 
 
 def _checked(number: int, kind: str, fields: dict[str, Any], seen: _Seen) -> dict[str, Any]:
     """Return the fields of one line, or raise the sentence that says what is wrong with it."""
+    if kind == "session":
+        return _checked_header(number, fields)
+    if kind in TABLES:
+        problem = TABLES[kind].problem({**fields, "session": ""})
+    elif kind in _SHAPES:
+        problem = _shape_problem(fields, _SHAPES[kind])
+    else:
+        problem = f"there is no record of type {kind!r}"
+    if problem:
+        raise _wrong(number, problem)
     match kind:
-        case "session":
-            return _checked_header(number, fields)
-        case "end":
-            _check_types(number, fields, {"lines": "int"})
-            if fields["lines"] != number:
-                raise _wrong(number, f"{fields['lines']} lines were exported, {number} are here")
-        case "event":
-            _check_types(number, fields, {"name": "str", "ts": "str", "body": "Mapping[str, Any]"})
-            _check_event(number, fields)
-        case "plugin_state":
-            _check_types(number, fields, {"plugin": "str", "scope": "str", "value": "Any"})
-        case _ if kind in TABLES:
-            _check_record(number, kind, fields)
-        case _:
-            raise _wrong(number, f"there is no record of type {kind!r}")
-    if kind == "node":
-        _check_node(number, fields, seen)
-    if kind == "call" and fields["state"] not in CALL_STATES:
-        raise _wrong(number, f"there is no call state {fields['state']!r}")
+        case "end" if fields["lines"] != number:
+            raise _wrong(number, f"{fields['lines']} lines were exported, {number} are here")
+        case "call" if fields["state"] not in CALL_STATES:
+            raise _wrong(number, f"there is no call state {fields['state']!r}")
+        case "node":
+            _check_node(number, fields, seen)
+        case "event" | "artifact":
+            _check_value(number, kind, fields)
     return fields
 
 
@@ -118,7 +117,9 @@ def _checked_header(number: int, fields: dict[str, Any]) -> dict[str, Any]:
     if fields.pop("format", None) != FORMAT:
         message = "this export has a format that this Moryflow does not know"
         raise StoreError(f"line {number}: {message}", code="newer", next_step="`python -m pip install -U moryflow`")
-    _check_types(number, fields, {k: v for k, v in SessionRow.__annotations__.items() if k != "epoch"})
+    problem = SESSIONS.problem({**fields, "epoch": 0})
+    if problem:
+        raise _wrong(number, problem)
     if not is_session_id(fields["id"]):
         raise _wrong(number, f"{fields['id']!r} cannot be the id of a session")
     if not all(isinstance(grant, dict) for grant in fields["grants"]):
@@ -126,35 +127,21 @@ def _checked_header(number: int, fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _check_record(number: int, kind: str, fields: dict[str, Any]) -> None:
-    table = TABLES[kind]
-    if kind != "artifact":
-        expected = {k: v for k, v in table.make.__annotations__.items() if k != "session"}
-        _check_types(number, fields, expected)
-        return
+def _shape_problem(fields: dict[str, Any], shape: dict[str, type]) -> str:
+    for name in sorted(shape.keys() ^ fields.keys()):
+        return f"the field {name!r} is missing" if name in shape else f"there is no field {name!r}"
+    wrong = (name for name, kind in shape.items() if not isinstance(fields[name], kind))
+    return next((f"the field {name!r} must be {shape[name].__name__}" for name in wrong), "")
+
+
+def _check_value(number: int, kind: str, fields: dict[str, Any]) -> None:
     try:
-        table.make(session="imported", **fields)
+        if kind == "event":
+            Event(type=fields["name"], session="", ts=fields["ts"], **fields["body"])
+        else:
+            Artifact(session="", **fields)
     except (ValidationError, TypeError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise _wrong(number, f"this is not an artifact ({reason})") from error
-
-
-def _check_event(number: int, fields: dict[str, Any]) -> None:
-    try:
-        Event(type=fields["name"], session="imported", ts=fields["ts"], **fields["body"])
-    except (ValidationError, TypeError) as error:
-        raise _wrong(number, "this is not an event") from error
-
-
-def _check_types(number: int, fields: dict[str, Any], expected: dict[str, str]) -> None:
-    for name in sorted(expected.keys() ^ fields.keys()):
-        raise _wrong(number, f"the field {name!r} is missing" if name in expected else f"there is no field {name!r}")
-    for name, kind in expected.items():
-        value = fields[name]
-        if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "Any"):
-            raise _wrong(number, f"the field {name!r} must be {kind}")
-        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-            raise _wrong(number, f"the field {name!r} is too large")
+        raise _wrong(number, f"this is not an {kind}") from error
 
 
 def _check_node(number: int, fields: dict[str, Any], seen: _Seen) -> None:

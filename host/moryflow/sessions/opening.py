@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import time
@@ -10,11 +11,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from .errors import StoreError
+from .errors import Damaged, StoreError
 from .locks import FileLock
 from .schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 
 _LOCK_PATIENCE = 30.0
+_MARK = APPLICATION_ID.to_bytes(4, "big")
+_WAL = b"\2\2"  # reading and writing version of a file with a write-ahead log
+PARTS = ("", "-wal", "-shm")
+SALVAGED = ".salvaged"
 _LOG_LIMIT = 64 * 1024 * 1024
 
 
@@ -54,10 +59,30 @@ class Connections:
         self._guard.close()
 
 
-class Damaged(sqlite3.DatabaseError):
-    """What SQLite itself would not notice."""
+def open_reader(path: Path, *, patience: float = 5.0) -> sqlite3.Connection:
+    """Return a reading connection that works, also after a crash and in a folder that cannot be written.
 
-    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    :raises sqlite3.Error: the file cannot be read.
+    """
+    reader = connect(path, writes=False, patience=patience)
+    try:
+        reader.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        reader.close()
+        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK and _header(path)[68:72] == _MARK:
+            with closing(connect(path, writes=True, patience=patience)) as writer:
+                writer.execute("SELECT 1 FROM sqlite_master").fetchone()
+            return connect(path, writes=False, patience=patience)
+        if os.access(path.parent, os.W_OK) or _has_content(path, "-wal"):
+            raise
+        # Without a log nobody writes, and SQLite need not make the files by which writers and readers meet.
+        return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
+    return reader
+
+
+def _header(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(100)
 
 
 def ensure_ready(path: Path) -> None:
@@ -66,14 +91,73 @@ def ensure_ready(path: Path) -> None:
     :raises StoreError: ``newer`` or ``foreign``; the file is left as it is.
     :raises sqlite3.Error: it is damaged, locked or unreachable.
     """
-    if path.exists() and _is_ready(path):
+    if _has_content(path) and _is_ready(path):
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with store_lock(path):
-        if not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-        if not _is_ready(path):
-            _bring_up_to_date(path)
+        if not _has_content(path):
+            _require_nothing_left(path)
+            put_in_place(make_database(beside(path, ".new")), path)
+        elif not _is_ready(path):
+            with closing(connect(path, writes=True)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                migrate(connection)
+
+
+def make_database(path: Path) -> Path:
+    """Make an empty database of this version at a name that nobody else uses, and return the name.
+
+    It gets its place when it is complete: a process killed here leaves nothing half made.
+    """
+    remove(path)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with closing(connect(path, writes=True)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        migrate(connection)
+    return path
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """Return the file beside `path` whose name has `suffix` added."""
+    return path.with_name(path.name + suffix)
+
+
+def remove(path: Path) -> None:
+    """Remove a database that nobody uses, with its log."""
+    for part in PARTS:
+        beside(path, part).unlink(missing_ok=True)
+
+
+def put_in_place(new: Path, path: Path) -> None:
+    """Give a complete and closed database its name, for good.
+
+    :raises OSError: it is not complete: closing it did not fold its log into the file, and said nothing.
+    """
+    if _has_content(new, "-wal"):
+        raise OSError(errno.EIO, "the log of a new database could not be written into it", str(new))
+    new.rename(path)
+    with contextlib.suppress(OSError):  # where folders cannot be synced
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _has_content(path: Path, suffix: str = "") -> bool:
+    try:
+        return beside(path, suffix).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _require_nothing_left(path: Path) -> None:
+    """Let no new database begin beside the log of one that is gone, or before a repair has ended.
+
+    :raises Damaged: there is such a log or repair.
+    """
+    if _has_content(path, "-wal") or beside(path, SALVAGED).exists():
+        raise Damaged("the file is missing or empty, but its log is there")
 
 
 @contextmanager
@@ -97,11 +181,7 @@ def store_lock(path: Path) -> Iterator[None]:
 
 def _is_ready(path: Path) -> bool:
     """Tell whether the database is ours and of this version; ``False`` when it is empty or older."""
-    if path.stat().st_size == 0:
-        if path.with_name(f"{path.name}-wal").exists():
-            raise Damaged("the file is empty, but its log is not")
-        return False
-    with closing(connect(path, writes=False)) as connection:
+    with closing(open_reader(path)) as connection:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = version_of(connection)
         if application != APPLICATION_ID:
@@ -111,7 +191,7 @@ def _is_ready(path: Path) -> bool:
         if version > len(MIGRATIONS):
             raise newer(path, version)
         require_tables(connection)
-        return version == len(MIGRATIONS) and connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        return version == len(MIGRATIONS) and _header(path)[18:20] == _WAL
 
 
 def require_tables(connection: sqlite3.Connection) -> None:
@@ -122,12 +202,6 @@ def require_tables(connection: sqlite3.Connection) -> None:
     statement = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'nodes')"
     if version_of(connection) and connection.execute(statement).fetchone()[0] != 2:
         raise Damaged("the list of tables is damaged")
-
-
-def _bring_up_to_date(path: Path) -> None:
-    with closing(connect(path, writes=True)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        migrate(connection)
 
 
 def newer(path: Path, version: int) -> StoreError:

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
 
-from .encoding import decode
-from .errors import StoreError
+from .errors import Damaged, StoreError
 from .records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
-from .tables import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, execute, text
+from .tables import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, decode_stored, execute, text
 
 R = TypeVar("R")
 
@@ -73,7 +72,7 @@ def path_of(connection: sqlite3.Connection, session: str, node: str | None) -> l
 def node_of(row: Sequence[Any]) -> Node:
     """Return the node of a row in the order of ``NODES.columns``."""
     id, session, seq, parent, kind, payload, tokens, hash, created = row
-    return Node(id, session, seq, parent, kind, decode(payload), tokens, hash, created)
+    return Node(id, session, seq, parent, kind, decode_stored(payload), tokens, hash, created)
 
 
 def nodes_of(connection: sqlite3.Connection, session: str) -> list[Node]:
@@ -101,7 +100,7 @@ def calls_of(
 
 def approvals_of(connection: sqlite3.Connection, *, state: str | None = None, **wanted: str | None) -> list[ApprovalRow]:
     """Return questions, oldest first. One that an import brought was never answered here, so it counts as expired."""
-    rows = _seen(connection, APPROVALS, state, wanted, "ORDER BY number")
+    rows = _seen(connection, APPROVALS, state, wanted, "ORDER BY +number")
     return [replace(row, state="expired", reply=None, by=None) if imported else row for imported, row in rows]
 
 
@@ -161,5 +160,8 @@ def events_of(connection: sqlite3.Connection, session: str | None, after: int, l
 
 def event_of(row: Sequence[Any]) -> Event:
     """Return the event of a row."""
-    seq, session, kind, ts, body = (text(value) for value in row)
-    return Event(type=kind, session=session, ts=ts, seq=seq, **decode(body))
+    seq, session, kind, ts, body = row
+    try:
+        return Event(type=text(kind), session=text(session), ts=text(ts), seq=seq, **decode_stored(body))
+    except (ValueError, TypeError) as error:
+        raise Damaged(f"event {seq} is not what was stored ({error})") from error

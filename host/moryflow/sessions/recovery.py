@@ -15,12 +15,25 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from .opening import Connections, connect, newer, require_tables, store_lock
-from .salvage import Saved, salvage
-from .schema import MIGRATIONS, migrate, version_of
+from .errors import code_of
+from .opening import (
+    PARTS,
+    SALVAGED,
+    Connections,
+    beside,
+    connect,
+    make_database,
+    newer,
+    put_in_place,
+    remove,
+    require_tables,
+    store_lock,
+)
+from .salvage import Saved, salvage, unsound_row
+from .schema import MIGRATIONS, version_of
 
-_PARTS = ("", "-wal", "-shm")
 _PAGE = 4096
+_LENGTH = slice(28, 32)
 
 
 def recover(path: Path) -> str | None:
@@ -29,112 +42,95 @@ def recover(path: Path) -> str | None:
     :raises StoreError: it is of a newer version, or another process repairs it and does not finish.
     :raises OSError: the repaired file cannot be written.
     """
-    with store_lock(path):
-        if _is_sound(path):
-            return None
-        new = path.with_name(f"{path.name}.salvaging")
-        _remove(new)
-        with _others_kept_out(path):
-            saved = _rebuild(path, new)
-            aside = _aside(path)
-            _move(path, aside)
-            new.rename(path)
-        _sync_folder(path.parent)
-    return f"{path} was damaged. It is kept as {aside.name}; {saved.sentence}"
+    salvaged, saved = beside(path, SALVAGED), None
+    with store_lock(path), _others_kept_out(path):
+        if path.exists() or not salvaged.exists():
+            if _is_sound(path):
+                return None
+            saved = _rebuild(path, beside(path, ".salvaging"))
+            put_in_place(beside(path, ".salvaging"), salvaged)
+        aside = _move_aside(path)
+        put_in_place(salvaged, path)
+    result = saved.sentence if saved else "what could be read of it was saved."
+    return f"{path} was damaged. It is kept as {aside.name}; {result}"
 
 
 def _is_sound(path: Path) -> bool:
     """Tell whether every page can be read; another process may have repaired the file already."""
     if not path.exists() or path.stat().st_size == 0:
-        return not path.with_name(f"{path.name}-wal").exists()
+        return not beside(path, "-wal").exists()
     try:
         with closing(connect(path, writes=False)) as connection:
             version = version_of(connection)
             if version > len(MIGRATIONS):
                 raise newer(path, version)
             require_tables(connection)
-            return connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
-    except sqlite3.Error:
+            whole = connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
+            return whole and not unsound_row(connection)
+    except sqlite3.Error as error:
+        if code_of(error) != "corrupt":
+            raise
         return False
 
 
 @contextmanager
 def _others_kept_out(path: Path) -> Iterator[None]:
     """Let no other process commit to the damaged file while it is copied, as far as it still takes a lock."""
-    pair = Connections(path)
-    try:
-        with contextlib.suppress(sqlite3.Error):
-            pair.writer.execute("BEGIN IMMEDIATE")
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(sqlite3.Error, OSError):
+            if path.stat().st_size:
+                pair = Connections(path)
+                stack.callback(pair.abandon)
+                pair.writer.execute("BEGIN IMMEDIATE")
         yield
-    finally:
-        pair.abandon()
 
 
 def _rebuild(path: Path, new: Path) -> Saved:
-    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    with closing(connect(new, writes=True)) as target:
-        target.execute("PRAGMA journal_mode = WAL")
-        migrate(target)
-        saved = salvage(path, target)
+    """Fill a new database with what can be read of the one at `path`."""
+    with closing(connect(make_database(new), writes=True)) as target:
+        saved = salvage(path, target) if path.exists() and path.stat().st_size else Saved(0, 0)
         if not saved.nodes:
-            saved = _salvage_without_first_page(path, target)
-        target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            saved = _salvage_with_new_schema(path, target)
     return saved
 
 
-def _salvage_without_first_page(path: Path, target: sqlite3.Connection) -> Saved:
-    """Read a copy whose first page, with the list of tables, is that of an empty database of ours."""
-    copy = path.with_name(f"{path.name}.copy")
-    empty = path.with_name(f"{path.name}.empty")
+def _salvage_with_new_schema(path: Path, target: sqlite3.Connection) -> Saved:
+    """Read a copy whose list of tables is that of an empty database of ours: there, each table has the same first page."""
+    copy, empty = beside(path, ".copy"), beside(path, ".empty")
     try:
-        _remove(copy)
-        _remove(empty)
-        _make_empty(empty)
+        remove(copy)
         for part in ("", "-wal"):
-            if path.with_name(path.name + part).exists():
-                shutil.copyfile(path.with_name(path.name + part), copy.with_name(copy.name + part))
-        with copy.open("r+b") as file:
-            file.write(empty.read_bytes()[:_PAGE])
+            if beside(path, part).exists():
+                shutil.copyfile(beside(path, part), beside(copy, part))
+        copy.touch(0o600)
+        _transplant_schema(make_database(empty), copy)
         return salvage(copy, target)
     finally:
-        _remove(copy)
-        _remove(empty)
+        remove(copy)
+        remove(empty)
 
 
-def _make_empty(path: Path) -> None:
-    path.touch(0o600)
-    with closing(connect(path, writes=True)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        migrate(connection)
+def _transplant_schema(empty: Path, copy: Path) -> None:
+    data = bytearray(empty.read_bytes())
+    data[_LENGTH] = bytes(4)  # unknown: as long as the file is
+    with closing(connect(empty, writes=False)) as connection:
+        roots = {row[0] for row in connection.execute("SELECT rootpage FROM sqlite_master WHERE rootpage")}
+    with copy.open("r+b") as file:
+        length = file.seek(0, os.SEEK_END)
+        file.write(data[length:])
+        for page in set(range(1, len(data) // _PAGE + 1)) - roots:
+            file.seek((page - 1) * _PAGE)
+            file.write(data[(page - 1) * _PAGE : page * _PAGE])
 
 
-def _aside(path: Path) -> Path:
-    """Return a free name that says when the damage was found."""
+def _move_aside(path: Path) -> Path:
+    """Rename the damaged file and its log to a free name that says when this was; return the name."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    name, number = path.with_name(f"{path.name}.corrupt-{stamp}"), 1
-    while name.exists():
+    aside, number = beside(path, f".corrupt-{stamp}"), 1
+    while aside.exists():
         number += 1
-        name = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
-    return name
-
-
-def _move(path: Path, aside: Path) -> None:
-    for part in reversed(_PARTS):
-        source = path.with_name(path.name + part)
-        if source.exists():
-            source.rename(aside.with_name(aside.name + part))
-
-
-def _remove(path: Path) -> None:
-    for part in _PARTS:
-        path.with_name(path.name + part).unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the renames last; where folders cannot be synced, nothing is done."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        aside = beside(path, f".corrupt-{stamp}-{number}")
+    for part in PARTS:
+        with contextlib.suppress(FileNotFoundError):
+            beside(path, part).rename(beside(aside, part))
+    return aside

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .encoding import decode, node_hash, now
+from .encoding import node_hash, now
+from .errors import Damaged
 from .opening import connect
+from .reading import event_of
 from .records import SessionRow
+from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored
 from .writing import insert_session
 
 _TABLES = ("sessions", "nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state", "purges")
+_SPECS: tuple[Table[Any], ...] = (SESSIONS, NODES, RUNS, CALLS, HOOK_CALLS, ARTIFACTS, APPROVALS)
+_ROWS = {table.name: table for table in _SPECS}
 _FARTHEST = 1 << 40
 _BAD_ROW = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError)
 Row = tuple[Any, ...]
@@ -50,12 +55,29 @@ def salvage(path: Path, target: sqlite3.Connection) -> Saved:
     return Saved(*counts)
 
 
+def unsound_row(connection: sqlite3.Connection) -> str:
+    """Return a sentence about the first row that is not what was stored; empty when all are.
+
+    :raises sqlite3.DatabaseError: the database cannot be read.
+    """
+    for table in _TABLES:
+        columns = _columns(connection, table)
+        for row in connection.execute(f"SELECT {', '.join(columns)} FROM {table}"):
+            if not _is_genuine(connection, table, dict(zip(columns, row, strict=True))):
+                return f"row {row[0]} of {table} is not what was stored"
+    return ""
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+
+
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> None:
-    columns = [row[1] for row in target.execute(f"PRAGMA table_info({table})")]
+    columns = _columns(target, table)
     marks = ", ".join("?" * len(columns))
     statement = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"
     for row in readable_rows(source, table, columns):
-        if table == "nodes" and not _is_genuine(target, dict(zip(columns, row, strict=True))):
+        if not _is_genuine(target, table, dict(zip(columns, row, strict=True))):
             continue
         try:
             target.execute(statement, row)
@@ -116,19 +138,33 @@ def _next_readable(source: sqlite3.Connection, table: str, key: str, start: int)
     return None
 
 
-def _is_genuine(target: sqlite3.Connection, node: dict[str, Any]) -> bool:
-    """Tell whether a node is what was stored: its hash, where its parent was saved, else at least its form."""
+def _is_genuine(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> bool:
+    """Tell whether a row has the form of what was stored; a node, also whether its hash fits below the saved parent."""
     try:
-        decode(node["payload"])
-        if node["parent"] is None:
-            above: str | None = ""
-        else:
-            statement = "SELECT hash FROM nodes WHERE session = ? AND id = ?"
-            found = target.execute(statement, (node["session"], node["parent"])).fetchone()
-            above = found[0] if found else None
-        return above is None or node_hash(above, node["kind"], node["payload"]) == node["hash"]
-    except (ValueError, TypeError, RecursionError, sqlite3.Error):
+        match table:
+            case "nodes":
+                return not _ROWS[table].problem(_fields(table, row)) and _hash_fits(connection, row)
+            case "events":
+                event_of([row[name] for name in ("seq", "session", "type", "ts", "body")])
+            case "plugin_state":
+                decode_stored(row["value"])
+            case _ if table in _ROWS:
+                return not _ROWS[table].problem(_fields(table, row))
+    except (Damaged, ValueError):
         return False
+    return True
+
+
+def _fields(table: str, row: dict[str, Any]) -> dict[str, Any]:
+    return _ROWS[table].fields([row[name] for name in _ROWS[table].columns])
+
+
+def _hash_fits(connection: sqlite3.Connection, node: dict[str, Any]) -> bool:
+    if node["parent"] is None:
+        return node_hash("", node["kind"], node["payload"]) == node["hash"]
+    statement = "SELECT hash FROM nodes WHERE session = ? AND id = ?"
+    found = connection.execute(statement, (node["session"], node["parent"])).fetchone()
+    return found is None or node_hash(found[0], node["kind"], node["payload"]) == node["hash"]
 
 
 def _give_back_sessions(target: sqlite3.Connection) -> None:

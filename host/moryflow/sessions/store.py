@@ -12,12 +12,12 @@ from moryflow_sdk import Artifact, Event
 
 from . import forking, reading, writing
 from .database import Database
-from .encoding import decode, now, random_id
+from .encoding import now, random_id
 from .errors import invalid, store_error
 from .hold import Hold, busy, session_lock
 from .locks import FileLock
 from .records import REPLIES, ApprovalRow, CallRow, Hit, HookCallRow, Node, RunRow, SessionRow, is_session_id
-from .tables import HOOK_CALLS, RUNS, execute, text
+from .tables import HOOK_CALLS, RUNS, decode_stored, execute, text
 
 _POLL = 0.05
 
@@ -194,7 +194,7 @@ class Store:
 
         def work(db: Any) -> dict[tuple[str, str], Any]:
             rows = execute(db, statement, (session,))
-            return {(text(plugin), text(scope)): decode(text(value)) for plugin, scope, value in rows}
+            return {(text(plugin), text(scope)): decode_stored(value) for plugin, scope, value in rows}
 
         return await self._database.read(work)
 

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from moryflow_sdk import Artifact
 
 from .encoding import decode, encode
+from .errors import Damaged
 from .records import ApprovalRow, CallRow, HookCallRow, Node, RunRow, SessionRow
 
 R = TypeVar("R")
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,), "str | None": (str, type(None)), "int": (int,), "float | None": (float, int, type(None)),
+    "Mapping[str, Any]": (dict,), "Mapping[str, Any] | None": (dict, type(None)),
+    "tuple[Mapping[str, Any], ...]": (tuple,),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Table(Generic[R]):
     """A table and the value its rows become.
 
+    :ivar row: the value; its annotations say what a column may hold.
     :ivar columns: names that are column and field alike; `json` names those kept as JSON text.
     :ivar key: what identifies a row; empty for a log that only grows.
     :ivar keep: columns that a later write does not touch; `guard` is the condition under which it may write at all.
     """
 
     name: str
-    make: Callable[..., R]
+    row: type[R]
     columns: tuple[str, ...]
     json: frozenset[str] = frozenset()
     key: tuple[str, ...] = ()
@@ -57,15 +65,38 @@ class Table(Generic[R]):
 
     def load(self, values: Sequence[Any]) -> R:
         """Return the value of a database row."""
-        return self.make(**self.fields(values))
+        return self.row(**self.fields(values))
 
     def fields(self, values: Sequence[Any]) -> dict[str, Any]:
         """Return a database row as field names and plain values."""
         pairs = zip(self.columns, values, strict=True)
-        return {name: decode(text(value)) if name in self.json and value is not None else text(value) for name, value in pairs}
+        return {name: decode_stored(value) if name in self.json and value is not None else text(value) for name, value in pairs}
+
+    def problem(self, fields: Mapping[str, Any]) -> str:
+        """Return what is wrong with `fields` as a row of this table; empty when nothing is."""
+        for name in sorted(set(self.columns) ^ fields.keys()):
+            return f"the field {name!r} is missing" if name in self.columns else f"there is no field {name!r}"
+        for name in self.columns:
+            value, kind = fields[name], str(self.row.__annotations__[name])
+            if not isinstance(value, _TYPES.get(kind, object)) or (isinstance(value, bool) and kind != "Any"):
+                return f"the field {name!r} must be {kind}"
+            if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+                return f"the field {name!r} is too large"
+        return ""
 
     def _column(self, name: str, value: Any) -> Any:
         return encode(value) if name in self.json and value is not None else value
+
+
+def decode_stored(value: Any) -> Any:
+    """Return the value of a JSON column.
+
+    :raises Damaged: it is not what was stored.
+    """
+    try:
+        return decode(text(value))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Damaged(f"a stored value is not JSON ({error})") from error
 
 
 def text(value: Any) -> Any:
@@ -97,12 +128,8 @@ def _bound(value: Any) -> Any:
     return value
 
 
-def _session(**fields: Any) -> SessionRow:
-    return SessionRow(**{**fields, "grants": tuple(fields["grants"])})
-
-
 SESSIONS = Table(
-    "sessions", _session,
+    "sessions", SessionRow,
     ("id", "title", "vault", "agent", "model", "mode", "parent", "purpose", "active", "created", "updated", "origin", "grants",
      "epoch"),
     json=frozenset({"origin", "grants"}), key=("id",),

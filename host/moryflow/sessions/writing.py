@@ -13,7 +13,7 @@ from .encoding import decode, encode, estimate_tokens, node_hash, now, random_id
 from .errors import StaleEpoch, invalid
 from .reading import approval_of, path_of, session_row
 from .records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
-from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, execute, text, write_all
+from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, write_all
 
 _SETTABLE = frozenset({"title", "mode", "agent", "model", "vault", "grants"})
 _USED = "(SELECT coalesce(max(used), 0) + 1 FROM sessions)"
@@ -43,9 +43,11 @@ def take(connection: sqlite3.Connection, session: str) -> SessionRow:
     return session_row(connection, session)
 
 
-def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Commit) -> Written:
+def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Commit, known: str | None) -> Written:
     """Make `commit` true for a holder of `epoch`.
 
+    :param known: the active node as the holder knows it; where the disk has another, the holder gets the whole path. (A
+        commit that failed while it was synced may be found on the disk after all.)
     :raises StaleEpoch: another holder took the session meanwhile.
     """
     held = require_epoch(connection, session, epoch)
@@ -57,7 +59,7 @@ def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Comm
     _update_session(connection, held, commit, active, prompted=any(node.kind == "user" for node in nodes))
     _write_rows(connection, session, commit)
     events = [_insert_event(connection, session, event) for event in commit.events]
-    path = None if active == last else path_of(connection, session, active)
+    path = None if active == last and held.active == known else path_of(connection, session, active)
     return Written(Committed(nodes, events), session_row(connection, session), path)
 
 
@@ -156,7 +158,7 @@ def _forget_held_back(connection: sqlite3.Connection, session: str, names: set[s
     found = execute(connection, "SELECT held_back FROM sessions WHERE id = ?", (session,)).fetchone()[0]
     if found is None:
         return
-    left = {key: value for key, value in decode(text(found)).items() if key not in names}
+    left = {key: value for key, value in decode_stored(found).items() if key not in names}
     execute(connection, "UPDATE sessions SET held_back = ? WHERE id = ?", (encode(left) if left else None, session))
 
 

@@ -169,7 +169,7 @@ def test_labels_name_the_node_they_follow_and_the_last_counts():
 Step = tuple[str, int]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(st.sampled_from(["append", "append", "switch", "fork"]), st.integers(0, 30)), max_size=25))
 def test_tree_rules_hold_for_any_sequence_of_steps(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]):
     """Appending, switching and forking never change or reorder an existing node (S1.2, S1.7, invariant 6)."""
@@ -216,7 +216,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(payload=st.dictionaries(TEXTS, JSON, max_size=4))
 def test_any_json_payload_survives_unchanged(tmp_path_factory: pytest.TempPathFactory, payload: dict[str, object]):
     """Lone surrogates, NUL and any JSON come back as they went in (SECURITY §3, invalid UTF-8)."""

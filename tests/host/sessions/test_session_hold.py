@@ -100,6 +100,7 @@ async def test_eight_processes_on_one_database(store: Store, file: Path, child):
         process.stdin.close()
     for row, process in zip(rows, processes, strict=True):
         assert await process.stdout.read() == b"held\n" + b"stored\n" * 40
+        await process.wait()
         assert [node.payload["text"] for node in await store.path(row.id)] == [str(number) for number in range(40)]
 
 
@@ -118,6 +119,7 @@ async def test_eight_processes_make_one_database(file: Path, child):
     for process in processes:
         process.stdin.write(b"go\n")
     assert [await process.stdout.read() for process in processes] == [b"[]\n"] * 8
+    assert [await process.wait() for process in processes] == [0] * 8
     store = Store.open(file)
     assert len(await store.sessions()) == 8
     store.close()

@@ -1,0 +1,340 @@
+"""A damaged database is moved aside, saved from as far as possible, and named."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from moryflow.sessions import CallRow, Commit, NewNode, Node, StaleEpoch, Store, StoreError, path_to, recovery
+from moryflow.sessions.opening import beside
+from moryflow_sdk import Event
+
+PAGE = 4096
+Trees = dict[str, list[Node]]
+
+
+async def filled(path: Path, sessions: int = 3, nodes: int = 60) -> Trees:
+    """Make a database of some hundred pages, folded into its file; return session -> nodes."""
+    store, trees = Store.open(path), Trees()
+    for number in range(sessions):
+        hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent", id=f"s{number}")).id)
+        for _ in range(nodes):
+            drafts = [
+                NewNode("user", {"text": "q"}),
+                NewNode("tool", {"output": "o" * random.Random(number).randint(10, 6000)}),
+            ]
+            event = Event(type="e", session=hold.session.id, data={"x": "y" * 500})
+            done = await hold.commit(Commit(nodes=drafts, events=[event]))
+            row = CallRow("c", hold.session.id, "t", done.nodes[0].id, 1, "read", "{}", "h", "completed")
+            await hold.commit(Commit(calls=[row]))
+        trees[hold.session.id] = hold.path
+        hold.release()
+    store.close()
+    return trees
+
+
+def tables_page(path: Path) -> dict[str, int]:
+    """Return the first page of each table."""
+    with closing(sqlite3.connect(path)) as connection:
+        return dict(connection.execute("SELECT name, rootpage FROM sqlite_master WHERE rootpage"))
+
+
+def overwrite(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+async def everything(store: Store) -> Trees:
+    """Read all of a database, and use it; once more from the start if damage is met and repaired meanwhile."""
+    trees, repairs = Trees(), len(store.notices)
+    for row in await store.sessions(1000, purpose=None):
+        trees[row.id] = await store.nodes(row.id)
+        path = await store.path(row.id)
+        await store.calls(row.id)
+        await store.events(row.id)
+        if len(store.notices) > repairs:
+            return await everything(store)
+        assert path == path_to({node.id: node for node in trees[row.id]}, row.active)
+        assert not path or path[0].parent is None or not store.notices
+        hold = await store.hold(row.id)
+        await hold.commit(Commit(nodes=[NewNode("user", {"text": "goes on"})]))
+        hold.release()
+    return trees
+
+
+def asides(path: Path) -> list[Path]:
+    return sorted(file for file in path.parent.glob("*.corrupt-*") if not file.name.endswith(("-wal", "-shm")))
+
+
+def count(trees: Trees) -> int:
+    return sum(map(len, trees.values()))
+
+
+Damage = Callable[[Path], object]
+TOTAL: dict[str, tuple[Damage, float]] = {
+    "header": (lambda path: overwrite(path, 0, b"\0" * 100), 1.0),
+    "first page": (lambda path: overwrite(path, 0, os.urandom(PAGE)), 1.0),
+    "text instead": (lambda path: path.write_text("dear diary\n" * 1000), 0.0),
+    "cut in half": (lambda path: os.truncate(path, path.stat().st_size // PAGE // 2 * PAGE), 0.2),
+    "cut to one page": (lambda path: os.truncate(path, PAGE), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", TOTAL)
+async def test_a_damaged_database_is_replaced_by_what_is_readable(file: Path, name: str):
+    """Open finds the damage, keeps the damaged file under a name with the time, and saves what it can (SECURITY §3)."""
+    before = await filled(file)
+    damage, least = TOTAL[name]
+    damage(file)
+    bytes_before = file.read_bytes()
+    store = Store.open(file)
+    (aside,) = asides(file)
+    assert aside.read_bytes() == bytes_before
+    assert len(store.notices) == 1
+    assert aside.name in store.notices[0]
+    assert str(file) in store.notices[0]
+    saved = await everything(store)
+    assert count(saved) >= least * count(before)
+    assert all(node in before[session] for session, nodes in saved.items() for node in nodes)
+    store.close()
+    again = Store.open(file)
+    assert again.notices == []
+    again.close()
+
+
+@pytest.mark.parametrize("table", ["sessions", "nodes", "events", "calls", "sqlite_autoindex_nodes_1"])
+async def test_a_damaged_table_costs_only_what_was_in_it(file: Path, table: str):
+    """The first page of one table is destroyed: all nodes of whole paths are kept, sessions get their nodes back (S1.6)."""
+    before = await filled(file)
+    overwrite(file, (tables_page(file)[table] - 1) * PAGE, b"\xff" * PAGE)
+    store = Store.open(file)
+    with_damage_met = [store.sessions(), store.nodes("s1"), store.events(None), store.calls("s1"), store.path("s1")]
+    for read in with_damage_met:
+        try:
+            await read
+        except StoreError as error:
+            assert error.code == "not_found"  # the session's row was lost, or all of its nodes
+    assert len(store.notices) == 1
+    saved = await everything(store)
+    if table != "nodes":
+        assert {session: len(nodes) for session, nodes in saved.items()} == {
+            session: len(nodes) for session, nodes in before.items()
+        }
+    store.close()
+
+
+async def test_one_bad_page_among_the_nodes_costs_little(file: Path):
+    """Rows are read from both sides of a damaged page; a path that lost a node ends before the gap."""
+    before = await filled(file)
+    with closing(sqlite3.connect(file)) as connection:
+        pages = [row[0] for row in connection.execute("SELECT pageno FROM dbstat WHERE name = 'nodes' AND pagetype = 'leaf'")]
+    overwrite(file, (pages[len(pages) // 2] - 1) * PAGE, b"\0" * PAGE)
+    store = Store.open(file)
+    for session in before:
+        await store.nodes(session)
+    assert len(store.notices) == 1
+    saved = await everything(store)
+    assert count(before) * 0.8 < count(saved) < count(before)
+    assert [len(await store.path(session)) < len(before[session]) for session in saved].count(True) == 1
+    store.close()
+
+
+async def test_a_changed_payload_is_not_believed(file: Path):
+    """What does not fit its hash is not taken over from a damaged database (S1.6)."""
+    before = await filled(file, sessions=1, nodes=5)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("DROP TRIGGER nodes_never_change")
+        connection.execute('UPDATE nodes SET payload = \'{"text":"forged"}\' WHERE seq = 3')
+        connection.commit()
+    overwrite(file, 0, b"\0" * 100)
+    store = Store.open(file)
+    saved = await store.nodes("s0")
+    assert [node.seq for node in saved] == [1, 2, 4, 5, 6, 7, 8, 9, 10]
+    assert [node.seq for node in await store.path("s0")] == [1, 2]
+    assert all(node in before["s0"] for node in saved)
+    store.close()
+
+
+async def test_damage_met_while_running_is_repaired_and_old_holders_stop(file: Path):
+    """A process that meets damage goes on after the repair; who held a session before must take it again (SECURITY §3)."""
+    before = await filled(file)
+    overwrite(file, (tables_page(file)["events"] - 1) * PAGE, b"\xff" * PAGE)
+    store = Store.open(file)
+    other = Store.open(file)
+    hold = await store.hold("s1")
+    await other.sessions()
+    with pytest.raises(StaleEpoch):
+        await hold.commit(Commit(events=[Event(type="x", session="s1")]))
+    assert len(store.notices) == 1
+    assert hold.path == before["s1"]
+    hold.release()
+    again = await store.hold("s1")
+    await again.commit(Commit(events=[Event(type="x", session="s1")]))
+    again.release()
+    assert await other.path("s1") == before["s1"]
+    assert other.notices == []
+    other.close()
+    store.close()
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+async def test_two_processes_that_meet_the_damage_repair_it_once(file: Path, child):
+    """The repair is made by one; the others find it done (SECURITY §3, 8 processes)."""
+    before = await filled(file)
+    overwrite(file, 0, b"\0" * PAGE)
+    source = """
+        import asyncio, sys
+        from pathlib import Path
+        from moryflow.sessions import Store
+        sys.stdin.readline()
+        store = Store.open(Path(sys.argv[1]))
+        print(len(store.notices), len(asyncio.run(store.nodes("s0"))), flush=True)
+    """
+    processes = [await child(source, str(file)) for _ in range(4)]
+    for process in processes:
+        process.stdin.write(b"go\n")
+    said = [(await process.stdout.read()).split() for process in processes]
+    for process in processes:
+        await process.wait()
+    assert sorted(notices for notices, _ in said) == [b"0", b"0", b"0", b"1"]
+    assert {int(nodes) for _, nodes in said} == {len(before["s0"])}
+    assert len(asides(file)) == 1
+
+
+@pytest.mark.parametrize("point", ["make_database", "_salvage_with_new_schema", "put_in_place", "_move_aside"])
+async def test_a_repair_that_is_cut_short_is_made_again(file: Path, point: str, monkeypatch: pytest.MonkeyPatch):
+    """A process killed at any step of the repair loses nothing: the next start ends it (SECURITY §3)."""
+    before = await filled(file)
+    overwrite(file, 0, b"\0" * PAGE)
+    real = getattr(recovery, point)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*arguments: object) -> object:
+        if point != "make_database":
+            real(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(recovery, point, killed)
+        Store.open(file)
+    store = Store.open(file)
+    assert len(store.notices) == 1
+    assert count(await everything(store)) == count(before)
+    assert len(asides(file)) == 1
+    assert not beside(file, ".salvaged").exists()
+    store.close()
+
+
+async def test_an_empty_file_beside_its_log_is_damage(file: Path):
+    """A database cut to nothing while its log is there is saved from the log, not begun anew over it (SECURITY §3)."""
+    store = Store.open(file)
+    row = await store.create(vault="/v", agent="a", mode="agent")
+    hold = await store.hold(row.id)
+    await hold.commit(Commit(nodes=[NewNode("user", {"text": "only in the log"})]))
+    log = beside(file, "-wal").read_bytes()
+    hold.release()
+    store.close()
+    os.truncate(file, 0)
+    beside(file, "-wal").write_bytes(log)
+    again = Store.open(file)
+    assert len(again.notices) == 1
+    assert [node.payload["text"] for node in await again.path(row.id)] == ["only in the log"]
+    again.close()
+
+
+async def test_a_missing_file_beside_its_log_is_damage(file: Path):
+    """Only the main file was removed: its log is kept aside and not applied to a new database."""
+    await filled(file, sessions=1, nodes=2)
+    beside(file, "-wal").write_bytes(b"\x37\x7f\x06\x82" + os.urandom(8000))
+    file.unlink()
+    store = Store.open(file)
+    assert len(store.notices) == 1
+    assert await store.sessions() == []
+    assert len(list(file.parent.glob("*.corrupt-*-wal"))) == 1
+    store.close()
+
+
+async def test_damage_on_a_disk_that_is_full_changes_nothing(file: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where there is no room for the repair, the damaged file stays where it is, and a sentence says so."""
+    await filled(file, sessions=1, nodes=5)
+    overwrite(file, 0, b"\0" * PAGE)
+    bytes_before = file.read_bytes()
+
+    def full(*_: object) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recovery, "make_database", full)
+    with pytest.raises(StoreError, match="disk is full") as caught:
+        Store.open(file)
+    assert caught.value.code == "no_space"
+    assert file.read_bytes() == bytes_before
+
+
+@dataclass(repr=False)
+class Original:
+    """The bytes of a sound database, and what is in it."""
+
+    data: bytes
+    trees: Trees
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
+    """The bytes of a database, and what is in it."""
+    path = tmp_path_factory.mktemp("original") / "sessions.db"
+    trees = asyncio.run(filled(path, nodes=20))
+    return Original(path.read_bytes(), trees)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 32), pieces=st.integers(1, 6), length=st.sampled_from([1, 4, 64, 5000]), cut=st.booleans())
+def test_any_damage_is_survived(
+    tmp_path_factory: pytest.TempPathFactory, original: Original, seed: int, pieces: int, length: int, cut: bool
+):
+    """Random bytes anywhere: nothing but StoreError, nothing believed that was not stored, no file lost (SECURITY §3)."""
+    chance, data, before = random.Random(seed), original.data, original.trees
+    damaged = bytearray(data)
+    for _ in range(pieces):
+        at = chance.randrange(len(damaged))
+        damaged[at : at + length] = chance.randbytes(length)
+    if cut:
+        del damaged[chance.randrange(len(damaged)) :]
+    path = tmp_path_factory.mktemp("damage") / "sessions.db"
+    path.write_bytes(damaged)
+    asyncio.run(_survive(path, before))
+
+
+async def _survive(path: Path, before: Trees) -> None:
+    try:
+        store = Store.open(path)
+    except StoreError as error:
+        assert error.code in ("foreign", "newer")
+        return
+    try:
+        saved = await everything(store)
+        for session, nodes in saved.items():
+            if store.notices:
+                known = {node.id: node.payload for node in before.get(session, [])}
+                assert all(
+                    known.get(node.id, node.payload) == node.payload for node in nodes if node.payload != {"text": "goes on"}
+                )
+    except StoreError as error:
+        assert error.code in ("corrupt", "not_found", "invalid", "stale"), error
+    except StaleEpoch:
+        pass
+    finally:
+        store.close()
+    assert bool(asides(path)) == bool(store.notices)
