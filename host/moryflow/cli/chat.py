@@ -7,19 +7,11 @@ from typing import Any
 
 import click
 
-from .options import Flags, asking_options, flags_of
+from .options import Flags, flags_of, turn_options
 
 
 @click.command("chat")
-@click.option("-m", "--model", help="The model, for example openai/gpt-4.1 or local.")
-@click.option("--agent", help="The agent's id.")
-@click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the session may do.")
-@click.option("-c", "--continue", "again", is_flag=True, help="Go on with the last session of this vault.")
-@click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
-@click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question.")
-@click.option("--max-steps", type=click.IntRange(min=1))
-@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD")
-@asking_options
+@turn_options
 @click.pass_context
 def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
     """Talk with an agent. /help lists the commands; Ctrl-C stops the turn, Ctrl-D ends the conversation."""
@@ -27,7 +19,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     from .run import RunFlags
 
     flags = flags_of(ctx)
-    chosen = RunFlags(prompt=None, files=(), resume=resume or ("" if again else None), output="text", **given)
+    chosen = RunFlags(prompt=None, files=(), resume="" if again and resume is None else resume, output="text", **given)
     return with_host(ctx, lambda host: _chat(host, flags, chosen))
 
 

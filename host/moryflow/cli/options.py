@@ -83,3 +83,25 @@ def document_options(function: F) -> F:
 def asking_options(function: F) -> F:
     """Add the flags of commands that may ask something of their own: ``--json`` and ``-y``."""
     return _collecting(function, (*_COMMON, _JSON, _YES))
+
+
+_TURN = (
+    click.option("-m", "--model", help="The model, for example openai/gpt-4.1 or local."),
+    click.option("--agent", help="The agent's id."),
+    click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the session may do."),
+    click.option("-c", "--continue", "again", is_flag=True, help="Go on with the last session of this vault."),
+    click.option(
+        "-r", "--resume", metavar="[ID]", is_flag=False, flag_value="", help="Go on with this session, or the last one."
+    ),
+    click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="Model calls a turn may make."),
+    click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="What a turn may cost."),
+)
+
+
+def turn_options(function: F) -> F:
+    """Add the flags of commands that run turns."""
+    wrapped: Any = function
+    for option in reversed(_TURN):
+        wrapped = option(wrapped)
+    return asking_options(wrapped)

@@ -2,90 +2,57 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from typing import Any, TextIO
+from typing import Any
 
 from moryflow_sdk import Event
 
 from .text import first_line, plain
 
-_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-
-
-def use_colour(stream: TextIO) -> bool:
-    """Whether `stream` is a terminal that wants colour."""
-    import os
-
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-
-
-class Blocks:
-    """Markdown as it streams: a paragraph, list or fenced block is printed once it is complete."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self._console = Console(no_color=not use_colour(sys.stdout), highlight=False)
-        self._pending = ""
-
-    def feed(self, text: str) -> None:
-        """Add `text`; print the blocks it completes."""
-        self._pending += text
-        while (cut := self._boundary()) > 0:
-            self._print(self._pending[:cut])
-            self._pending = self._pending[cut:].lstrip("\n")
-
-    def flush(self) -> None:
-        """Print what is left."""
-        self._print(self._pending)
-        self._pending = ""
-
-    def _boundary(self) -> int:
-        """Return where the first complete block ends, or 0: an empty line outside a fenced block."""
-        start = 0
-        while (found := self._pending.find("\n\n", start)) >= 0:
-            if self._pending[:found].count("```") % 2 == 0:
-                return found
-            start = found + 2
-        return 0
-
-    def _print(self, text: str) -> None:
-        if text.strip():
-            from rich.markdown import Markdown
-
-            self._console.print(Markdown(plain(text)))
+TRUNCATED = {"en": "truncated", "zh": "已截断"}
+"""What is said of an output that was cut, by interface language (D73)."""
 
 
 class TerminalView:
-    """Shows a turn as it happens. The answer is printed whole at the end when standard output is no terminal."""
+    """Shows a turn as it happens. The answer is printed whole at the end when standard output is no terminal.
 
-    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
-        self._live = sys.stdout.isatty()
+    :param answers: an answer is expected; a call without a model gives none.
+    """
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False, language: str = "en", answers: bool = True) -> None:
+        self._answers = answers
+        self._live = answers and sys.stdout.isatty()
+        self._quiet = quiet
+        self._verbose = verbose
         self._talks = not quiet and (sys.stderr.isatty() or verbose)
-        self._blocks = Blocks() if self._live else None
-        self._spinner = Spinner() if not quiet and sys.stderr.isatty() else None
+        self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
+        self._blocks: Any = None
+        self._spinner: Any = None
+        if self._live:
+            from .markdown import Blocks
+
+            self._blocks = Blocks()
+        if not quiet and sys.stderr.isatty():
+            from .spinner import Spinner
+
+            self._spinner = Spinner()
 
     def __call__(self, event: Event) -> None:
+        if event.type == "tool.delta":
+            self._delta(event.data["text"])
+            return
         if self._spinner:
             self._spinner.clear()
-        data = event.data
         match event.type:
-            case "text.delta" if self._blocks:
-                self._blocks.feed(data["text"])
-            case "tool.start" if data["state"] == "running":
-                self._flush()
-                self._note(f"• {data['tool']} {_brief(data['args'])}")
-            case "tool.result" if data["status"] != "ok":
-                self._note(f"  {data['status']}: {first_line(data['output'])}")
-            case "tool.result" if data.get("truncated"):
-                self._note(f"  truncated; all of it: moryflow output show {data.get('output_id', '')}")
-            case "session.status" if data["status"] == "retry":
-                self._note(f"  try {data['attempt']} in {data['in']} s: {data['reason']}")
-            case "session.status" if data.get("text"):
-                self._note(f"  {data['text']}")
+            case "text.delta" if event.parent is None:
+                if self._blocks:
+                    self._blocks.feed(event.data["text"])
             case "step.finish":
                 self._flush()
+            case "plugin.failed" | "plugin.quarantined" | "error":
+                self._warn(event)
+            case _:
+                self._note(event)
         if self._spinner:
             self._spinner.expect(event)
 
@@ -102,48 +69,57 @@ class TerminalView:
         if self._blocks:
             self._blocks.flush()
 
-    def _note(self, text: str) -> None:
-        if self._talks:
-            sys.stderr.write(plain(text) + "\n")
-            sys.stderr.flush()
+    def _delta(self, text: str) -> None:
+        if self._verbose and not self._quiet:
+            _write(text.rstrip("\n"))
+        elif self._spinner:
+            self._spinner.say(text)
+
+    def _note(self, event: Event) -> None:
+        if not self._talks or (event.type == "tool.result" and not self._answers):
+            return
+        if text := _remark(event, self._truncated):
+            self._flush()
+            _write(f"[{event.agent}] {text}" if event.parent else text)
+
+    def _warn(self, event: Event) -> None:
+        if self._quiet:
+            return
+        data = event.data
+        if event.type == "error":
+            _write(f"moryflow: {data.get('message', '')}")
+        elif event.type == "plugin.failed":
+            place = f" ({data['file']}:{data.get('line', 1)})" if data.get("file") else ""
+            _write(
+                f"moryflow: plugin {data['plugin']} failed in {data.get('hook') or data.get('stage')}{place}: {data['error']}"
+            )
+        else:
+            _write(f"moryflow: plugin {data['plugin']} is skipped in {data['hook']} for this session: {data['reason']}")
 
 
-class Spinner:
-    """Something that moves on standard error after a second of silence."""
+def _remark(event: Event, truncated: str) -> str:
+    """Return what a person is told of `event` while the turn runs, or nothing."""
+    data = event.data
+    match event.type:
+        case "tool.start" if data["state"] == "running":
+            return f"• {data['tool']} {_brief(data['args'])}"
+        case "tool.result" if data["status"] != "ok":
+            return f"  {data['status']}: {first_line(data['output'])}"
+        case "tool.result" if data.get("truncated"):
+            return f"  {truncated}: moryflow output show {data.get('output_id', '')}"
+        case "session.status" if data["status"] == "retry":
+            return f"  try {data['attempt']} in {data['in']} s: {data['reason']}"
+        case "session.status" if data.get("text"):
+            return f"  {data['text']}"
+        case "compaction" if data.get("state") == "done":
+            return f"  the conversation was shortened: {data.get('tokens_before')} → {data.get('tokens_after')} tokens"
+        case _:
+            return ""
 
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-        self._shown = False
 
-    def expect(self, event: Event) -> None:
-        """Start over after `event`; a turn that waits for a person or has ended shows nothing."""
-        self.stop()
-        if event.type not in ("permission.asked", "turn.finish") and event.data.get("status") not in ("waiting", "idle"):
-            self._task = asyncio.get_running_loop().create_task(self._spin())
-
-    def stop(self) -> None:
-        """Stop and clear the line."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        self.clear()
-
-    def clear(self) -> None:
-        """Take the spinner off the line."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._shown = False
-
-    async def _spin(self) -> None:
-        await asyncio.sleep(1.0)
-        number = 0
-        while True:
-            sys.stderr.write(f"\r{_FRAMES[number % len(_FRAMES)]} ")
-            sys.stderr.flush()
-            self._shown = True
-            number += 1
-            await asyncio.sleep(0.1)
+def _write(text: str) -> None:
+    sys.stderr.write(plain(text) + "\n")
+    sys.stderr.flush()
 
 
 def _brief(args: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from .options import Flags, asking_options, flags_of
+from .options import Flags, flags_of, turn_options
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,8 @@ class RunFlags:
 @click.command("run")
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="Attach a text file or an image.")
-@click.option("-m", "--model", help="The model, for example openai/gpt-4.1 or local.")
-@click.option("--agent", help="The agent's id.")
-@click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the session may do.")
-@click.option("-c", "--continue", "again", is_flag=True, help="Go on with the last session of this vault.")
-@click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
 @click.option("--output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True)
-@click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question.")
-@click.option("--max-steps", type=click.IntRange(min=1))
-@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD")
-@asking_options
+@turn_options
 @click.pass_context
 def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
     """Run one prompt and print the answer.
@@ -61,7 +53,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     replies = given["output"] == "stream-json" and given["prompt"] is not None
     piped = None if replies else piped_text(have_prompt=given["prompt"] is not None)
     prompt = "\n\n".join(part for part in (given.pop("prompt"), piped) if part) or None
-    chosen = RunFlags(prompt=prompt, resume=resume or ("" if again else None), **given)
+    chosen = RunFlags(prompt=prompt, resume="" if again and resume is None else resume, **given)
     if prompt is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
     return with_host(ctx, lambda host: _run(host, flags, chosen))
@@ -145,7 +137,7 @@ def _text_view(host: Any, flags: Flags, chosen: RunFlags) -> Any:
     from .asking import TerminalAsker
     from .render import TerminalView
 
-    view = TerminalView(quiet=flags.quiet, verbose=flags.verbose)
+    view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
     host.bus.subscribe(view)
     if on_ask(chosen) == "prompt":
         host.bus.subscribe(TerminalAsker(host))

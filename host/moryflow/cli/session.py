@@ -60,7 +60,21 @@ def show_session(ctx: click.Context, session: str | None) -> None:
     row, path, runs = with_store(work)
     document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [asdict(run) for run in runs]}
     head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {len(runs)} turns"
-    show(flags, document, "\n\n".join([plain(head), *filter(None, map(_shown, path))]))
+    summary_mark = SUMMARY.get(_language(), SUMMARY["en"])
+    show(flags, document, "\n\n".join([plain(head), *filter(None, (_shown(node, summary_mark) for node in path))]))
+
+
+SUMMARY = {"en": "summary", "zh": "摘要"}
+"""What a person reads before a summary, by interface language (D73)."""
+
+
+def _language() -> str:
+    import os
+
+    from moryflow.config import load_config
+    from moryflow.host import home_folder
+
+    return load_config(home_folder(None, os.environ)).get("language") or "en"
 
 
 async def find(store: Any, session: str | None, flags: Any) -> Any:
@@ -86,16 +100,18 @@ def node_json(node: Any) -> dict[str, Any]:
     return {**asdict(node), "payload": thaw(node.payload)}
 
 
-_ROLES = {"user": "you", "assistant": "agent", "note": "note", "compaction": "summary"}
+_ROLES = {"user": "you", "assistant": "agent", "note": "note"}
 
 
-def _shown(node: Any) -> str:
+def _shown(node: Any, summary_mark: str) -> str:
     payload = node.payload
+    if node.kind == "compaction":
+        return plain(f"{summary_mark}: {payload.get('summary', '')}")
     if node.kind == "tool":
         return plain(f"[{payload.get('tool')}] {payload.get('status')}: {first_line(payload.get('output', ''))}")
     if node.kind not in _ROLES:
         return ""
-    text = payload.get("text") or payload.get("summary") or ""
+    text = payload.get("text") or ""
     calls = [f"→ {call.get('name')} {first_line(str(call.get('arguments', '')), 100)}" for call in payload.get("calls", ())]
     return plain("\n".join([f"{_ROLES[node.kind]}: {text}".rstrip(), *calls]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def edit_prompt(ctx: click.Context, source: Path | None) -> None:
     config, _ = settled(ctx)
     if source is not None:
         text = as_text(source.read_bytes(), str(source))
+    elif not sys.stdin.isatty():
+        raise ConfigError("no editor can be opened here", next_step="moryflow config prompt edit --file FILE")
     else:
         text = click.edit(_current(config)["text"], extension=".md") or ""
     if not text.strip():

@@ -35,7 +35,7 @@ class Conversation:
 
         self.host, self.session, self.flags, self.chosen = host, session, flags, chosen
         self._slash = Slash(self)
-        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose)
+        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
         self._code = 0
         host.bus.subscribe(self._view)
         if on_ask(chosen) == "prompt":

@@ -107,14 +107,18 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
         from moryflow.kernel.outcome import RunOptions
 
         from .arguments import tool_arguments
+        from .render import TerminalView
 
         await confirm_mode(options["mode"], replace(flags, yes=flags.yes or sure))
         args = tool_arguments(_find(host, name).tool, given, ctx.args)
         on_ask = _on_ask(host, options)
+        view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)
+        host.bus.subscribe(view)
         started = time.perf_counter()
         done = await host.call_tool(
             name, args, vault=flags.vault, mode=options["mode"], agent=options["agent"], options=RunOptions(on_ask=on_ask)
         )
+        view.finish("")
         ms = round((time.perf_counter() - started) * 1000)
         return _print(done, name, ms, options["output"])
 

@@ -215,3 +215,17 @@ def test_a_newer_database_is_refused_with_a_sentence(cli: Any) -> None:
     assert "sessions.db" in done.stderr
     assert "Traceback" not in done.stderr
     assert cli("doctor").returncode == 3
+
+
+def test_the_prompt_in_an_editor(cli: Any, at_terminal: Any) -> None:
+    """Without --text the editor opens with the prompt that holds (S0.80)."""
+    editor = cli.vault / "editor"
+    editor.write_text('#!/bin/sh\ngrep -q "Moryflow" "$1" && printf "From the editor." > "$1"\n')
+    editor.chmod(0o700)
+    cli.environ = {"EDITOR": str(editor)}
+    terminal = at_terminal("config", "prompt", "edit")
+    terminal.expect("the prompt is yours now")
+    assert terminal.end() == 0
+    assert json.loads(cli("config", "prompt", "show", "--json").stdout)["text"] == "From the editor."
+    done = cli("config", "prompt", "edit")
+    assert (done.returncode, "no editor can be opened here" in done.stderr) == (2, True)

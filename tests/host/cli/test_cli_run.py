@@ -170,7 +170,7 @@ def test_a_question_can_be_answered_later_from_a_shell(cli: Any) -> None:
 
 
 def test_a_conversation_goes_on(cli: Any) -> None:
-    """-c takes the last session of the vault, -r one by the beginning of its id (CONTRACT §1)."""
+    """-c and a bare -r take the last session of the vault, -r ID one by the beginning of its id (CONTRACT §1)."""
     model = cli.script("ok")
     first = json.loads(cli("run", "-m", model, "one", "--json").stdout)["session"]
     cli("run", "-m", model, "two", "-c")
@@ -178,6 +178,8 @@ def test_a_conversation_goes_on(cli: Any) -> None:
     cli("run", "-m", model, "other")
     cli("run", "-m", model, "three", "-r", first[:8])
     assert prompts(cli) == ["one", "two", "three"]
+    cli("run", "-m", model, "four", "-r")
+    assert prompts(cli) == ["one", "two", "three", "four"]
 
 
 @pytest.mark.parametrize(

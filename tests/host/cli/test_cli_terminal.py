@@ -240,3 +240,53 @@ def test_slash_commands_of_plugins(cli: Any) -> None:
     assert "shouting in vault" in done.stderr
     messages = json.loads(cli("session", "context", "--json").stdout)["messages"]
     assert messages[0]["text"] == "HELLO"
+
+
+def test_the_truncated_mark_speaks_the_interface_language(cli: Any, at_terminal: Begin) -> None:
+    """An output that was cut says so with the command to see all of it (S0.56, D73)."""
+    cli.config(
+        language="zh", agents={"runtime": {"permission": {"rules": [{"domain": "read", "pattern": "*", "decision": "allow"}]}}}
+    )
+    model = cli.script(cli.calls("hello", name="x" * 100, times=2000), "done")
+    terminal = at_terminal("run", "-m", model, "hi")
+    terminal.expect("已截断: moryflow output show ")
+    assert terminal.end() == 0
+
+
+def test_what_a_running_tool_says_is_shown_beside_the_spinner(cli: Any, at_terminal: Begin) -> None:
+    """Progress stays on the terminal and is never part of the answer (CONTRACT §2, `tool.delta`)."""
+    cli.plugin(
+        "worker",
+        """
+        from moryflow_sdk import *
+        import asyncio
+
+        @tool(domain="read")
+        async def work(ctx: ToolContext) -> str:
+            \"\"\"Work.\"\"\"
+            ctx.progress("half way\\x1b[2J")
+            await asyncio.sleep(1.6)
+            return "ready"
+
+        @hookimpl
+        def tools():
+            return [work]
+        """,
+    )
+    terminal = at_terminal("run", "-m", cli.script(cli.calls("work"), "done"), "hi")
+    terminal.expect("half way")
+    terminal.expect("done")
+    assert terminal.end() == 0
+    assert "\x1b[2J" not in terminal.raw
+
+
+def test_a_hook_that_fails_is_a_visible_notice(cli: Any) -> None:
+    """The turn goes on, and plugin, hook, file and line are named, also without a terminal (S0.95)."""
+    file = cli.plugin(
+        "bad", "from moryflow_sdk import hookimpl\n\n@hookimpl\ndef chat_params(params):\n    raise ValueError('oh')\n"
+    )
+    done = cli("run", "-m", cli.script("fine"), "hi")
+    assert (done.returncode, done.stdout) == (0, "fine\n")
+    assert "plugin bad failed" in done.stderr
+    assert str(file) in done.stderr
+    assert cli("-q", "run", "-m", cli.script("fine"), "hi").stderr == ""

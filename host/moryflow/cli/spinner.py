@@ -1,0 +1,58 @@
+"""Something that moves on standard error after a second of silence, with the last words of a running tool."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from moryflow_sdk import Event
+
+from .text import first_line, plain
+
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SILENT = ("permission.asked", "turn.finish")
+
+
+class Spinner:
+    """One line that is taken away before anything else is printed."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._words = ""
+        self._shown = False
+
+    def expect(self, event: Event) -> None:
+        """Start over after `event`; a turn that waits for a person or has ended shows nothing."""
+        self.stop()
+        if event.type not in _SILENT and event.data.get("status") not in ("waiting", "idle"):
+            self._task = asyncio.get_running_loop().create_task(self._spin())
+
+    def say(self, text: str) -> None:
+        """Show the last line of `text` beside the spinner, without starting over."""
+        if last := text.strip().rsplit("\n", 1)[-1]:
+            self._words = plain(first_line(last, 70))
+
+    def stop(self) -> None:
+        """Stop and clear the line."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._words = ""
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the spinner off the line."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False
+
+    async def _spin(self) -> None:
+        await asyncio.sleep(1.0)
+        number = 0
+        while True:
+            sys.stderr.write(f"\r\x1b[K{_FRAMES[number % len(_FRAMES)]} {self._words}")
+            sys.stderr.flush()
+            self._shown = True
+            number += 1
+            await asyncio.sleep(0.1)
