@@ -45,6 +45,7 @@ class ChatClient:
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._counts_tokens = True
+        self._kept = False
 
     def prepare(self) -> None:
         """Load what a request needs, in a thread."""
@@ -99,7 +100,7 @@ class ChatClient:
         context = await asyncio.wrap_future(self._preparation.start())
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            self._client, self._loop = new_client(self.endpoint, context), loop
+            self._client, self._loop, self._kept = new_client(self.endpoint, context), loop, False
         return self._client
 
     async def _ask(self, client: httpx.AsyncClient, request: ModelRequest, name: str) -> httpx.Response:
@@ -117,12 +118,24 @@ class ChatClient:
         return self._encoder.body(request, name, usage=self._counts_tokens)
 
     async def _send(self, client: httpx.AsyncClient, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+        """Send a request and return what begins to come.
+
+        A kept connection may have been closed by the server at the very moment of its use, so a request that gets no
+        answer at all on one is sent once more.
+        """
         httpx = load_httpx()
+        again, self._kept = self._kept, False
         try:
             request = client.build_request(method, self.endpoint.url(path), headers=self._headers(), content=body)
-            return await client.send(request, stream=True)
+            response = await client.send(request, stream=True)
         except (ValueError, httpx.InvalidURL, httpx.LocalProtocolError):
             raise unsendable(self.endpoint) from None
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            if not again:
+                raise
+            return await self._send(client, method, path, body)
+        self._kept = True
+        return response
 
     def _headers(self) -> dict[str, str]:
         """A compressed stream would be held back until a block is full, so none is asked for."""

@@ -109,7 +109,7 @@ def test_what_a_killed_installation_left_is_removed_later(runtime: Runtime) -> N
     for name, age in ((".installing-old", 7200), (".installing-new", 10)):
         folder = runtime.root / name
         folder.mkdir(parents=True)
-        os.utime(folder, (time.time() - age,) * 2)
+        os.utime(folder, (time.time() - age, time.time() - age))
     installer.install(runtime, lambda *_: None)
     assert left(runtime) == [".installing-new", runtime.folder.name]
 

@@ -242,6 +242,18 @@ async def test_one_connection_serves_many_requests() -> None:
         assert (len(server.requests), server.connections) == (5, 1)
 
 
+async def test_a_kept_connection_that_the_server_has_closed_costs_nothing() -> None:
+    """Servers close idle connections just when a request is on its way; on a new connection the error counts (S4.7)."""
+    with LoopbackServer(text("a"), Reply(end="refuse"), text("b"), Reply(end="refuse"), Reply(end="refuse")) as server:
+        client = ChatClient(endpoint(server.url))
+        for _ in range(2):
+            assert [event async for event in client.stream(REQUEST, "m")]
+        with pytest.raises(ModelError) as caught:
+            assert [event async for event in client.stream(REQUEST, "m")]
+        await client.aclose()
+    assert (caught.value.code, len(server.requests)) == ("incomplete", 5)
+
+
 async def test_closing_the_iterator_drops_the_connection_at_once() -> None:
     """A cancelled turn stops costing tokens (S2.26)."""
     reply = stream(*[chunk(content="a ")] * 1000).but(pause=0.02)
