@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
+from .carrying import export, import_session
+from .finding import find, node_called, summary
 from .group import NounGroup
 from .options import asking_options, document_options, flags_of
 from .text import columns, first_line, plain, show
@@ -36,11 +35,6 @@ def list_sessions(ctx: click.Context, limit: int, everywhere: bool) -> None:
     rows = with_store(lambda store: store.sessions(limit, vault=None if everywhere else vault, purpose=purpose))
     table = columns((row.id, row.updated[:16].replace("T", " "), row.title or "-", row.vault) for row in rows)
     show(flags, [summary(row) for row in rows], table or "no sessions yet; moryflow run starts one")
-
-
-def summary(row: Any) -> dict[str, Any]:
-    """Return a session as JSON."""
-    return asdict(row)
 
 
 @command.command("show")
@@ -75,22 +69,6 @@ def _language() -> str:
     from moryflow.host import home_folder
 
     return load_config(home_folder(None, os.environ)).get("language") or "en"
-
-
-async def find(store: Any, session: str | None, flags: Any) -> Any:
-    """Return the session called `session`, or the last one of the vault.
-
-    :raises ConfigError: there is none.
-    """
-    if session:
-        return await store.session(session)
-    from moryflow_sdk import ConfigError
-
-    vault = (flags.vault or Path.cwd()).resolve()
-    row = await store.latest(str(vault))
-    if row is None:
-        raise ConfigError(f"there is no session of {vault}", next_step="moryflow session list")
-    return row
 
 
 def node_json(node: Any) -> dict[str, Any]:
@@ -190,26 +168,6 @@ def switch(ctx: click.Context, session: str, node: str) -> None:
     show(flags_of(ctx), {"session": row.id, "active": target}, f"{row.id} goes on from {target}; moryflow run -r {row.id} …")
 
 
-async def node_called(store: Any, session: str, name: str) -> str:
-    """Return the id of the node that `name` means.
-
-    :raises ConfigError: none or several.
-    """
-    from moryflow_sdk import ConfigError
-
-    from moryflow.sessions import labels
-
-    nodes = await store.nodes(session)
-    labelled = labels(nodes)
-    if name in labelled:
-        return labelled[name]
-    found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if node.id.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    problem = f"{len(found)} nodes begin with {name!r}" if found else f"there is no node {name!r}"
-    raise ConfigError(problem, where=f"session {session}", next_step=f"moryflow session tree {session}")
-
-
 @command.command("fork")
 @click.argument("session", required=False)
 @click.option("--node", help="Copy the path to this node instead of the active one.")
@@ -228,52 +186,6 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
 
     copy = with_store(work)
     show(flags, summary(copy), copy.id)
-
-
-@command.command("export")
-@click.argument("session", required=False)
-@click.option("-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
-@document_options
-@click.pass_context
-def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
-    """Write a session as JSON Lines, without loss (S2.14)."""
-    from .hosting import with_store
-
-    flags = flags_of(ctx)
-
-    async def work(store: Any) -> int:
-        row = await find(store, session, flags)
-        return await _write(store.export(row.id), file)
-
-    lines = with_store(work)
-    if file is not None and not flags.quiet:
-        click.echo(f"{lines} lines written to {file}", err=True)
-
-
-async def _write(lines: AsyncIterator[str], file: Path | None) -> int:
-    out = sys.stdout if file is None else file.open("w", encoding="utf-8", newline="\n")
-    number = 0
-    try:
-        async for line in lines:
-            out.write(line.rstrip("\n") + "\n")
-            number += 1
-        out.flush()
-    finally:
-        if file is not None:
-            out.close()
-    return number
-
-
-@command.command("import")
-@click.argument("file", type=click.File("r", encoding="utf-8"))
-@document_options
-@click.pass_context
-def import_session(ctx: click.Context, file: Any) -> None:
-    """Read a session that was exported; - reads standard input."""
-    from .hosting import with_store
-
-    row = with_store(lambda store: store.import_(file))
-    show(flags_of(ctx), summary(row), row.id)
 
 
 @command.command("search")
@@ -310,3 +222,7 @@ def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
 
     deleted = with_store(work)
     show(flags, {"deleted": deleted}, "\n".join(f"deleted {name}" for name in deleted))
+
+
+command.add_command(export)
+command.add_command(import_session)

@@ -1,0 +1,48 @@
+"""Find the session or node that a person means; show a session as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+
+async def find(store: Any, session: str | None, flags: Any) -> Any:
+    """Return the session called `session`, or the last one of the vault.
+
+    :raises ConfigError: there is none.
+    """
+    if session:
+        return await store.session(session)
+    from moryflow_sdk import ConfigError
+
+    vault = (flags.vault or Path.cwd()).resolve()
+    row = await store.latest(str(vault))
+    if row is None:
+        raise ConfigError(f"there is no session of {vault}", next_step="moryflow session list")
+    return row
+
+
+def summary(row: Any) -> dict[str, Any]:
+    """Return a session as JSON."""
+    return asdict(row)
+
+
+async def node_called(store: Any, session: str, name: str) -> str:
+    """Return the id of the node that `name` means.
+
+    :raises ConfigError: none or several.
+    """
+    from moryflow_sdk import ConfigError
+
+    from moryflow.sessions import labels
+
+    nodes = await store.nodes(session)
+    labelled = labels(nodes)
+    if name in labelled:
+        return labelled[name]
+    found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if node.id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    problem = f"{len(found)} nodes begin with {name!r}" if found else f"there is no node {name!r}"
+    raise ConfigError(problem, where=f"session {session}", next_step=f"moryflow session tree {session}")
