@@ -122,6 +122,22 @@ async def test_plugins_see_the_whole_output_before_it_is_cut(bench):
     assert Path(node["path"]).read_text() == "3000 lines seen\n" + text_of()
 
 
+@pytest.mark.parametrize("lines", [3, 3000])
+async def test_appended_text_is_taken_as_it_is(bench, lines):
+    """White space that a plugin appends is kept, shown or stored (D53, D54)."""
+    bench.plugin(
+        "zz_late",
+        """
+        @hookimpl
+        def tool_after(result):
+            return result.replace(output=result.output + "\\n \\t\\n\\n")
+    """,
+    )
+    node, _ = await one(bench, arguments={"lines": lines})
+    whole = Path(node["path"]).read_text() if "path" in node else node["output"]
+    assert whole == text_of(lines) + "\n \t\n\n"
+
+
 async def test_images_are_untouched(bench):
     """Only text is cut (S0.50)."""
     source = """
@@ -382,3 +398,16 @@ async def test_expired_files_go_when_a_turn_starts_and_their_rows_stay(bench):
         await session.prompt("go")
         assert (await host.store.artifact(node["output_id"])).state == "expired"
     assert not Path(node["path"]).exists()
+
+
+async def test_expiry_looks_at_most_once_an_hour(bench, monkeypatch):
+    """A busy host does not search its folders at every turn (D38)."""
+    old = bench.vault / ".agent-output" / "20200101T000000Z-big-0123456789ab.txt"
+    old.parent.mkdir()
+    await bench.run([{"text": "first"}])
+    old.write_text("old")
+    await bench.run([{"text": "second"}])
+    assert old.exists()
+    monkeypatch.setitem(truncation._looked, bench.home, truncation._looked[bench.home] - 3600)
+    await bench.run([{"text": "an hour later"}])
+    assert not old.exists()
