@@ -59,13 +59,14 @@ class ChatClient:
         client = await self._ready()
         answer = Answer(self.endpoint)
         errors = load_httpx().HTTPError
+        response: httpx.Response | None = None
         try:
             response = await self._ask(client, request, name)
             async with contextlib.aclosing(self._deltas(response, answer)) as deltas:
                 async for delta in deltas:
                     yield delta
         except errors as error:
-            lost = connection_error(error, self.endpoint)
+            lost = connection_error(error, self.endpoint, answered=response is not None)
             if lost.code != "incomplete" or not answer.begun:
                 lost.tool_calls = answer.unfinished_calls()
                 raise lost from error

@@ -81,8 +81,8 @@ def new_client(endpoint: Endpoint, context: ssl.SSLContext | None) -> httpx.Asyn
     )
 
 
-def connection_error(error: Exception, endpoint: Endpoint) -> ModelError:
-    """Return the error for a connection that failed before any of the answer came."""
+def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = False) -> ModelError:
+    """Return the error for a connection that failed; `answered`: the head of an answer had come."""
     httpx = load_httpx()
     where = f"{endpoint.label} at {endpoint.shown}"
     code: ModelErrorCode
@@ -93,7 +93,7 @@ def connection_error(error: Exception, endpoint: Endpoint) -> ModelError:
     elif isinstance(error, httpx.DecodingError):
         code, message = "protocol", f"{where} sent a compressed answer that cannot be read"
     else:
-        code, message = "incomplete", f"{where} closed the connection without an answer"
+        code, message = "incomplete" if answered else "unreachable", f"{where} closed the connection without an answer"
     return ModelError(redact(message, endpoint.key), code=code, next_step=next_step(code, endpoint))
 
 

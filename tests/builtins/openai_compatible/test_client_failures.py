@@ -143,7 +143,7 @@ BODIES: list[tuple[Reply, str]] = [
     (stream(chunk(content="a"), done=False, end="cut"), "incomplete"),
     (stream(chunk(content="a"), done=False, end="reset"), "incomplete"),
     (stream(done=False, end="reset"), "incomplete"),
-    (Reply(end="refuse"), "incomplete"),
+    (Reply(end="refuse"), "unreachable"),
     (stream(chunk(content="a"), done=False, end="stall"), "timeout"),
     (stream(done=False, end="stall"), "timeout"),
     (Reply(end="silent"), "timeout"),
@@ -251,7 +251,7 @@ async def test_a_kept_connection_that_the_server_has_closed_costs_nothing() -> N
         with pytest.raises(ModelError) as caught:
             assert [event async for event in client.stream(REQUEST, "m")]
         await client.aclose()
-    assert (caught.value.code, len(server.requests)) == ("incomplete", 5)
+    assert (caught.value.code, len(server.requests)) == ("unreachable", 5)
 
 
 async def test_closing_the_iterator_drops_the_connection_at_once() -> None:
