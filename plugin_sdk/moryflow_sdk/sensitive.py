@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
 from fnmatch import translate
 
 SENSITIVE_NAMES: tuple[str, ...] = (
@@ -26,6 +27,10 @@ SENSITIVE_FOLDERS: tuple[str, ...] = (".ssh", ".gnupg", ".aws", ".azure", ".kube
 
 _NAME = re.compile("|".join(translate(glob) for glob in SENSITIVE_NAMES))
 _FOLDERS = frozenset(SENSITIVE_FOLDERS)
+_PIECES = {max(re.split(r"\[[^]]*\]|\*", glob), key=len) for glob in (*SENSITIVE_NAMES, *SENSITIVE_FOLDERS)}
+_TELLING = tuple(sorted(piece for piece in _PIECES if not any(other in piece for other in _PIECES - {piece})))
+"""Pieces of the globs, one of which stands in every name that any of them matches."""
+
 _BACKUP = re.compile(r"(~|\.(bak|backup|old|orig|save|swp|tmp|copy))$")
 
 
@@ -40,6 +45,25 @@ def sensitive(path: str) -> bool:
         return True
     bare = _BACKUP.sub("", name.partition(":")[0].strip().rstrip(". "))
     return bare != name and _NAME.match(bare) is not None
+
+
+def sensitive_among(paths: Iterable[str]) -> set[str]:
+    """Return those of many `paths` that are :func:`sensitive`; looks at each piece once, not at each path."""
+    every = list(paths)
+    plain = [path for path in every if path.isascii()]
+    suspects = set(_containing("\0".join(["", *plain, ""]))) | {path for path in every if not path.isascii()}
+    return {path for path in suspects if sensitive(path)}
+
+
+def _containing(listing: str) -> Iterator[str]:
+    """Yield the paths of a listing, each between two NUL characters, in which a telling piece stands."""
+    lower = listing.lower()
+    for piece in _TELLING:
+        found = lower.find(piece)
+        while found >= 0:
+            end = listing.index("\0", found)
+            yield listing[listing.rindex("\0", 0, found) + 1 : end]
+            found = lower.find(piece, end)
 
 
 def _plain(path: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from moryflow_sdk.sensitive import sensitive
+from hypothesis import given
+from hypothesis import strategies as st
+from moryflow_sdk.sensitive import SENSITIVE_FOLDERS, SENSITIVE_NAMES, sensitive, sensitive_among
 
 SECRETS = [
     ".env", "./.env", ".env/", ".ENV", ".env ", ".env.", ".env.local", ".Env.Production", "config/prod.env", ".envrc", ".env~",
@@ -27,3 +29,15 @@ def test_a_secret_is_known_by_its_name(path: str) -> None:
 def test_an_ordinary_name_is_not_sensitive(path: str) -> None:
     """A name that only contains the letters is left alone (S0.39)."""
     assert not sensitive(path)
+
+
+PIECES = st.sampled_from(
+    [*"aZ./~ -_2", "é", "\u200b", *(g.replace("*", "x").replace("[!a-z]", "-") for g in SENSITIVE_NAMES), *SENSITIVE_FOLDERS]
+)
+
+
+@given(st.lists(st.lists(PIECES, max_size=4).map("".join), max_size=12))
+def test_looking_at_many_names_at_once_finds_the_same(paths: list[str]) -> None:
+    """The short cut for whole trees leaves nothing out (D3)."""
+    assert sensitive_among([*SECRETS, *PLAIN]) == set(SECRETS)
+    assert sensitive_among(paths) == {path for path in paths if sensitive(path)}
