@@ -1,1 +1,73 @@
-"""Fixtures: see the package."""
+"""Fixtures for plugin authors, and ``pytest --moryflow-plugin PATH``.
+
+pytest loads this in every run of an environment that has Moryflow, so it imports nothing until a fixture is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .isolated import IsolatedHost
+    from .server import LoopbackServer
+
+OPTION = "--moryflow-plugin"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that asks for the conformance checks."""
+    group = parser.getgroup("moryflow")
+    group.addoption(OPTION, action="append", default=[], metavar="PATH", help="check a Moryflow plugin (file or folder)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the conformance checks to what is collected."""
+    if config.getoption(OPTION):
+        config.args.append(str(Path(__file__).with_name("conformance.py")))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each conformance check once for each plugin that was named."""
+    if "plugin_under_test" in metafunc.fixturenames:
+        paths = [Path(path).resolve() for path in metafunc.config.getoption(OPTION) or ()]
+        metafunc.parametrize("plugin_under_test", paths, ids=[path.name for path in paths])
+
+
+@pytest.fixture
+def moryflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IsolatedHost]:
+    """An isolated host in a temporary home, with a scripted model; the real home is out of reach."""
+    from .isolated import IsolatedHost
+
+    host = IsolatedHost(tmp_path / "moryflow-home", tmp_path / "vault")
+    monkeypatch.setenv("MORYFLOW_HOME", str(host.home))
+    for name in ("MORYFLOW_CONFIG", "MORYFLOW_MODEL", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT"):
+        monkeypatch.delenv(name, raising=False)
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def fire(moryflow: IsolatedHost) -> Callable[..., Any]:
+    """Call one hook chain of the isolated host: ``fire("chat_params", params={"temperature": 0.5})``."""
+    return moryflow.fire
+
+
+@pytest.fixture
+def scripted_model() -> Callable[..., Any]:
+    """Make a model that answers from a list: ``scripted_model(["Hello"])``."""
+    from moryflow_sdk.scripted import ScriptedModel
+
+    return ScriptedModel
+
+
+@pytest.fixture
+def loopback_server() -> Iterator[LoopbackServer]:
+    """A model server on loopback that does as it is told; see :mod:`moryflow_sdk.testing.replies`."""
+    from .server import LoopbackServer
+
+    with LoopbackServer() as server:
+        yield server

@@ -1,0 +1,168 @@
+"""An isolated host for tests: a home, a vault and a model of its own, on an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import shutil
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, TypeVar, cast
+
+from moryflow_sdk.events import Event
+from moryflow_sdk.scripted import ScriptedModel, ScriptedTurn
+
+from .scripted_plugin import MODELS
+
+T = TypeVar("T")
+PLUGIN = "moryflow_sdk.testing.scripted_plugin"
+TIMEOUT = 60.0
+"""Seconds after which a call fails instead of hanging the test run."""
+
+ALLOW_ALL: tuple[Mapping[str, str], ...] = tuple(
+    {"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("read", "edit", "bash", "tool")
+)
+
+
+class IsolatedHost:
+    """What the fixture ``moryflow`` gives. The host opens when it is first used; add plugins and settings before.
+
+    Its methods block and work in plain and in ``async`` tests alike; for the host's own API open one with
+    ``async with await moryflow.open_host(**host.options)``.
+
+    :ivar home: Moryflow's own folder; `vault` is where the agent works.
+    :ivar model: answers what :meth:`run` and :meth:`ScriptedModel.add` say; keeps what it was asked.
+    :ivar events: everything that happened, in order.
+    """
+
+    def __init__(self, home: Path, vault: Path) -> None:
+        self.home = home
+        self.vault = vault
+        self.model = ScriptedModel(())
+        self.events: list[Event] = []
+        self.environ: dict[str, str] = {"MORYFLOW_HOME": str(home)}
+        self._config: dict[str, Any] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._host: Any = None
+        for folder in (home, vault):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        MODELS[home] = self.model
+
+    # ---------------------------------------------------------------- before it opens
+
+    def plugin(self, source: Path | str, name: str = "plugin_under_test") -> Path:
+        """Install a plugin for this host: a file, a package folder, or source text.
+
+        :returns: where it was put, in ``home/plugins``.
+        """
+        folder = self.home / "plugins"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if isinstance(source, str):
+            target = folder / f"{name}.py"
+            target.write_text(dedent(source), encoding="utf-8")
+        elif source.is_dir():
+            target = folder / source.name
+            shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            target = folder / source.name
+            shutil.copyfile(source, target)
+        for path in [target, *(target.rglob("*") if target.is_dir() else ())]:
+            path.chmod(0o700 if path.is_dir() else 0o600)
+        return target
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Merge `settings` into the user's configuration."""
+        _merge(self._config, settings)
+        file = self.home / "config.jsonc"
+        file.write_text(json.dumps(self._config, indent=2), encoding="utf-8")
+        file.chmod(0o600)
+
+    def allow_all(self) -> None:
+        """Let rules stand in nobody's way."""
+        self.configure({"agents": {"runtime": {"permission": {"rules": [dict(rule) for rule in ALLOW_ALL]}}}})
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of ``moryflow.open_host`` for a host like this one."""
+        builtins = importlib.import_module("moryflow.builtins").BUILTINS
+        return {"home": self.home, "environ": self.environ, "builtins": (*builtins, PLUGIN)}
+
+    # ---------------------------------------------------------------- use
+
+    @property
+    def host(self) -> Any:
+        """The host, opened now if it was not. Its coroutines run through :meth:`wait`."""
+        if self._host is None:
+            open_host = importlib.import_module("moryflow").open_host
+            self._host = self.wait(open_host(**self.options))
+            self._host.bus.subscribe(self.events.append)
+        return self._host
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the host's loop and return what it returns."""
+        return asyncio.run_coroutine_threadsafe(work, self._running_loop()).result(TIMEOUT)
+
+    def run(
+        self,
+        prompt: str,
+        turns: Sequence[str | Mapping[str, Any] | ScriptedTurn] = (),
+        *,
+        session: Any = None,
+        mode: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run one turn; the model answers with `turns`. Return the host's ``TurnResult``.
+
+        :param session: a session to go on with, as :meth:`session` gives it.
+        :param options: fields of ``moryflow.RunOptions``, for example ``on_ask="deny"``, ``max_steps=3``.
+        """
+        self.model.add(*turns)
+        chosen = importlib.import_module("moryflow").RunOptions(**options)
+        talk = session or self.session(mode=mode)
+        return self.wait(talk.prompt(prompt, options=chosen))
+
+    def session(self, **options: Any) -> Any:
+        """Return a new session in the vault, with the scripted model."""
+        return self.wait(self.host.new_session(self.vault, **{"model": self.model.info.id, **options}))
+
+    def call_tool(self, name: str, /, **args: Any) -> Any:
+        """Run one tool through the whole chain, without a model; return the host's ``DirectResult``."""
+        return self.wait(self.host.call_tool(name, args, vault=self.vault))
+
+    def fire(self, hook: str, /, given: Mapping[str, Any] | None = None, **arguments: Any) -> Any:
+        """Call one hook chain; return the value after it and who was called.
+
+        :param given: JSON of the hook's arguments by name; they may be given as keywords as well:
+            ``fire("tool_after", call={"tool": "read"}, result={"output": "x"})``.
+        """
+        return self.wait(self.host.fire(hook, {**(given or {}), **arguments}, vault=str(self.vault)))
+
+    def close(self) -> None:
+        """Close the host and end its loop."""
+        MODELS.pop(self.home, None)
+        host, self._host = self._host, None
+        if host is not None:
+            self.wait(host.aclose())
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(TIMEOUT)
+            loop.close()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="moryflow-test-host", daemon=True)
+            self._thread.start()
+        return self._loop
+
+
+def _merge(into: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], cast("Mapping[str, Any]", value))
+        else:
+            into[key] = value
