@@ -306,7 +306,7 @@ class SessionInfo(Protocol):
 class Emit(Protocol):
     """Publish an event of the plugin's own; its type becomes ``plugin.<name>.<type>``."""
 
-    def __call__(self, type: str, **data: Any) -> None:
+    def __call__(self, type: str, /, **data: Any) -> None:
         """Publish; works from any thread."""
         ...
 

@@ -105,18 +105,21 @@ class Door:
         raise ToolError(f"unknown tool {name[:80]!r}; the tools are: {known}", code="unknown_tool")
 
     async def _rule(self, judged: Judged) -> Ruling:
-        """Ask every gate, combine, ask the person if need be, and let ``tool_decided`` tighten it.
+        """Ask every gate and combine; then settle what they said.
 
         What gates were shown is not what is asked, audited and recorded: that is built anew from the judged bytes.
         """
-        scope = self._scope
         ruling = await self._gates(judged.call)
         judged.call = judged.call.replace(args=json.loads(judged.encoded))
+        return await self._settle(judged.call, ruling)
+
+    async def _settle(self, call: ToolCall, ruling: Ruling) -> Ruling:
+        """Ask the person if need be, and let ``tool_decided`` tighten and record what is decided."""
         if ruling.decision == "ask":
-            ruling = await self._ask(judged.call, ruling)
-        decided = await self._dispatch.gates(scope, "tool_decided", call=judged.call, ruling=ruling)
-        final = tightened(ruling, decided, mode=scope.live.mode)
-        return await self._ask(judged.call, final) if final.decision == "ask" else final
+            ruling = await self._ask(call, ruling)
+        decided = await self._dispatch.gates(self._scope, "tool_decided", call=call, ruling=ruling)
+        final = tightened(ruling, decided, mode=self._scope.live.mode)
+        return await self._ask(call, final) if final.decision == "ask" else final
 
     async def _gates(self, call: ToolCall) -> Ruling:
         scope = self._scope
@@ -189,9 +192,7 @@ class Door:
 
     def _asker(self, call: ToolCall) -> Any:
         async def ask(question: Ask) -> None:
-            ruling = combine([("tool", question)], mode=self._scope.live.mode)
-            if ruling.decision == "ask":
-                ruling = await self._ask(call, ruling)
+            ruling = await self._settle(call, combine([("tool", question)], mode=self._scope.live.mode))
             if ruling.decision != "allow":
                 raise Denied(ruling.reason)
 

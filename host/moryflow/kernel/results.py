@@ -11,6 +11,8 @@ from .scope import TurnScope
 
 CAP_FACTOR = 4
 DEFAULT_LIMIT_BYTES = 51200
+LEAST_CAP_BYTES = 8192
+"""However small the limit, the hint that says where the whole output is stays readable."""
 
 
 def as_result(outcome: Any) -> ToolResult:
@@ -33,7 +35,7 @@ def tool_payload(call: ToolCall, result: ToolResult) -> dict[str, Any]:
 def capped(result: ToolResult, scope: TurnScope) -> ToolResult:
     """Return `result` within four times the truncation limit, whatever plugins did."""
     limit = scope.around.config.get("agents.runtime.truncation.maxBytes", DEFAULT_LIMIT_BYTES)
-    cap = CAP_FACTOR * (limit if isinstance(limit, int) and limit > 0 else DEFAULT_LIMIT_BYTES)
+    cap = max(CAP_FACTOR * (limit if isinstance(limit, int) and limit > 0 else DEFAULT_LIMIT_BYTES), LEAST_CAP_BYTES)
     data = result.output.encode("utf-8", "replace")
     if len(data) <= cap:
         return result if len(data) == len(result.output) or _clean(result.output) else result.replace(output=data.decode())

@@ -40,7 +40,7 @@ def combine(verdicts: Given, *, mode: str, gate_us: int = 0) -> Ruling:
     :param verdicts: (plugin, verdict) in the order the gates ran; not empty.
     """
     standing = [lifted(verdict, mode) for _, verdict in verdicts]
-    strongest = max(standing, key=lambda verdict: _STRENGTH[verdict.decision])
+    strongest = max(standing, key=lambda verdict: (_STRENGTH[verdict.decision], verdict.rule is not None))
     by_mode = any(after is not before for after, (_, before) in zip(standing, verdicts, strict=True))
     ruling = Ruling(
         decision=strongest.decision,

@@ -63,8 +63,7 @@ class Worker:
     @property
     def busy(self) -> bool:
         """Whether a call has not ended, perhaps one that nobody waits for any more."""
-        self._jobs = [job for job in self._jobs if not job.finished]
-        return bool(self._jobs)
+        return any(not job.finished for job in self._jobs)
 
     async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float) -> Any:
         """Return what `function` returns; its deadline counts from when it begins.
@@ -94,6 +93,7 @@ class Worker:
         self._jobs.append(job)
         future = job.future = job.loop.create_future()
         if job.finished:  # just now: the thread may not have seen the future
+            self._jobs.remove(job)
             return job.result()
         timer = job.loop.call_later(job.timeout, self._check, job)
         try:
@@ -101,6 +101,7 @@ class Worker:
         finally:
             if job.finished:
                 timer.cancel()
+                self._jobs.remove(job)  # its result may be large
         if self.abandoned and not job.finished:
             raise Overrun if job.started else Broken
         return job.result()

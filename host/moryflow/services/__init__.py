@@ -60,7 +60,7 @@ def _info(scope: TurnScope, _plugin: str) -> Any:
 
 
 def _emit(scope: TurnScope, plugin: str) -> Any:
-    def emit(kind: str, **data: Any) -> None:
+    def emit(kind: str, /, **data: Any) -> None:
         event = scope.event(f"plugin.{plugin}.{kind}", **data)
         scope.around.desk.from_any_thread(scope.around.bus.publish, event)
 
