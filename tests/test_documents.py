@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
 

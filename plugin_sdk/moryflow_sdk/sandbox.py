@@ -22,10 +22,11 @@ SECRET_PLACES: tuple[str, ...] = (
 """Below a person's home; hidden in the sandbox."""
 
 RUNS_LATER: tuple[str, ...] = (
-    ".git/hooks", ".git/config", ".git/info", ".git/modules", ".github", ".gitlab-ci.yml", ".vscode", ".idea", ".claude", ".cursor", ".mcp.json", ".envrc", ".husky",
-    ".pre-commit-config.yaml", ".devcontainer", "memory-bank", ".moryflow",
+    ".git/hooks", ".git/config", ".git/info", ".git/modules", ".github", ".gitlab-ci.yml", ".vscode", ".idea", ".claude",
+    ".cursor", ".mcp.json", ".envrc", ".husky", ".pre-commit-config.yaml", ".devcontainer", "memory-bank", ".moryflow",
 )  # fmt: skip
-"""Below the vault; what exists of it is read-only in the sandbox (R21). Of ``.git`` only what makes code run: a commit works."""
+"""Below the vault; what exists of it is read-only in the sandbox (R21). Of ``.git`` only what makes code run, so that a
+commit works."""
 
 _PROBE_SECONDS = 5
 

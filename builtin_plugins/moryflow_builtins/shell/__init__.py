@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from moryflow_sdk import TargetRequest, Tool, ToolContext, ToolResult, file_target, hookimpl, shell_target, tool
@@ -50,6 +50,17 @@ async def bash(
     from .running import run
 
     return await run(ctx, command, float(timeout))
+
+
+def doctor() -> Iterator[tuple[str, str, str]]:
+    """Say for ``moryflow doctor`` whether commands are confined here."""
+    from moryflow_sdk.sandbox import find_sandbox
+
+    sandbox = find_sandbox()
+    if sandbox is not None:
+        yield ("ok", f"sandbox: {sandbox.program}; commands write only in the working folder", "")
+    else:
+        yield ("note", "no sandbox: a command that you allow can do what you can", "install bubblewrap, or moryflow[sandbox]")
 
 
 @hookimpl

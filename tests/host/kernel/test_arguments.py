@@ -5,7 +5,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from moryflow.kernel.arguments import canonical, digest, parse, validated
 from moryflow_sdk import ToolError, tool
 
@@ -31,10 +30,10 @@ def test_equal_arguments_have_equal_bytes_and_hash(args):
     assert json.loads(canonical(args)) == args
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['{"path":"no', "[]", '"x"', "5", "null", '{"a":1}{', '{"a":NaN}', '{"a":1,"a":2}', "<path>.</path>", '{"a":"\n"}', '{"a":"\\x41"}'],
-)
+BROKEN = ['{"path":"no', "[]", '"x"', "5", "null", '{"a":1}{', '{"a":NaN}', '{"a":1,"a":2}', "<path>.</path>"]
+
+
+@pytest.mark.parametrize("text", [*BROKEN, '{"a":"\n"}', '{"a":"\\x41"}'])
 def test_anything_but_one_whole_object_is_invalid(text):
     """Broken, doubled or foreign arguments never become a call (R11)."""
     with pytest.raises(ToolError) as caught:

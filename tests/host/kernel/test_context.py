@@ -5,7 +5,6 @@ from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from moryflow.kernel.context import ContextBuilder, effective, paired
 from moryflow.sessions.records import Node
 from moryflow_sdk import Message, freeze
@@ -92,9 +91,8 @@ PAYLOADS = st.lists(st.sampled_from(["user", "say", "one", "two", "note", "marke
 
 
 def build(kinds):
-    items, number = [], 0
-    for kind in kinds:
-        number += 1
+    items = []
+    for number, kind in enumerate(kinds, 1):
         match kind:
             case "user":
                 items.append(user(f"u{number}"))

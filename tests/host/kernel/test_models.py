@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from moryflow.kernel import models
 from moryflow.kernel.models import Models, stream, wait_before
 from moryflow_sdk import BaseProvider, ConfigError, Finished, ModelError, ModelInfo, ModelRequest, Status, TextDelta
