@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import frontmatter
 import json5
+import pytest
 from moryflow.config import load_config
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "user_examples"
@@ -38,6 +41,15 @@ def touch(path: str) -> str:
 def tools():
     return [leak, touch]
 """
+
+
+@pytest.mark.parametrize("name", ["redact_keys.py", "lockfile_gate.py"])
+def test_a_plugin_in_one_file_passes_the_checks_for_authors(name: str, tmp_path: Path) -> None:
+    """What is shown to authors does what authors are asked to do (S2.21)."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--moryflow-plugin", str(EXAMPLES / "plugins" / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
 
 
 def test_hello_greets(shell) -> None:
