@@ -18,6 +18,7 @@ from .agents import DEFAULT_AGENT, DEFAULT_PROMPT
 from .builtins import BUILTINS, FINAL_TOOL_AFTER, RESERVED
 from .config import Config, load_config
 from .kernel.approvals import ApprovalDesk
+from .kernel.compacting import Compaction, NoCompaction
 from .kernel.dispatch import Dispatcher
 from .kernel.events import Bus
 from .kernel.models import Models
@@ -31,7 +32,10 @@ from .sessions import SessionRow, Store
 
 if TYPE_CHECKING:
     from .authoring.fire import FireResult
+    from .compaction.memory import Memory
+    from .kernel.journal import Journal
     from .kernel.plugins import OwnedTool
+    from .kernel.request import RequestBuilder
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,27 @@ class Host:
             services=SERVICES,
             base_prompt=self.base_prompt,
             models=self.models,
+            compaction=self._compaction,
             profile=self.profile,
             strict=self.strict,
         )
+
+    @cached_property
+    def compaction(self) -> Memory:
+        """What compaction remembers between turns."""
+        from .compaction.memory import Memory
+
+        return Memory()
+
+    def _compaction(
+        self, scope: TurnScope, journal: Journal, provider: ModelProvider | None, requests: RequestBuilder | None
+    ) -> Compaction:
+        """Return what shortens a turn's view; a turn without a model needs none."""
+        if provider is None or requests is None or scope.model is None:
+            return NoCompaction()
+        from .compaction.manager import TurnCompaction
+
+        return TurnCompaction(self.compaction, scope, journal, provider, requests)
 
     @property
     def tools(self) -> Mapping[str, OwnedTool]:
@@ -247,6 +269,8 @@ class Host:
         for session in self._sessions:
             session.cancel()
             session.release()
+        if "compaction" in self.__dict__:
+            await self.compaction.aclose()
         await self._dispatcher.settle()
         for provider in self.plugin_set.providers:
             await provider.aclose()

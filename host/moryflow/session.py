@@ -180,7 +180,7 @@ class Session:
         """Hold the session until :meth:`release`."""
         if self._live is None:
             self._live = await self._load()
-        self._kept = True
+        self._kept = self._live.kept = True
 
     def release(self) -> None:
         """Let other processes have the session."""

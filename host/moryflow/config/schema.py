@@ -93,8 +93,11 @@ RULES_PATH = "agents.runtime.permission.rules"
 
 def host_models() -> tuple[Known, ...]:
     """Return the host's own settings by path."""
+    from moryflow.compaction.settings import PATH, CompactionSettings
+
     return (
         ("", RootSettings),
+        (PATH, CompactionSettings),
         ("agents.runtime.agent", AgentSettings),
         ("agents.runtime.mode", ModeSettings),
         ("agents.runtime.prompt", PromptSettings),

@@ -20,31 +20,78 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
 class ContextBuilder:
-    """Builds the view. It keeps one message per node, and a message keeps its encoded bytes, so that a step of a long
-    session costs what is new. The cache never changes the answer: a node is immutable."""
+    """Builds the view. It keeps what it made for a path that only grew, and a message keeps its encoded bytes, so that a
+    step of a long session costs what is new. The cache never changes the answer: a node is immutable."""
 
     def __init__(self) -> None:
         self._messages: dict[tuple[str, str], Message | None] = {}
+        self._settled: list[Message] = []
+        self._until = 0
+        self._last: Node | None = None
 
     def build(self, path: Sequence[Node]) -> list[Message]:
         """Return the messages for `path`, root first, without the system prompt."""
-        head, visible = effective(path)
-        placeholders = pruned(path)
-        messages = [] if head is None else [self._kept(head, "")]
-        messages += [self._kept(node, placeholders.get(node.id, "")) for node in visible if node.kind != "compaction"]
-        return paired([message for message in messages if message is not None])
+        fresh = self._fresh(path)
+        if fresh is None:
+            return self._whole(path)
+        # From the last settled place on: the results of the newest calls may only now have come.
+        recent = paired([m for m in (self.message(node, "") for node in fresh) if m is not None])
+        view = [*self._settled, *recent]
+        self._settle(path, view, len(self._settled))
+        return view
 
-    def _kept(self, node: Node, placeholder: str) -> Message | None:
+    def message(self, node: Node, placeholder: str = "") -> Message | None:
+        """Return the message of one node, made once."""
         key = (node.id, placeholder)
         if key not in self._messages:
             self._messages[key] = message_of(node, placeholder)
         return self._messages[key]
 
+    def _whole(self, path: Sequence[Node]) -> list[Message]:
+        head, visible = effective(path)
+        placeholders = pruned(path)
+        shown = [(node, placeholders.get(node.id, "")) for node in visible if node.kind != "compaction"]
+        if head is not None:
+            shown.insert(0, (head, ""))
+        known = self._messages
+        self._messages = {(node.id, text): known[node.id, text] for node, text in shown if (node.id, text) in known}
+        view = paired([message for message in (self.message(*item) for item in shown) if message is not None])
+        self._settled, self._until = [], 0
+        self._settle(path, view, 0)
+        return view
+
+    def _fresh(self, path: Sequence[Node]) -> Sequence[Node] | None:
+        """Return the nodes behind the settled ones; ``None`` when the view has to be built anew."""
+        last = self._last
+        if last is None or not self._until:
+            return None
+        if len(path) < self._until or path[self._until - 1] is not last:
+            return None
+        fresh = path[self._until :]
+        calls = {call["id"] for node in fresh if node.kind == "assistant" for call in node.payload.get("calls", ())}
+        for node in fresh:
+            if node.kind in ("compaction", "prune") or (node.kind == "marker" and "void" in node.payload):
+                return None
+            if node.kind == "tool" and node.payload["call_id"] not in calls:
+                return None
+        return fresh
+
+    def _settle(self, path: Sequence[Node], view: Sequence[Message], known: int) -> None:
+        """Remember the view up to the last prompt or answer; what comes behind it may still change."""
+        place = next((index for index in range(len(view) - 1, known - 1, -1) if view[index].role != "tool"), None)
+        if place is None:
+            return
+        node = view[place].node
+        until = next((index for index in range(len(path) - 1, -1, -1) if path[index].id == node), 0)
+        if until and all(item.kind != "compaction" for item in path[until:]):
+            self._settled, self._until, self._last = list(view[:place]), until, path[until - 1]
+
 
 def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
     """Return the compaction that counts, if any, and the nodes that stay visible beside its summary (S1.4, S1.5).
 
-    The last valid, not voided compaction on the path wins; ``first_kept_node_id`` is inclusive (D20).
+    The last valid, not voided compaction on the path wins; ``first_kept_node_id`` is inclusive (D20). What a plugin
+    protected stands before the kept tail.
     """
     if not any(node.kind == "compaction" for node in path):
         return None, path
@@ -57,12 +104,14 @@ def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
         first = position.get(node.payload.get("first_kept_node_id", ""))
         if first is None or first > index or not node.payload.get("summary"):
             continue
-        return node, [*path[first:index], *path[index + 1 :]]
+        protected = set((node.payload.get("details") or {}).get("protected", ()))
+        before = [item for item in path[:first] if item.id in protected] if protected else []
+        return node, [*before, *path[first:index], *path[index + 1 :]]
     return None, path
 
 
 def pruned(path: Sequence[Node]) -> dict[str, str]:
-    """Return node id → one-line placeholder for every tool output that a prune node on the path replaced."""
+    """Return node id → one-line placeholder for what prune nodes on the path replaced: tool outputs, or a prompt's images."""
     found: dict[str, str] = {}
     for node in path:
         if node.kind == "prune":
@@ -75,7 +124,9 @@ def message_of(node: Node, placeholder: str = "") -> Message | None:
     payload = node.payload
     match node.kind:
         case "user":
-            return Message(role="user", text=_user_text(payload), images=_images(payload), node=node.id)
+            images = () if placeholder else _images(payload)
+            text = "\n".join(part for part in (_user_text(payload), placeholder) if part)
+            return Message(role="user", text=text, images=images, node=node.id)
         case "assistant":
             return _assistant(node)
         case "tool":

@@ -43,7 +43,11 @@ class Journal:
         """Make `node_id` the active node."""
         self._next.active = node_id
 
-    def event(self, kind: str, **data: Any) -> None:
+    def only_after(self, node_id: str) -> None:
+        """Let the next commit store nothing unless `node_id` is the active node when it is written (D21)."""
+        self._next.after = node_id
+
+    def event(self, kind: str, /, **data: Any) -> None:
         """Record a durable event, published after the commit."""
         self._next.events.append(self._scope.event(kind, **data))
 
@@ -72,7 +76,7 @@ class Journal:
             await self._tell(event)
         return committed.nodes
 
-    def delta(self, kind: str, **data: Any) -> None:
+    def delta(self, kind: str, /, **data: Any) -> None:
         """Publish an event that is not stored, at once."""
         event = self._scope.event(kind, **data)
         self._scope.around.bus.publish(event)

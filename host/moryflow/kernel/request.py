@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
-from moryflow_sdk import ChatParams, Message, ModelInfo, ModelRequest, SystemBlock, SystemPrompt, ToolSchema
+from moryflow_sdk import ChatParams, Message, ModelInfo, ModelRequest, SystemBlock, SystemPrompt, ToolSchema, thaw
 
 from .context import ContextBuilder
 from .offer import offered_tools
@@ -18,27 +20,39 @@ class RequestBuilder:
 
     def __init__(self, scope: TurnScope, context: ContextBuilder, model: ModelInfo) -> None:
         self._scope = scope
-        self._context = context
         self._model = model
+        self.context = context
         self._system: Message | None = None
         self._tools: tuple[ToolSchema, ...] | None = None
+        self._overhead: tuple[Callable[[str], float], float] | None = None
 
     async def build(self) -> ModelRequest:
         """Return the request for the session as it stands now."""
         scope = self._scope
-        messages = self._context.build(scope.live.hold.path)
+        messages = self.context.build(scope.live.hold.path)
         if scope.purpose in CHAT_PURPOSES:
             messages = list(await scope.around.dispatcher.transform(scope, "chat_messages", messages))
-        if self._system is None:
-            self._system = Message(role="system", text=(await self.system_prompt()).text)
+        system = await self._head()
         return ModelRequest(
             model=self._model,
-            messages=(self._system, *messages) if self._system.text else tuple(messages),
+            messages=(system, *messages) if system.text else tuple(messages),
             tools=self._schemas(),
             params=await self._params(),
             purpose=scope.purpose,
             session=scope.session,
         )
+
+    async def overhead(self, size: Callable[[str], float]) -> float:
+        """Return what is sent besides the messages, measured with `size`: the system prompt and the tools."""
+        if self._overhead is None or self._overhead[0] is not size:
+            tools = "".join(f"{tool.name}{tool.description}{json.dumps(thaw(tool.parameters))}" for tool in self._schemas())
+            self._overhead = (size, size((await self._head()).text + tools))
+        return self._overhead[1]
+
+    async def _head(self) -> Message:
+        if self._system is None:
+            self._system = Message(role="system", text=(await self.system_prompt()).text)
+        return self._system
 
     async def system_prompt(self) -> SystemPrompt:
         """Return the turn's system prompt: the base, what transforms made of it, then the blocks nobody can remove (D52)."""

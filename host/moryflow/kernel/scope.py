@@ -61,6 +61,7 @@ class LiveSession:
     turn_states: dict[str, dict[str, Any]] = field(default_factory=dict)
     quarantine: Quarantine = field(default_factory=Quarantine)
     cancelled: bool = False
+    kept: bool = False
     call_ids: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     inbox: list[Callable[[Journal], None]] = field(default_factory=list)
@@ -115,7 +116,7 @@ class TurnScope:
             self._views[plugin] = View(self, plugin)
         return cast("Turn", self._views[plugin])
 
-    def event(self, kind: str, **data: Any) -> Event:
+    def event(self, kind: str, /, **data: Any) -> Event:
         """Return an event stamped with this turn's place."""
         return Event(
             type=kind,

@@ -1,6 +1,6 @@
 """The session store: the append-only node tree, who may append to it, and everything recorded beside it."""
 
-from .errors import SessionBusy, StaleEpoch, StoreError
+from .errors import Outdated, SessionBusy, StaleEpoch, StoreError
 from .hold import Hold
 from .records import (
     CALL_STATES,
@@ -32,6 +32,7 @@ __all__ = [
     "HookCallRow",
     "NewNode",
     "Node",
+    "Outdated",
     "RunRow",
     "SessionBusy",
     "SessionRow",

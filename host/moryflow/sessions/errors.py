@@ -35,11 +35,20 @@ class StaleEpoch(MoryflowError):
     code = "stale"
 
 
+class Outdated(MoryflowError):
+    """What a commit was built on is not the active node any more; nothing was stored."""
+
+    code = "outdated"
+
+
 class Damaged(sqlite3.DatabaseError):
     """Damage that SQLite itself did not notice."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
+
+FAILURES = (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError)
+"""What a database may raise; :func:`code_of` tells what it means."""
 
 _CODES = {
     sqlite3.SQLITE_FULL: "no_space",
@@ -71,7 +80,8 @@ def code_of(error: BaseException) -> str:
         return {28: "no_space", 122: "no_space", 30: "readonly", 13: "readonly", 1: "readonly"}.get(error.errno or 0, "io")
     if isinstance(error, sqlite3.DataError | OverflowError):
         return "too_large"
-    if isinstance(error, sqlite3.OperationalError) and "Could not decode to UTF-8" in str(error):
+    # A damaged text, or SQLite's own message about damage, may not be UTF-8.
+    if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
         return "corrupt"
     number = getattr(error, "sqlite_errorcode", None)
     return _CODES.get(number & 0xFF, "invalid") if isinstance(number, int) else "invalid"

@@ -158,6 +158,7 @@ class Commit:
 
     :ivar nodes: appended in order, the first below the active node.
     :ivar active: the node that is active afterwards; the last new one when ``None``.
+    :ivar after: the node that must be active before, else nothing is stored; any when ``None`` (D21).
     :ivar events: without `seq`; the store numbers them.
     :ivar plugin_state: ``(plugin, "session" or "turn:<id>")`` to JSON; ``None`` removes it.
     :ivar session: fields of the session to set: ``title``, ``mode``, ``agent``, ``model``, ``vault``, ``grants``.
@@ -165,6 +166,7 @@ class Commit:
 
     nodes: list[NewNode] = field(default_factory=list[NewNode])
     active: str | None = None
+    after: str | None = None
     calls: list[CallRow] = field(default_factory=list[CallRow])
     approvals: list[ApprovalRow] = field(default_factory=list[ApprovalRow])
     runs: list[RunRow] = field(default_factory=list[RunRow])

@@ -10,7 +10,7 @@ from typing import Any
 from moryflow_sdk import Event
 
 from .encoding import decode, encode, estimate_tokens, node_hash, now, random_id
-from .errors import StaleEpoch, invalid
+from .errors import Outdated, StaleEpoch, invalid
 from .reading import approval_of, path_of, session_row
 from .records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, write_all
@@ -49,8 +49,11 @@ def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Comm
     :param known: the active node as the holder knows it; where the disk has another, the holder gets the whole path. (A
         commit that failed while it was synced may be found on the disk after all.)
     :raises StaleEpoch: another holder took the session meanwhile.
+    :raises Outdated: another node is active than the commit expects.
     """
     held = require_epoch(connection, session, epoch)
+    if commit.after is not None and held.active != commit.after:
+        raise Outdated("another node is active now; nothing was stored", where=f"session {session}")
     nodes = _append(connection, held, commit.nodes)
     last = nodes[-1].id if nodes else held.active
     active = commit.active if commit.active is not None else last

@@ -257,7 +257,7 @@ def test_the_schema_covers_every_setting() -> None:
     """`config schema` is one JSON Schema with the host's settings and the plugins' at their paths (S0.87)."""
     schema = json_schema([("agents.runtime.truncation", Limits), ("plugins.extra", Limits)])
     runtime = schema["properties"]["agents"]["properties"]["runtime"]["properties"]
-    assert sorted(runtime) == ["agent", "mode", "permission", "prompt", "tools", "truncation"]
+    assert sorted(runtime) == ["agent", "compaction", "mode", "permission", "prompt", "tools", "truncation"]
     assert runtime["truncation"]["properties"]["maxLines"]["default"] == 2000
     assert runtime["permission"]["properties"]["rules"]["items"]["required"] == ["domain", "pattern", "decision"]
     assert "extra" in schema["properties"]["plugins"]["properties"]

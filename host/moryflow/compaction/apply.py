@@ -1,0 +1,147 @@
+"""Makes a compaction true, or records why it is not: nodes, run and events in one transaction (S1.27–S1.32, D21)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moryflow.kernel.events import now
+from moryflow.kernel.journal import Journal
+from moryflow.sessions import RunRow
+
+from .planning import still_true
+
+if TYPE_CHECKING:
+    from moryflow.kernel.scope import LiveSession, TurnScope
+
+    from .planning import Job
+    from .prune import Pruning
+    from .writing import Payload, Writing
+
+
+@dataclass
+class Record:
+    """The stored side of one compaction: its run and its events."""
+
+    writing: Writing
+    begun: str
+
+    @classmethod
+    async def begin(cls, writing: Writing, *, journal: Journal | None = None) -> Record:
+        """Record that a compaction is pending; it shows at once (S1.19)."""
+        record = cls(writing, now())
+        pen = journal or Journal(writing.fork)
+        pen.run(record._run("running", None))
+        pen.event("compaction", **record._said("pending"))
+        await pen.commit()
+        return record
+
+    async def done(self, payload: Payload, live: LiveSession) -> bool:
+        """Append the compaction node behind the active one if everything it covered still holds; return whether it did.
+
+        The check is part of the transaction: the store refuses the commit when another node has become active (D21).
+        """
+        from moryflow.sessions import Outdated
+
+        writing = self.writing
+        writing.fork.live = live
+        path = live.hold.path
+        reason = still_true(writing.job, path)
+        if reason:
+            await self.stale(reason)
+            return False
+        after = max(0, round(writing.job.tokens_before - writing.replaced_by(payload)))
+        pen = Journal(writing.fork)
+        pen.node("compaction", payload.as_json())
+        pen.only_after(path[-1].id)
+        pen.run(self._run("ended", "completed"))
+        about = {"tokens_after": after, "dropped": payload.details["dropped"], "summary_chars": len(payload.summary)}
+        pen.event("compaction", **self._said("done", **about))
+        try:
+            await pen.commit()
+        except Outdated as error:
+            await self.stale(error.message)
+            return False
+        return True
+
+    async def stale(self, reason: str) -> None:
+        """Keep the run of a compaction that is not true any more, without any effect (S1.31, S1.32)."""
+        await self._end("stale", "completed", reason)
+
+    async def failed(self, reason: str) -> None:
+        """Record why there is no summary; the turn goes on (S0.25)."""
+        await self._end("failed", "model_error", reason)
+
+    def interrupted(self, journal: Journal) -> None:
+        """Note in the turn's own journal that the turn was stopped meanwhile."""
+        journal.run(self._run("ended", "interrupted"))
+        journal.event("compaction", **self._said("failed", reason="the turn was stopped"))
+
+    async def _end(self, state: str, reason: str, why: str) -> None:
+        pen = Journal(self.writing.fork)
+        pen.run(self._run("ended", reason))
+        pen.event("compaction", **self._said(state, reason=why))
+        await pen.commit()
+
+    def _said(self, state: str, **more: Any) -> dict[str, Any]:
+        job: Job = self.writing.job
+        said = {
+            "kind": "compact",
+            "state": state,
+            "tokens_before": job.tokens_before,
+            "trigger": job.trigger,
+            "run": self.writing.fork.turn,
+            **more,
+        }
+        return {**said, "remarks": list(self.writing.remarks)} if self.writing.remarks else said
+
+    def _run(self, state: str, reason: str | None) -> RunRow:
+        fork, writing = self.writing.fork, self.writing
+        return RunRow(
+            id=fork.turn,
+            session=fork.session,
+            purpose="compact",
+            agent=fork.agent.id,
+            model=writing.model,
+            plugin_set=fork.plugin_set.id,
+            state=state,
+            end_reason=reason,
+            usage=writing.usage.model_dump(),
+            cost=writing.cost,
+            steps=writing.steps,
+            started=self.begun,
+            ended=now() if reason else None,
+        )
+
+
+def note_pruning(journal: Journal, pruning: Pruning, tokens: float, trigger: str) -> None:
+    """Note a prune node and its event; nothing is deleted, files neither (S0.28)."""
+    journal.node("prune", {"nodes": dict(pruning.nodes)})
+    journal.event("compaction", **pruned_event(pruning, tokens, trigger))
+
+
+def pruned_event(pruning: Pruning, tokens: float, trigger: str) -> Mapping[str, Any]:
+    """Return the fields of a prune's event (S0.26)."""
+    return {
+        "kind": "prune",
+        "state": "done",
+        "tokens_before": round(tokens),
+        "tokens_after": max(0, round(tokens - pruning.saved)),
+        "dropped": dict(pruning.dropped),
+        "trigger": trigger,
+    }
+
+
+def scope_can_be_shortened(scope: TurnScope) -> bool:
+    """Whether no call at the end of the path waits for its result; only then may nodes be added (invariant 6)."""
+    path = scope.live.hold.path
+    answered: set[str] = set()
+    for node in reversed(path):
+        if node.kind == "tool":
+            answered.add(node.payload["call_id"])
+        elif node.kind == "assistant":
+            return all(call["id"] in answered for call in node.payload.get("calls", ()))
+        elif node.kind == "user":
+            return True
+    return True

@@ -1,0 +1,122 @@
+"""What compaction remembers between turns of one host: meters, cool-downs, forks that work beside a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from moryflow_sdk import MoryflowError
+
+from .measure import ESTIMATORS, Estimate, Meter, chars
+from .settings import PATH, CompactionSettings
+
+if TYPE_CHECKING:
+    from moryflow.config import Config
+    from moryflow.kernel.context import ContextBuilder
+    from moryflow.kernel.plugins import PluginSet
+
+    from .apply import Record
+    from .writing import Payload
+
+FIRST_PAUSE, LONGEST_PAUSE = 8, 256
+"""Nodes that must come before a failed compaction is tried again; doubled with each failure."""
+
+
+class Memory:
+    """One per host; owns the background forks and ends them with it."""
+
+    def __init__(self) -> None:
+        self._meters: WeakKeyDictionary[ContextBuilder, tuple[str, Meter]] = WeakKeyDictionary()
+        self._again: dict[str, tuple[int, int]] = {}
+        self._forks: dict[str, tuple[Record, asyncio.Task[Payload | MoryflowError]]] = {}
+        self._settings: tuple[Config, CompactionSettings] | None = None
+
+    def settings(self, config: Config) -> CompactionSettings:
+        """Return the settings; validating them once costs a millisecond."""
+        if self._settings is None or self._settings[0] is not config:
+            section = config.section(PATH)
+            self._settings = (config, CompactionSettings.model_validate(dict(section)))
+        return self._settings[1]
+
+    def meter(self, context: ContextBuilder, name: str, plugin_set: PluginSet) -> Meter:
+        """Return the session's meter with the chosen estimator (S0.17)."""
+        key = f"{name}@{plugin_set.id}"
+        found = self._meters.get(context)
+        if found is None or found[0] != key:
+            found = self._meters[context] = (key, Meter(estimator(name, plugin_set)))
+        return found[1]
+
+    # ---------------------------------------------------------------- cool-down
+
+    def cooling(self, session: str, nodes: int) -> bool:
+        """Whether a failure is so recent that another try would only cost."""
+        return session in self._again and nodes < self._again[session][0]
+
+    def failed(self, session: str, nodes: int) -> None:
+        """Begin or lengthen the pause."""
+        pause = min(2 * self._again[session][1], LONGEST_PAUSE) if session in self._again else FIRST_PAUSE
+        self._again[session] = (nodes + pause, pause)
+
+    def succeeded(self, session: str) -> None:
+        """End the pause."""
+        self._again.pop(session, None)
+
+    # ---------------------------------------------------------------- beside the turn
+
+    def working(self, session: str) -> bool:
+        """Whether a fork writes a summary of `session`, or has written one that waits."""
+        return session in self._forks
+
+    def start(self, session: str, record: Record) -> None:
+        """Let a fork write beside the turn."""
+        self._forks[session] = (record, asyncio.get_running_loop().create_task(_result(record)))
+
+    async def finished(self, session: str, *, wait: bool = False) -> tuple[Record, Payload | MoryflowError] | None:
+        """Return what the fork of `session` has written, once; ``None`` while it writes."""
+        found = self._forks.get(session)
+        if found is None or not (wait or found[1].done()):
+            return None
+        result = await found[1]
+        self._forks.pop(session, None)
+        return found[0], result
+
+    def cancel(self, session: str) -> None:
+        """End the fork of `session`; what it would have written is not needed any more."""
+        found = self._forks.pop(session, None)
+        if found is not None:
+            found[1].cancel()
+
+    async def aclose(self) -> None:
+        """End every fork. Their runs stay recorded as pending."""
+        tasks = [task for _, task in self._forks.values()]
+        self._forks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _result(record: Record) -> Payload | MoryflowError:
+    try:
+        return await record.writing.payload()
+    except MoryflowError as error:
+        return error
+
+
+def estimator(name: str, plugin_set: PluginSet) -> Estimate:
+    """Return an estimator by name, or a plugin's ``count_tokens``; one that is missing or fails is characters / 4."""
+    if name in ESTIMATORS:
+        return ESTIMATORS[name]
+    plugin = plugin_set.plugins.get(name)
+    count = getattr(plugin.object, "count_tokens", None) if plugin else None
+    if not callable(count):
+        return chars
+
+    def counted(text: str) -> float:
+        try:
+            value = float(count(text))  # type: ignore[arg-type]
+        except Exception:  # a plugin's tokenizer must not stop a turn
+            return chars(text)
+        return value if 0 <= value < 1e9 else chars(text)
+
+    return counted

@@ -1,0 +1,224 @@
+"""Runs one compaction from its plan to a payload: hooks, the summarizer, the host's sections, the checks (D22)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import CompactionPlan, ConfigError, Message, ModelError, MoryflowError, Usage
+
+from moryflow.kernel.context import SUMMARY_MARK, ContextBuilder, message_of, paired
+
+from .agent import INSTRUCTIONS
+from .facts import Facts, call_ids, collect, effects
+from .measure import Meter
+from .planning import Job
+from .sections import assembled, cleaned, has_sections
+from .settings import CompactionSettings
+from .summarize import Summarizer, SummaryFailed
+
+if TYPE_CHECKING:
+    from moryflow_sdk import ModelInfo, ModelProvider
+
+    from moryflow.kernel.scope import TurnScope
+
+_HUGE_SHARE = 0.5
+
+
+class Declined(MoryflowError):
+    """A plugin does not want this compaction."""
+
+    code = "declined"
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a compact fork hands to the host, which alone writes nodes (S1.26, S1.27)."""
+
+    summary: str
+    first_kept_node_id: str
+    tokens_before: int
+    details: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the payload of a compaction node (S1.3)."""
+        return {
+            "summary": self.summary,
+            "first_kept_node_id": self.first_kept_node_id,
+            "tokens_before": self.tokens_before,
+            "details": self.details,
+        }
+
+
+@dataclass
+class Writing:
+    """One compaction being written; it changes nothing of the session.
+
+    :ivar fork: the compact agent's own scope.
+    """
+
+    fork: TurnScope
+    job: Job
+    settings: CompactionSettings
+    context: ContextBuilder
+    meter: Meter
+    main: tuple[ModelProvider, ModelInfo]
+    focus: str = ""
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+    steps: int = 0
+    model: str = ""
+    remarks: list[str] = field(default_factory=list[str])
+
+    async def payload(self) -> Payload:
+        """Return the payload.
+
+        :raises Declined: a plugin declined.
+        :raises MoryflowError: no summary could be had, or it is not valid.
+        """
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                return await self._payload()
+        except TimeoutError as error:
+            raise SummaryFailed(f"the summary took longer than {self.settings.timeout:g} s") from error
+
+    async def _payload(self) -> Payload:
+        plan = await self._plan()
+        if plan.decline:
+            raise Declined(f"declined: {plan.decline}")
+        self.job = self._changed(plan)
+        if plan.summary is not None:
+            written, self.model = cleaned(plan.summary), ""
+        else:
+            written = await self._written(plan)
+        facts = self.job.earlier.joined(await self._facts())
+        summary = assembled(written, facts, self.meter.estimate, self.job.room.records)
+        self._check(written, summary)
+        return Payload(summary, self.job.first_kept, self.job.tokens_before, self._details(written, facts))
+
+    # ---------------------------------------------------------------- the hook
+
+    async def _plan(self) -> CompactionPlan:
+        job = self.job
+        own = self.settings.instructions or INSTRUCTIONS
+        plan = CompactionPlan(
+            covered=tuple(node.id for node in job.covered),
+            first_kept=job.first_kept,
+            tokens_before=job.tokens_before,
+            previous_summary=job.previous,
+            instructions=f"{own}\nThe person asks to keep above all: {self.focus}\n" if self.focus else own,
+        )
+        return await self.fork.around.dispatcher.transform(self.fork, "compaction", plan)
+
+    def _changed(self, plan: CompactionPlan) -> Job:
+        """Return the job as plugins changed it; what they may not ask for is left out and said (D22)."""
+        job = self.job.moved(plan.first_kept)
+        if job is None:
+            self.remarks.append(f"a plugin named {plan.first_kept!r} as first kept node; that is no place to cut")
+            job = self.job
+        unknown = set(plan.protect) - {node.id for node in job.covered}
+        if unknown:
+            self.remarks.append(f"a plugin protected {len(unknown)} nodes that are not covered")
+        return job.protecting(set(plan.protect) - unknown)
+
+    # ---------------------------------------------------------------- the summary
+
+    async def _written(self, plan: CompactionPlan) -> str:
+        provider, model = self._model()
+        self.fork.model, self.model = model, model.id
+        writer = Summarizer(self.fork, provider, model, plan.instructions, self.settings.max_output_tokens, plan.context)
+        try:
+            return await writer.summary(self._messages(self.job.history), self._messages(self.job.prefix), self.job.previous)
+        except MoryflowError:
+            raise
+        except Exception as error:  # a provider is third-party code; the turn goes on without a summary
+            raise ModelError(f"the model failed: {type(error).__name__}: {error}", code="protocol") from error
+        finally:
+            self.usage, self.cost, self.steps = writer.usage, writer.cost, writer.steps
+
+    def _model(self) -> tuple[ModelProvider, ModelInfo]:
+        """Return the configured model, or the session's own (S1.18)."""
+        if self.settings.model is None:
+            return self.main
+        try:
+            return self.fork.around.models(self.fork.plugin_set).choose(self.settings.model)
+        except ConfigError as error:
+            self.remarks.append(f"compaction.model is not used: {error.message}")
+            return self.main
+
+    def _messages(self, nodes: Sequence[Any]) -> list[Message]:
+        """Return nodes as messages: outputs as they were before pruning; the summarizer shortens them itself (S0.22)."""
+        return paired([message for node in nodes if (message := message_of(node)) is not None])
+
+    async def _facts(self) -> Facts:
+        tools = self.fork.plugin_set.tools
+        facts = collect(self.job.covered, [name for name, owned in tools.items() if owned.tool.domain == "edit"])
+        calls = call_ids(self.job.covered)
+        rows = await self.fork.around.store.hook_calls(self.fork.session) if calls else []
+        facts.effects.update(effects(rows, calls))
+        return facts
+
+    # ---------------------------------------------------------------- the checks
+
+    def _check(self, written: str, summary: str) -> None:
+        """Refuse what must not stand for a conversation; holds for plugins' summaries too (D22).
+
+        :raises SummaryFailed: it is empty or does not shrink what it replaces.
+        """
+        if not written.replace(SUMMARY_MARK, "").strip():
+            raise SummaryFailed("the summary is empty")
+        size, replaced = self.meter.estimate(summary), self.job.replaced - self.job.protected_tokens
+        if size >= replaced:
+            raise SummaryFailed(f"the summary would not shrink the context: {size:.0f} tokens for {replaced:.0f}")
+        if size > max(self.job.room.tail, self.job.room.records) * (1 + _HUGE_SHARE):
+            raise SummaryFailed(f"the summary is too long for the context: {size:.0f} tokens")
+        if not has_sections(written):
+            self.remarks.append("the summary has none of the sections that were asked for")
+
+    def _details(self, written: str, facts: Facts) -> dict[str, Any]:
+        job = self.job
+        details: dict[str, Any] = {
+            "text": written,
+            "facts": facts.as_json(),
+            "covered": len(job.covered),
+            "dropped": dict(Counter(node.payload.get("tool", "") for node in job.covered if node.kind == "tool")),
+            "trigger": job.trigger,
+            "run": self.fork.turn,
+            "model": self.model,
+        }
+        if job.protected:
+            details["protected"] = list(job.protected)
+        if job.prefix:
+            details["split"] = True
+        return details
+
+    def replaced_by(self, payload: Payload) -> float:
+        """Return the tokens that `payload` takes away."""
+        return self.job.replaced - self.job.protected_tokens - self.meter.estimate(payload.summary)
+
+
+def forked(scope: TurnScope, turn: str) -> TurnScope:
+    """Return the compact agent's scope: same session and generation, own run, ledger and costs (S1.15, S1.28)."""
+    from moryflow.kernel.ledger import Ledger
+
+    from .agent import COMPACT_AGENT
+
+    return replace(
+        scope,
+        agent=COMPACT_AGENT,
+        turn=turn,
+        purpose="compact",
+        headless=True,
+        node="",
+        ledger=Ledger(),
+        failures=[],
+        notices=[],
+        extra_usage=[],
+        artifacts=[],
+        files=None,
+        _views={},
+        _saved={},
+    )
