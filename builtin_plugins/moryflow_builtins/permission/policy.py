@@ -39,9 +39,16 @@ class Policy:
 
     def by_probe(self, domain: str, target: str, probe: Probe) -> Judged:
         """Judge `target` by the last rule that `probe` takes for a match, and by every agent's own rules."""
-        answer = _answer(domain, target, self.configured.last(domain, probe))
+        return self._combined(domain, target, lambda rules: rules.last(domain, probe))
+
+    def by_command(self, target: str, programs: Iterable[str], probe: Probe) -> Judged:
+        """Judge a command that runs one of `programs`."""
+        return self._combined("bash", target, lambda rules: rules.last_for(programs, probe))
+
+    def _combined(self, domain: str, target: str, last: Callable[[RuleSet], Hit | None]) -> Judged:
+        answer = _answer(domain, target, last(self.configured))
         for layer in self.narrowing:
-            own = layer.last(domain, probe)
+            own = last(layer)
             if own is not None:
                 answer = sterner(answer, _answer(domain, target, own))
         return self._with_floor(answer)

@@ -53,6 +53,7 @@ class RuleSet:
 
     rules: tuple[Rule, ...] = ()
     by_domain: dict[str, tuple[CompiledRule, ...]] = field(default_factory=dict[str, tuple[CompiledRule, ...]])
+    by_program: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
 
     def of(self, domain: str) -> tuple[CompiledRule, ...]:
         """Return the rules of `domain`, in order."""
@@ -61,6 +62,12 @@ class RuleSet:
     def last(self, domain: str, probe: Probe) -> Hit | None:
         """Return the last rule of `domain` that `probe` takes for a match."""
         return next((hit for compiled in reversed(self.of(domain)) if (hit := probe(compiled))), None)
+
+    def last_for(self, programs: Iterable[str], probe: Probe) -> Hit | None:
+        """Do the same for commands, looking only at rules that may be about one of `programs`."""
+        rules = self.of("bash")
+        places = set(self.by_program.get("", ())).union(*(self.by_program.get(name, ()) for name in programs))
+        return next((hit for place in sorted(places, reverse=True) if (hit := probe(rules[place]))), None)
 
     def unusable(self, domain: str) -> Iterator[CompiledRule]:
         """Yield rules of `domain` that can match nothing because something is wrong with their pattern."""
@@ -80,7 +87,16 @@ def compile_rules(rules: Iterable[Rule]) -> RuleSet:
 @lru_cache(maxsize=64)
 def _compiled(rules: tuple[Rule, ...]) -> RuleSet:
     by_domain = {domain: tuple(_compile(rule) for rule in rules if rule.domain == domain) for domain in DOMAINS}
-    return RuleSet(rules, by_domain)
+    programs: dict[str, list[int]] = {}
+    for place, compiled in enumerate(by_domain["bash"]):
+        programs.setdefault(_program(compiled.pattern), []).append(place)
+    return RuleSet(rules, by_domain, {name: tuple(places) for name, places in programs.items()})
+
+
+def _program(pattern: Pattern) -> str:
+    """Return the first word of every command that `pattern` matches; empty where that is not one word."""
+    first, space, _ = pattern.literal.partition(" ")
+    return first if space or pattern.exact else ""
 
 
 def _compile(rule: Rule) -> CompiledRule:

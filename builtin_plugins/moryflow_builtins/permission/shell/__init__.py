@@ -1,14 +1,36 @@
-"""Shell commands: until they are parsed, every one asks."""
+"""Shell commands: parsed whole, every simple command, redirection and known operand judged (SECURITY §2)."""
 
 from __future__ import annotations
 
 from moryflow_builtins.permission.judged import Decision, Judged, decided
 from moryflow_builtins.permission.policy import Policy
 
+MAX_BYTES = 128 * 1024
+"""The longest command; the kernel would refuse a longer one too."""
+
 
 def judge_command(policy: Policy, command: str) -> Decision:
     """Judge a whole command."""
-    answer = policy.by_text("bash", f"shell:{command}")
-    if answer.decision != "allow":
-        return decided([answer])
-    return decided([Judged("bash", f"shell:{command}", "ask", "the command was not parsed")])
+    from .characters import named, odd_character
+    from .judge import Judge
+    from .parser import parse
+    from .syntax import NotParsed
+
+    target = f"shell:{command}"
+    if len(command.encode("utf-8", "replace")) > MAX_BYTES:
+        reason = f"the command is longer than {MAX_BYTES // 1024} KiB"
+        return decided([Judged("bash", target[:200], "deny", reason, "invalid_input", "never")])
+    judge = Judge(policy, command)
+    try:
+        script, quoted = parse(command)
+    except NotParsed as problem:
+        judge.rough(command)
+        judge.ask(command, f"the command cannot be read surely: {problem}")
+        return decided(judge.parts)
+    odd = odd_character(command, quoted)
+    if odd:
+        judge.rough(command)
+        judge.ask(command, f"the command holds the character {named(odd)} outside quotes")
+    judge.script(script, frozenset((str(policy.vault),)))
+    parts = tuple(judge.parts)
+    return decided(parts or [policy.by_text("bash", "shell:")])

@@ -1,0 +1,88 @@
+"""What is known about one command: what it reads, writes and runs, and what a wildcard does not cover (R8, R9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .syntax import Word
+from .words import Arg
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Words that a wildcard does not cover.
+
+    :param index: the last word that a rule has to spell out.
+    :param why: what they do.
+    :param unseen: no rule can spell it out, because it is not in the command.
+    """
+
+    index: int
+    why: str
+    unseen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A command that another one runs.
+
+    :param base: the folder it runs in, when the outer one changes it.
+    :param same_shell: it runs in this shell, so its ``cd`` counts.
+    """
+
+    args: tuple[Arg, ...]
+    base: Arg | None = None
+    same_shell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InnerText:
+    """A shell text that a command runs; `elsewhere` on another machine, where no path and no allow of ours counts."""
+
+    text: Arg
+    same_shell: bool = False
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A file that is changed; `whole` when everything below a folder is."""
+
+    path: Arg
+    whole: bool = False
+
+
+@dataclass
+class Facts:
+    """Collected while a command is looked at.
+
+    :ivar known: the program's operands are understood, so other words of it are not looked at as paths or commands.
+    :ivar perhaps: words of a program that is not understood; they may be files.
+    :ivar views: other ways to write the command, for rules that deny.
+    :ivar base: a folder it works in instead of the current one.
+    :ivar reads_here: it reads the folder it runs in.
+    :ivar moves: where ``cd`` leads; `moved` when the folder changes in a way that is not known.
+    :ivar stdin: a here-document or here-string that is fed in.
+    """
+
+    known: bool = False
+    guards: list[Guard] = field(default_factory=list[Guard])
+    reads: list[Arg] = field(default_factory=list[Arg])
+    perhaps: list[Arg] = field(default_factory=list[Arg])
+    writes: list[Write] = field(default_factory=list[Write])
+    inner: list[Inner] = field(default_factory=list[Inner])
+    texts: list[InnerText] = field(default_factory=list[InnerText])
+    views: list[tuple[Arg, ...]] = field(default_factory=list[tuple[Arg, ...]])
+    base: Arg | None = None
+    reads_here: bool = False
+    moves: Arg | None = None
+    moved: bool = False
+    stdin: Word | None = None
+
+    def guard(self, index: int, why: str) -> None:
+        """Note that a rule must spell out the words up to `index`."""
+        self.guards.append(Guard(index, why))
+
+    def unseen(self, why: str) -> None:
+        """Note that something is run that the command does not show."""
+        self.guards.append(Guard(0, why, unseen=True))

@@ -1,0 +1,71 @@
+"""``find``: where it looks, what it runs, what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .facts import Facts, Inner, Write
+from .words import Arg
+
+_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls"})
+_READS = frozenset({"-newer", "-anewer", "-cnewer", "-samefile", "-files0-from"})
+_LEADING = frozenset({"-H", "-L", "-P"})
+
+
+def inspect_find(args: Sequence[Arg], facts: Facts) -> None:
+    """Look at a ``find`` command."""
+    index = _starting_points(args, facts)
+    while index < len(args):
+        text = args[index].text
+        if text in _RUNS:
+            index = _run(args, index, facts)
+        elif text in _WRITES and index + 1 < len(args):
+            facts.writes.append(Write(args[index + 1]))
+            facts.guard(index + 1, f"find {text} writes a file")
+            index += 2
+        elif text == "-delete":
+            facts.guard(index, "find -delete removes files")
+            facts.writes += [Write(arg, whole=True) for arg in _roots(args)]
+            index += 1
+        elif (text in _READS or text.startswith("-newer")) and index + 1 < len(args):
+            facts.reads.append(args[index + 1])
+            index += 2
+        else:
+            index += 1
+
+
+def _starting_points(args: Sequence[Arg], facts: Facts) -> int:
+    roots = _roots(args)
+    facts.reads += roots
+    facts.reads_here = not roots
+    first = next((index for index, arg in enumerate(args) if roots and arg is roots[0]), 1)
+    return first + len(roots)
+
+
+def _roots(args: Sequence[Arg]) -> list[Arg]:
+    """Return the folders ``find`` starts in: the words before the first test or action."""
+    index = 1
+    while index < len(args) and (args[index].text in _LEADING or args[index].text.startswith(("-O", "-D"))):
+        index += 2 if args[index].text == "-D" else 1
+    roots: list[Arg] = []
+    while index < len(args) and not args[index].text.startswith("-") and args[index].text not in ("(", ")", "!", ","):
+        roots.append(args[index])
+        index += 1
+    return roots
+
+
+def _run(args: Sequence[Arg], index: int, facts: Facts) -> int:
+    """Take the command of ``-exec … ;`` or ``-exec … {} +``; return the place after it."""
+    end = index + 1
+    while end < len(args) and args[end].text != ";" and not (args[end].text == "+" and args[end - 1].text == "{}"):
+        end += 1
+    command = tuple(args[index + 1 : end])
+    facts.guard(min(end, len(args) - 1), f"find {args[index].text} runs a program")
+    facts.inner.append(Inner(tuple(_filled(arg) for arg in command)))
+    return end + 1
+
+
+def _filled(arg: Arg) -> Arg:
+    """``{}`` stands for names that are known only when it runs."""
+    return Arg(arg.text, "the files that find finds are known only when it runs") if "{}" in arg.text else arg

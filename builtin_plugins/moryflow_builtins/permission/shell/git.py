@@ -1,0 +1,141 @@
+"""``git``: the verb behind its options, the forms that run programs or leave the vault, and its paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .facts import Facts, InnerText, Write
+from .options import read_options, spec
+from .words import Arg
+
+_GLOBAL = spec(
+    "c=c config-env=c C=d exec-path=r git-dir=r work-tree=r namespace=v super-prefix=v attr-source=v list-cmds=v p=g paginate=g"
+)
+_GUARDED_GLOBAL = frozenset({"c", "config-env", "exec-path", "git-dir", "work-tree", "p", "paginate"})
+
+_ORDINARY = frozenset(
+    {
+        "status", "diff", "log", "show", "add", "stage", "commit", "branch", "checkout", "switch", "restore", "reset",
+        "merge", "rebase", "cherry-pick", "revert", "stash", "tag", "fetch", "pull", "push", "rev-parse", "rev-list",
+        "describe", "shortlog", "blame", "annotate", "ls-files", "ls-tree", "ls-remote", "cat-file", "grep", "mv", "rm",
+        "clean", "reflog", "name-rev", "merge-base", "show-ref", "show-branch", "symbolic-ref", "for-each-ref", "diff-tree",
+        "diff-index", "diff-files", "whatchanged", "count-objects", "fsck", "gc", "prune", "repack", "check-ignore",
+        "check-attr", "check-ref-format", "init", "clone", "version", "range-diff", "cherry", "var", "archive", "apply",
+        "am", "format-patch", "notes", "update-ref", "update-index", "write-tree", "commit-tree", "read-tree", "hash-object",
+        "verify-commit", "verify-tag", "worktree", "remote", "bundle", "sparse-checkout", "mktree", "mktag", "stripspace",
+        "column", "patch-id", "get-tar-commit-id", "interpret-trailers", "pack-refs", "rerere",
+    }
+)  # fmt: skip
+"""Verbs a wildcard may cover. Any other runs programs, changes configuration, or is an alias that may run anything."""
+
+_GUARDED_WORDS = frozenset({"worktree add", "worktree move", "remote add", "remote set-url", "notes edit", "stash branch"})
+
+_COMMON = (
+    "output=w ext-diff=g textconv=g no-index=g O=r orderfile=r upload-pack=x receive-pack=x exec=x e=n u=n "
+    "x=n i=n interactive=g open-files-in-pager=x template=r separate-git-dir=w config=c reference=r reference-if-able=r "
+    "recurse-submodules=n output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
+    "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r remote=v prefix=v add-file=r "
+    "message=v author=v date=v format=v pretty=v grep=v committer=v since=v until=v after=v before=v max-count=v "
+    "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
+    "origin=v jobs=v filter=v sort=v contains=v points-at=v merged=n color=n stat=n word-diff=n word-diff-regex=v "
+    "diff-filter=v unified=v inter-hunk-context=v onto=v exclude=v include=v trailer=v set-upstream-to=v "
+)
+_SHORT: dict[str, str] = {
+    "grep": "O=x e=v f=r m=v A=v B=v C=v",
+    "rebase": "x=x i=g X=v s=v C=v",
+    "clone": "u=x c=c b=v o=v j=v",
+    "fetch": "j=v o=v",
+    "pull": "j=v o=v X=v s=v",
+    "push": "o=v",
+    "archive": "o=w",
+    "format-patch": "o=w n=n v=v",
+    "commit": "m=v F=r t=r C=v c=v S=n",
+    "tag": "m=v F=r u=v S=n",
+    "merge": "m=v F=r X=v s=v S=n",
+    "stash": "m=v",
+    "notes": "m=v F=r C=v c=v",
+    "log": "n=v S=v G=v L=v U=v l=v O=r",
+    "diff": "S=v G=v U=v l=v O=r",
+    "show": "S=v G=v U=v O=r",
+    "blame": "L=v S=r M=n C=n",
+    "checkout": "b=v B=v",
+    "switch": "c=v C=v",
+    "worktree": "b=v B=v",
+    "init": "b=v",
+    "apply": "p=v C=v",
+    "am": "p=v C=v",
+    "branch": "u=v",
+    "clean": "e=v i=g",
+    "add": "i=g p=n e=g",
+    "ls-files": "x=v X=r",
+    "hash-object": "t=v",
+    "shortlog": "w=n n=n",
+    "remote": "t=v m=v",
+    "bisect": "",
+}
+
+
+def inspect_git(args: Sequence[Arg], facts: Facts) -> None:
+    """Look at a ``git`` command."""
+    verb = len(args)
+    for found in read_options(args, _GLOBAL, stop_at_operand=True):
+        if found.operand:
+            verb = found.index
+        elif found.name in _GUARDED_GLOBAL:
+            facts.guard(found.index, f"git {'-' * (1 + (len(found.name) > 1))}{found.name} changes what git runs or where")
+            if found.role == "r" and found.value is not None:
+                facts.reads.append(found.value)
+        elif found.name == "C" and found.value is not None:
+            facts.base = found.value
+    facts.reads_here = True
+    if verb >= len(args):
+        return
+    if verb > 1:
+        facts.views.append((args[0], *args[verb:]))
+    _verb(args, verb, facts)
+
+
+def _verb(args: Sequence[Arg], verb: int, facts: Facts) -> None:
+    name = args[verb].text
+    last = len(args) - 1
+    if name not in _ORDINARY and not name.startswith("-"):
+        facts.guard(last, f"git {name} may run programs or change configuration")
+        facts.texts += [InnerText(_rest(args, start)) for start in _commands_in(args, verb)]
+    following = args[verb + 1].text if verb < last else ""
+    if f"{name} {following}" in _GUARDED_WORDS:
+        facts.guard(last, f"git {name} {following} reaches outside or changes configuration")
+    if name == "init" or name == "clone" or f"{name} {following}" in ("worktree add", "bundle create"):
+        facts.guard(last if name != "init" or verb < last else verb, f"git {name} writes a folder of its own")
+    _operands(args, verb, name, facts)
+
+
+def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
+    from .inspect import take_option
+
+    table = spec(_COMMON + _SHORT.get(name, ""))
+    creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")
+    for found in read_options(args, table, verb + 1):
+        if not found.operand:
+            take_option(found, facts, args)
+        elif found.value is not None:
+            if "::" in found.value.text.partition("/")[0]:
+                facts.guard(found.index, "a transport of git can run programs")
+            if creates and "://" not in found.value.text:
+                facts.writes.append(Write(found.value))
+            facts.perhaps += _paths(found.value)
+
+
+def _paths(word: Arg) -> list[Arg]:
+    """Return what a revision or a pathspec may name: itself, and what stands after the colon of ``HEAD:file``."""
+    revision, colon, _ = word.text.partition(":")
+    return [word, word.cut(len(revision) + 1)] if colon and "//" not in word.text else [word]
+
+
+def _commands_in(args: Sequence[Arg], verb: int) -> list[int]:
+    """Return where in ``bisect run …``, ``submodule foreach …`` a command may begin."""
+    return [index for index in range(verb + 1, len(args)) if not args[index].text.startswith("-")]
+
+
+def _rest(args: Sequence[Arg], start: int) -> Arg:
+    words = args[start:]
+    return Arg(" ".join(word.text for word in words), next((word.why for word in words if word.why), ""))

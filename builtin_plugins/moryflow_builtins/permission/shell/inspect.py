@@ -1,0 +1,146 @@
+"""Look at one command: which program, which options, which files, which commands inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from . import interpreters, scripts, state, wrappers
+from .facts import Facts, Guard, InnerText, Write
+from .find import inspect_find
+from .git import inspect_git
+from .options import GUARDED, Found, read_options, spec
+from .programs import PROGRAMS, VERBS_THAT_RUN
+from .words import Arg
+
+Inspector = Callable[[Sequence[Arg], Facts], None]
+
+SPECIAL: dict[str, Inspector] = {
+    **wrappers.INSPECTORS,
+    **interpreters.INSPECTORS,
+    **state.INSPECTORS,
+    **scripts.INSPECTORS,
+    "find": inspect_find,
+    "git": inspect_git,
+}
+"""Programs whose words follow rules of their own."""
+
+_WHAT = {
+    "w": "writes a file",
+    "x": "runs a program",
+    "c": "runs what it is given",
+    "g": "is not covered by a wildcard",
+    "i": "changes files",
+}
+
+
+def name_of(args: Sequence[Arg]) -> str:
+    """Return the name of the program without its folder; empty when it is not known."""
+    return args[0].text.rstrip("/").rpartition("/")[2] if args and args[0].static else ""
+
+
+def inspect(args: Sequence[Arg], facts: Facts) -> None:
+    """Fill `facts` with what is known about the command `args`."""
+    name = name_of(args)
+    special = SPECIAL.get(name)
+    if special is not None:
+        facts.known = True
+        special(args, facts)
+    elif name in PROGRAMS:
+        facts.known = True
+        operands, options = PROGRAMS[name]
+        by_table(args, facts, operands, options)
+    else:
+        _unknown(name, args, facts)
+    facts.reads += [arg.cut(7) for arg in args[1:] if arg.text.startswith("file://")]
+
+
+def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> None:
+    """Look at a command whose operands and options stand in the table."""
+    found = list(read_options(args, spec(options)))
+    patterns = False
+    for option in found:
+        patterns |= option.name in ("e", "f", "regexp", "file", "files", "type-list")
+        take_option(option, facts, args)
+    files = [item.value for item in found if item.operand and item.value is not None]
+    _take_operands(operands, files, facts, args, has_pattern=patterns)
+
+
+def take_option(option: Found, facts: Facts, args: Sequence[Arg]) -> None:
+    """Note what an option means."""
+    if option.operand or not option.role:
+        return
+    value = option.value
+    shown = f"-{option.name}" if len(option.name) == 1 else f"--{option.name}"
+    if option.role in GUARDED:
+        facts.guards.append(Guard(option.index, f"{args[0].text} {shown} {_WHAT[option.role]}"))
+    if value is None or value.text == "-":
+        return
+    match option.role:
+        case "r":
+            facts.reads.append(value)
+        case "w":
+            facts.writes.append(Write(value))
+        case "d":
+            facts.base = value
+        case "x" | "t":
+            facts.texts.append(InnerText(value))
+        case _:
+            pass
+
+
+def _take_operands(kind: str, files: list[Arg], facts: Facts, args: Sequence[Arg], *, has_pattern: bool) -> None:
+    files = [arg for arg in files if arg.text != "-"]
+    facts.reads_here |= kind.endswith(".") and len(files) < (1 if kind == "r." or has_pattern else 2)
+    match kind:
+        case "r" | "r.":
+            facts.reads += files
+        case "p" | "p.":
+            facts.reads += files if has_pattern else files[1:]
+        case "w":
+            facts.writes += [Write(arg) for arg in files]
+        case "W":
+            facts.writes += [Write(arg, whole=True) for arg in files]
+        case "rw" | "Ww":
+            _copied(kind, files, facts)
+        case "r1w":
+            facts.reads += files[:1]
+            if len(files) > 1:
+                facts.writes += [Write(arg) for arg in files[1:]]
+                facts.guard(len(args) - 1, f"the second operand of {args[0].text} is written")
+        case "rw1":
+            facts.writes += [Write(arg) for arg in files[:1]]
+            facts.reads += files[1:]
+        case "1w":
+            facts.writes += [Write(arg, whole=True) for arg in files[1:] or files]
+        case _:
+            pass
+
+
+def _copied(kind: str, files: list[Arg], facts: Facts) -> None:
+    """Take the last operand as the destination, unless an option named one."""
+    sources, last = (files, None) if facts.writes or len(files) < 2 else (files[:-1], files[-1])
+    sources = [arg for arg in sources if not _remote(arg)]
+    if kind == "Ww":
+        facts.writes += [Write(arg, whole=True) for arg in sources]
+    facts.reads += sources
+    if last is not None and not _remote(last):
+        facts.writes.append(Write(last))
+
+
+def _remote(arg: Arg) -> bool:
+    """Whether `arg` names a file of another machine, as for ``scp`` and ``rsync``."""
+    host, colon, _ = arg.text.partition(":")
+    return bool(colon) and "/" not in host
+
+
+def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:
+    """Take every word that looks like a path for one, and every group of words for what may be a command."""
+    verbs = VERBS_THAT_RUN.get(name)
+    if verbs is not None:
+        facts.known = True
+        first = next((index for index, arg in enumerate(args[1:], 1) if arg.text in verbs), None)
+        if first is not None:
+            facts.guard(len(args) - 1, f"{name} {args[first].text} runs or configures what the rule does not show")
+    for arg in args[1:]:
+        value = arg.cut(arg.text.index("=") + 1) if "=" in arg.text else arg
+        facts.perhaps += [word for word in dict.fromkeys((arg, value)) if not word.text.startswith("-")]

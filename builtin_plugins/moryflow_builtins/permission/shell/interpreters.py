@@ -1,0 +1,175 @@
+"""Interpreters: what they run must be in the command for a rule to have covered it (SECURITY §2.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from .facts import Facts, InnerText
+from .options import read_options, spec
+from .words import Arg
+
+_SHELLS = (
+    "bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "yash", "rbash", "fish", "csh", "tcsh", "pwsh", "powershell",
+)  # fmt: skip
+_LANGUAGES: dict[str, str] = {
+    # name: its options; c = code, r = a file of code that is run first, g = it does something else entirely
+    "python": "c=c m=c W=v X=v Q=v i=g",
+    "perl": "e=c E=c M=c m=c I=r i=i x=i V=n d=g F=v l=n 0=n C=n s=n",
+    "ruby": "e=c r=c I=r i=i C=d x=i F=v K=v E=v",
+    "node": "e=c p=c eval=c print=c r=c require=c import=c loader=c experimental-loader=c env-file=r C=v conditions=v "
+    "inspect=g inspect-brk=g test=g run=c",
+    "php": "r=c B=c R=c E=c F=r f=r c=r d=c z=r S=g t=r a=g",
+    "lua": "e=c l=c i=g",
+    "tclsh": "",
+    "wish": "",
+    "expect": "c=c f=r b=r",
+    "osascript": "e=c l=v",
+    "Rscript": "e=c expr=c f=r",
+    "R": "e=c f=r file=r",
+    "julia": "e=c E=c L=r eval=c print=c load=r",
+    "groovy": "e=c",
+    "scala": "e=c",
+    "jshell": "",
+    "elixir": "e=c eval=c r=r",
+    "erl": "-eval=c -s=c -run=c",
+    "ghci": "e=c",
+    "runghc": "e=c",
+    "guile": "c=c e=c l=r s=r",
+    "sbcl": "eval=c load=r script=r",
+    "emacs": "eval=c execute=c f=c funcall=c l=r load=r batch=n script=r insert=r Q=n q=n",
+    "vim": "c=c S=r s=r u=r U=r cmd=c W=w w=w i=w T=v V=n startuptime=w",
+    "ed": "p=v",
+    "gdb": "ex=c eval-command=c x=r command=r args=n iex=c ix=r init-eval-command=c p=v",
+    "lldb": "o=c one-line=c s=r source=r O=c b=n",
+    "sqlite3": "cmd=c init=r",
+    "psql": "c=c command=c f=r file=r o=w output=w L=w log-file=w v=v h=v p=v U=v d=v",
+    "mysql": "e=c execute=c u=v h=v P=v D=v init-command=c tee=w pager=x",
+    "ts-node": "e=c eval=c p=c print=c r=c require=c",
+    "ocaml": "e=c init=r I=r",
+    "swipl": "g=c t=c l=r s=r f=r",
+    "octave": "eval=c",
+    "gnuplot": "e=c",
+    "m4": "D=v I=r",
+    "xsltproc": "o=w",
+    "bc": "",
+    "dc": "e=c f=r expression=c file=r",
+}
+_ALIASES: dict[str, str] = {
+    "pypy": "python", "ipython": "python", "ipython3": "python",
+    "irb": "ruby", "jruby": "ruby", "nodejs": "node", "luajit": "lua", "texlua": "lua", "nvim": "vim", "vi": "vim",
+    "view": "vim", "ex": "vim", "rvim": "vim", "vimdiff": "vim", "nano": "vim", "pico": "vim", "emacsclient": "emacs",
+    "mariadb": "mysql", "tsx": "ts-node", "red": "ed", "kotlin": "groovy", "iex": "elixir", "runhaskell": "runghc",
+}  # fmt: skip
+_VERSIONED = re.compile(r"(python|pypy|ruby|perl|php|lua|node|tclsh|guile)\d*(?:\.\d+)*")
+_HARMLESS = frozenset({"--version", "-V", "--help", "-version", "-v", "-h"})
+_NO_STDIN = frozenset({"vim", "emacs", "nano"})
+
+
+def inspect_shell(args: Sequence[Arg], facts: Facts) -> None:
+    """A shell: ``-c`` is a text that is judged, a here-document too; anything else it runs is not seen."""
+    table = spec("o=v O=v rcfile=x init-file=x init-command=x C=x D=v c=t command=t Command=t")
+    text_follows = False
+    index = 1
+    while index < len(args) and args[index].text[:1] in ("-", "+") and args[index].text not in ("-", "--"):
+        word = args[index].text
+        if word.startswith("--"):
+            name, equals, _ = word[2:].partition("=")
+            if table.long.get(name) == "x":
+                facts.guard(min(index + 1, len(args) - 1), f"{args[0].text} --{name} runs a file first")
+                index += 0 if equals else 1
+        else:
+            text_follows |= word.startswith("-") and "c" in word
+            if word in ("-i", "-l") or any(letter in word for letter in "il"):
+                facts.guard(index, f"{args[0].text} {word} runs start-up files first")
+            index += word.count("o") + word.count("O")
+        index += 1
+    if index < len(args) and args[index].text in ("-", "--"):
+        index += 1
+    _run_shell(args, index, facts, text_follows=text_follows)
+
+
+def _run_shell(args: Sequence[Arg], index: int, facts: Facts, *, text_follows: bool) -> None:
+    name = args[0].text
+    if text_follows:
+        if index < len(args):
+            if not args[index].static:
+                facts.unseen(f"{name} -c runs a text that is known only when it runs")
+            facts.texts.append(InnerText(args[index]))
+        return
+    reads_stdin = index >= len(args) or any(arg.text.startswith("-") and "s" in arg.text for arg in args[1:index])
+    if not reads_stdin:
+        facts.reads.append(args[index])
+        facts.guard(index, f"{name} runs the commands in {args[index].text}")
+    elif facts.stdin is not None:
+        facts.texts.append(InnerText(stdin_text(facts)))
+        if not stdin_text(facts).static:
+            facts.unseen(f"{name} runs a text that is known only when it runs")
+    elif not any(arg.text in _HARMLESS for arg in args[1:]):
+        facts.unseen(f"{name} runs whatever it reads")
+
+
+def stdin_text(facts: Facts) -> Arg:
+    """Return what a here-document or here-string feeds in."""
+    from .words import argument
+
+    assert facts.stdin is not None
+    return argument(facts.stdin)
+
+
+def inspect_language(args: Sequence[Arg], facts: Facts) -> None:
+    """An interpreter of another language: neither code nor a script's content is understood here."""
+    name = canonical(args[0].text.rpartition("/")[2])
+    table = spec(_LANGUAGES[name])
+    runs_code = False
+    for found in read_options(args, table, stop_at_operand=True):
+        if found.operand and found.value is not None:
+            _run_file(args, found.index, facts, name, runs_code=runs_code)
+            return
+        if found.role == "c":
+            runs_code = True
+            facts.guard(found.index, f"{args[0].text} -{found.name} runs what it is given")
+            if name == "python" and found.name in ("c", "m"):
+                return
+        elif found.role in ("g", "i", "w", "x"):
+            facts.guard(found.index, f"{args[0].text} -{found.name} does more than the rule shows")
+        elif found.role == "r" and found.value is not None:
+            facts.reads.append(found.value)
+            facts.guard(found.index, f"{args[0].text} runs {found.value.text}")
+    if not runs_code and not any(arg.text in _HARMLESS for arg in args[1:]):
+        facts.unseen(f"{args[0].text} runs whatever it reads")
+
+
+def _run_file(args: Sequence[Arg], index: int, facts: Facts, name: str, *, runs_code: bool) -> None:
+    operands = args[index:]
+    if name in ("vim", "ed", "emacs"):
+        from .facts import Write
+
+        facts.writes += [Write(arg) for arg in operands if not arg.text.startswith(("+", "-"))]
+        facts.guard(len(args) - 1, f"{args[0].text} is an editor that runs commands")
+        return
+    if operands[0].text == "-":
+        facts.unseen(f"{args[0].text} runs whatever it reads")
+        return
+    facts.reads += operands if runs_code else operands[:1]
+    if not runs_code:
+        facts.guard(index, f"{args[0].text} runs the code in {operands[0].text}")
+        facts.perhaps += operands[1:]
+
+
+def canonical(name: str) -> str:
+    """Return the entry of the table that `name` is a version or an alias of."""
+    name = _ALIASES.get(name, name)
+    versioned = _VERSIONED.fullmatch(name)
+    return _ALIASES.get(versioned.group(1), versioned.group(1)) if versioned and name not in _LANGUAGES else name
+
+
+def is_language(name: str) -> bool:
+    """Whether `name` is an interpreter, whatever its version."""
+    return canonical(name) in _LANGUAGES
+
+
+INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
+    **dict.fromkeys(_SHELLS, inspect_shell),
+    **dict.fromkeys((*_LANGUAGES, *_ALIASES), inspect_language),
+}

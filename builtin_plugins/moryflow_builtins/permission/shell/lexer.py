@@ -1,0 +1,278 @@
+"""Words: quotes, expansions and what is inside them, read the way bash reads them.
+
+Where bash itself depends on details that are easily read in two ways, this raises :class:`NotParsed`, and the command
+is asked about.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .ansi import decode_ansi_c
+from .cursor import Cursor
+from .syntax import Expansion, Piece, Script, Text, Word
+
+MAX_SECOND_READINGS = 8
+"""How often ``((`` may turn out to be two subshells; each time its content is read again."""
+
+BLANK = " \t"
+META = " \t\n;&|<>()"
+_PLAIN = re.compile(r"[^ \t\n;&|<>()$`'\"\\]+")
+_IN_DOUBLE = re.compile(r"[^\"\\$`]+")
+_IN_HEREDOC = re.compile(r"[^\\$`]+")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+
+
+class Lexer(Cursor):
+    """Adds words to the position. The grammar is in :class:`~.parser.Parser`."""
+
+    # -------------------------------------------------------------------------------- words
+
+    def word(self, stops: str = META) -> Word | None:
+        """Read a word, or return ``None`` where none begins."""
+        start = self.position
+        pieces = self._pieces(stops)
+        if self.position == start or not pieces:
+            return None
+        return Word(self.text[start : self.position], tuple(pieces))
+
+    def _pieces(self, stops: str) -> list[Piece]:
+        pieces: list[Piece] = []
+        text, end = self.text, len(self.text)
+        while self.position < end:
+            char = text[self.position]
+            if char in "<>" and self.peek(2)[1:] == "(" and char in stops:
+                pieces.append(self._process())
+            elif char in stops:
+                break
+            elif char in "'\"`$\\":
+                pieces += self._special(char)
+            elif char in META:
+                self._append(pieces, char, quoted=False)
+                self.position += 1
+            else:
+                plain = _PLAIN.match(text, self.position)
+                assert plain is not None
+                self._append(pieces, plain.group(), quoted=False)
+                self.position = plain.end()
+        return pieces
+
+    def _append(self, pieces: list[Piece], text: str, *, quoted: bool) -> None:
+        last = pieces[-1] if pieces else None
+        if isinstance(last, Text) and last.quoted == quoted:
+            pieces[-1] = Text(last.text + text, quoted)
+        else:
+            pieces.append(Text(text, quoted))
+
+    def _special(self, char: str) -> list[Piece]:
+        start = self.position
+        if char == "\\":
+            return self._escape()
+        if char == "`":
+            return [self._backticks(in_double=False)]
+        if char == "$":
+            return [self.dollar(in_double=False)]
+        self.position += 1
+        if char == "'":
+            closed = self.text.find("'", self.position)
+            if closed < 0:
+                raise self.failure("a single quote is not closed")
+            self.position = closed + 1
+            pieces: list[Piece] = [Text(self.text[start + 1 : closed], quoted=True)]
+        else:
+            pieces = self._double()
+        self.quoted_spans.append((start, self.position))
+        return pieces
+
+    def _escape(self) -> list[Piece]:
+        following = self.peek(2)[1:]
+        if not following:
+            raise self.failure("it ends with a backslash")
+        self.position += 2
+        return [] if following == "\n" else [Text(following, quoted=True)]
+
+    def _double(self) -> list[Piece]:
+        """Read up to the closing double quote."""
+        pieces = self._expanding(_IN_DOUBLE, '"')
+        if self.peek() != '"':
+            raise self.failure("a double quote is not closed")
+        self.position += 1
+        return pieces or [Text("", quoted=True)]
+
+    def _expanding(self, plain: re.Pattern[str], stop: str) -> list[Piece]:
+        """Read text in which only ``$``, back quotes and some backslashes count."""
+        pieces: list[Piece] = []
+        while self.position < len(self.text):
+            char = self.peek()
+            run = plain.match(self.text, self.position)
+            if run:
+                self._append(pieces, run.group(), quoted=True)
+                self.position = run.end()
+            elif char == stop:
+                break
+            elif char == "\\":
+                following = self.peek(2)[1:]
+                self.position += 2 if following else 1
+                kept = "" if following == "\n" else following if following in f"$`\\{stop or chr(0)}" else f"\\{following}"
+                self._append(pieces, kept, quoted=True)
+            elif char == "`":
+                pieces.append(self._backticks(in_double=True))
+            else:
+                pieces.append(self.dollar(in_double=True))
+        return pieces
+
+    def heredoc_pieces(self) -> list[Piece]:
+        """Read the whole text as the body of a here-document that expands."""
+        return self._expanding(_IN_HEREDOC, "")
+
+    # -------------------------------------------------------------------------------- expansions
+
+    def dollar(self, *, in_double: bool) -> Piece:
+        """Read what a ``$`` begins."""
+        start = self.position
+        self.position += 1
+        if self.skip_continuations():
+            raise self.failure("a line is continued inside an expansion")
+        char = self.peek()
+        if char in ("'", '"') and not in_double:
+            return self._dollar_quote(char)
+        if char and char in "({[":
+            self.deeper()
+            scripts = self._enclosed_scripts(char, in_double=in_double)
+            self.depth -= 1
+            return Expansion(self.text[start : self.position], scripts)
+        name = _NAME.match(self.text, self.position)
+        if name is None:
+            return Text("$", quoted=True)
+        self.position = name.end()
+        return Expansion(self.text[start : self.position])
+
+    def _dollar_quote(self, char: str) -> Piece:
+        start = self.position
+        self.position += 1
+        if char == "'":
+            text, self.position = decode_ansi_c(self.text, self.position)
+            piece: Piece = Text(text, quoted=True)
+        else:
+            pieces = self._double()
+            if not all(isinstance(inner, Text) for inner in pieces):
+                scripts = tuple(s for inner in pieces if isinstance(inner, Expansion) for s in inner.scripts)
+                piece = Expansion(self.text[start - 1 : self.position], scripts)
+            else:
+                piece = Text("".join(inner.text for inner in pieces if isinstance(inner, Text)), quoted=True)
+        self.quoted_spans.append((start, self.position))
+        return piece
+
+    def _enclosed_scripts(self, char: str, *, in_double: bool) -> tuple[Script, ...]:
+        """Read ``{…}``, ``[…]``, ``(…)`` or ``((…))`` after a ``$``."""
+        if char == "{":
+            return self._braces(in_double=in_double)
+        if char == "[":
+            self.position += 1
+            return self._balanced("[", "]")
+        inner = self.arithmetic() if self.peek(2) == "((" else None
+        if inner is not None:
+            return inner
+        self.position += 1
+        return (self.script_until(")"),)
+
+    def arithmetic(self) -> tuple[Script, ...] | None:
+        """Read ``((…))`` from its first parenthesis; ``None``, nothing consumed, when it is a subshell in a subshell."""
+        start = self.position
+        self.position += 2
+        scripts = self._balanced("(", ")")
+        if self.peek() == ")":
+            self.position += 1
+            return scripts
+        self.position = start
+        self.second_readings[0] += 1
+        if self.second_readings[0] > MAX_SECOND_READINGS:
+            raise self.failure("it holds too many double parentheses that are not arithmetic")
+        return None
+
+    def _balanced(self, opening: str, closing: str) -> tuple[Script, ...]:
+        """Read an arithmetic text up to its `closing`, which is consumed."""
+        scripts: list[Script] = []
+        level = 0
+        while self.position < len(self.text):
+            char = self.peek()
+            if char == "$":
+                scripts += self._scripts(self.dollar(in_double=True))
+                continue
+            if char == "`":
+                scripts += self._scripts(self._backticks(in_double=True))
+                continue
+            if char in "'\"\\":
+                raise self.failure("there are quotes inside arithmetic")
+            self.position += 1
+            if char == opening:
+                level += 1
+            elif char == closing:
+                level -= 1
+                if level < 0:
+                    return tuple(scripts)
+        raise self.failure("arithmetic is not closed")
+
+    def _braces(self, *, in_double: bool) -> tuple[Script, ...]:
+        """Read ``${…}`` from its brace."""
+        self.position += 1
+        if self.peek() and self.peek() in " \t\n|(":
+            raise self.failure("a command stands inside ${ }")
+        scripts: list[Script] = []
+        while self.position < len(self.text):
+            char = self.peek()
+            if char == "}":
+                self.position += 1
+                return tuple(scripts)
+            scripts += self._inside_braces(char, in_double=in_double)
+        raise self.failure("an expansion is not closed")
+
+    def _inside_braces(self, char: str, *, in_double: bool) -> list[Script]:
+        if char == "$":
+            return self._scripts(self.dollar(in_double=in_double))
+        if char == "`":
+            return self._scripts(self._backticks(in_double=in_double))
+        if char in "<>" and self.peek(2)[1:] == "(" and not in_double:
+            return self._scripts(self._process())
+        if char == "\\":
+            self.position += 2
+            return []
+        self.position += 1
+        if char == '"':
+            return [script for piece in self._double() for script in self._scripts(piece)]
+        if char == "'" and in_double:
+            raise self.failure("a single quote stands inside an expansion inside double quotes")
+        if char == "'":
+            closed = self.text.find("'", self.position)
+            if closed < 0:
+                raise self.failure("a single quote is not closed")
+            self.position = closed + 1
+        return []
+
+    def _scripts(self, piece: Piece) -> list[Script]:
+        return list(piece.scripts) if isinstance(piece, Expansion) else []
+
+    def _process(self) -> Expansion:
+        """Read ``<(…)`` or ``>(…)``."""
+        start = self.position
+        self.position += 2
+        script = self.script_until(")")
+        return Expansion(self.text[start : self.position], (script,))
+
+    def _backticks(self, *, in_double: bool) -> Expansion:
+        """Read a back-quoted command: bash takes one level of backslashes off, then reads what is left."""
+        start = self.position
+        removed = '$`\\"' if in_double else "$`\\"
+        inner: list[str] = []
+        position = start + 1
+        while position < len(self.text):
+            char = self.text[position]
+            if char == "`":
+                self.position = position + 1
+                return Expansion(self.text[start : self.position], (self.nested("".join(inner)),))
+            if char == "\\" and self.text[position + 1 : position + 2] in tuple(removed):
+                position += 1
+                char = self.text[position]
+            inner.append(char)
+            position += 1
+        raise self.failure("a back quote is not closed")

@@ -1,0 +1,182 @@
+"""One simple command as rules see it, and what a rule has to spell out to cover it (SECURITY §2.2–§2.4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from moryflow_sdk import Rule
+
+from moryflow_builtins.permission.patterns import Pattern, compile_rule
+from moryflow_builtins.permission.rules import CompiledRule, Hit, RuleSet
+
+from .facts import Facts, Guard
+from .inspect import name_of
+from .syntax import NotParsed, Simple
+from .words import Arg, argument, arguments
+
+_INSIDE = "\ue000"
+"""Stands for white space inside a word, so that a rule's blanks are always the ends of words."""
+
+_SAFE = re.compile(r"[\w@%+=:,./^~-]+", re.ASCII)
+_PROGRAM = re.compile(r"[\w@%+=:,./~\[-]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command: assignments that change something, then its words.
+
+    :param raw: the command as it was written.
+    """
+
+    assigned: tuple[Arg, ...]
+    args: tuple[Arg, ...]
+    facts: Facts
+    raw: str
+
+    @cached_property
+    def words(self) -> tuple[Arg, ...]:
+        """Everything a rule has to cover."""
+        return (*self.assigned, *self.args)
+
+    @cached_property
+    def plain(self) -> str:
+        """The words with quotes removed and one space between them."""
+        return " ".join(word.text for word in self.words)
+
+    @cached_property
+    def quoted(self) -> str:
+        """The words as a person would type them; two commands that differ never look the same."""
+        return " ".join(quote(word) for word in self.words)
+
+    @cached_property
+    def _firm(self) -> str:
+        return " ".join(_joined_inside(word.text) for word in self.words)
+
+    @cached_property
+    def views(self) -> tuple[str, ...]:
+        """All the ways in which a rule that asks or denies may have meant this command."""
+        args = " ".join(word.text for word in self.args)
+        views = [self.plain, args, self.quoted, self.raw]
+        name = name_of(self.args)
+        if name and name != self.args[0].text:
+            views.append(" ".join((name, *(word.text for word in self.args[1:]))))
+        for view in self.facts.views:
+            short = (name, *(word.text for word in view[1:]))
+            views.append(" ".join(short))
+        return tuple(dict.fromkeys(view.strip() for view in views))
+
+    @property
+    def programs(self) -> set[str]:
+        """The first words that a rule about this command may begin with."""
+        return {view.partition(" ")[0] for view in (*self.views, self._firm)}
+
+    def probe(self, compiled: CompiledRule) -> Hit | None:
+        """Return what a rule decides here; an allow that does not cover everything asks."""
+        rule, pattern = compiled.rule, compiled.pattern
+        if rule.decision != "allow":
+            matched = any(pattern.matches(f"shell:{view}") for view in self.views)
+            return Hit(rule, rule.decision) if matched else None
+        matched = self._match(pattern)
+        if matched is None:
+            return None
+        why = self.uncovered(pattern, matched)
+        return Hit(rule, "ask", why) if why else Hit(rule, "allow")
+
+    def _match(self, pattern: Pattern) -> tuple[str, ...] | None:
+        """Return the words as the pattern matched them, or ``None``."""
+        if pattern.exact and not pattern.literal.startswith(" "):
+            same = split(pattern.literal) == tuple(word.text for word in self.words)
+            plain = pattern.literal == self.plain and not any(_INSIDE in _joined_inside(w.text) for w in self.words)
+            return tuple(word.text for word in self.words) if same or plain else None
+        if pattern.matches(f"shell:{self._firm}"):
+            return tuple(_joined_inside(word.text) for word in self.words)
+        if pattern.matches(f"shell:{self.quoted}"):
+            return tuple(quote(word) for word in self.words)
+        return None
+
+    def uncovered(self, pattern: Pattern, matched: Sequence[str]) -> str:
+        """Return why an allow whose pattern matched does not cover this command; empty when it does."""
+        dynamic = next((word.why for word in self.words if word.why), "")
+        if dynamic:
+            return dynamic
+        for guard in self._guards:
+            if guard.unseen:
+                return guard.why
+            end = len(" ".join(matched[: guard.index + 1]))
+            if not pattern.exact and len(pattern.literal) < end:
+                return guard.why
+        if not pattern.exact and self.args and not _PROGRAM.fullmatch(self.args[0].text):
+            return f"{self.args[0].text!r} is an unusual name for a program"
+        return ""
+
+    @cached_property
+    def _guards(self) -> tuple[Guard, ...]:
+        shift = len(self.assigned)
+        own = (Guard(guard.index + shift, guard.why, guard.unseen) for guard in self.facts.guards)
+        names = ((index, word.text.partition("=")[0]) for index, word in enumerate(self.assigned))
+        return (*(Guard(index, f"{name}=… changes how the command runs") for index, name in names), *own)
+
+    def spelled_out_by(self, rule: Rule) -> bool:
+        """Whether `rule` names exactly this command."""
+        return compile_rule(rule).exact
+
+    @property
+    def storable(self) -> bool:
+        """Whether a stored rule could cover this command (D5)."""
+        one_line = not any("\n" in word.text for word in self.words)
+        return one_line and bool(self.words) and not self.uncovered(_EXACT, ())
+
+
+_EXACT = Pattern(lambda _: True, exact=True)
+
+
+def quote(word: Arg) -> str:
+    """Return a word as it would be typed."""
+    text = word.text
+    if word.why or (_SAFE.fullmatch(text) and (not text.startswith("~") or word.tilde)):
+        return text
+    return text if text in ("[", "[[", "]", "]]", "{}", "!") else "'" + text.replace("'", "'\\''") + "'"
+
+
+def _joined_inside(text: str) -> str:
+    return re.sub(r"\s", _INSIDE, text) or _INSIDE
+
+
+@lru_cache(maxsize=1024)
+def split(text: str) -> tuple[str, ...] | None:
+    """Return the words of a rule that names one command exactly, or ``None`` when it is not one plain command."""
+    from .parser import parse
+
+    try:
+        script, _ = parse(text)
+    except NotParsed:
+        return None
+    commands = [command for chain in script.chains for pipe in chain.pipelines for command in pipe.commands]
+    if len(commands) != 1 or not isinstance(commands[0], Simple) or commands[0].redirects:
+        return None
+    assigned = [_assigned(item.raw, argument(item.words[0])) for item in commands[0].assignments if len(item.words) == 1]
+    words = (*assigned, *arguments(commands[0].words))
+    return tuple(word.text for word in words) if all(word.static for word in words) else None
+
+
+def _assigned(raw: str, value: Arg) -> Arg:
+    head = raw[: raw.index("=") + 1]
+    return Arg(head + value.text, value.why)
+
+
+def forbidden(rules: RuleSet, text: str) -> Hit | None:
+    """Return the denial that a text would get if it were a command."""
+
+    def probe(compiled: CompiledRule) -> Hit | None:
+        return Hit(compiled.rule, compiled.rule.decision) if compiled.matches(f"shell:{text}") else None
+
+    hit = rules.last_for((text.partition(" ")[0],), probe)
+    return hit if hit is not None and hit.decision == "deny" else None
+
+
+def denies(rules: RuleSet) -> bool:
+    """Whether any rule forbids a command; without one nobody has to look for hidden ones."""
+    return any(compiled.rule.decision == "deny" for compiled in rules.of("bash"))

@@ -1,0 +1,140 @@
+"""Options of programs: which word is one, which takes a value, and what that value is.
+
+A table line says what counts about a program: ``o=w output=w`` — the value of ``-o`` or ``--output`` is a file that is
+written. The letters:
+
+======  =======================================================================================
+``v``   a value that is neither a file nor a program
+``r``   a file that is read
+``w``   a file that is written; a wildcard does not cover the option
+``d``   a folder to work in
+``t``   a shell text that is run; it is judged like a command of its own
+``x``   the same, but a wildcard over the outer program does not cover it either
+``c``   text in another language that is run; a wildcard does not cover it
+``g``   no value, but a wildcard does not cover the option
+``i``   like ``g``, and what follows the letter directly belongs to it (``-i.bak``)
+======  =======================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from .words import Arg
+
+TAKES_VALUE = frozenset("vrwdtxc")
+GUARDED = frozenset("wxcgi")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The options of a program that count, by letter and by name."""
+
+    short: dict[str, str] = field(default_factory=dict[str, str])
+    long: dict[str, str] = field(default_factory=dict[str, str])
+    single_dash: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An option or an operand.
+
+    :param index: where its last word stands.
+    :param role: a letter of the table, or empty for an operand and for an option that is not in the table.
+    """
+
+    index: int
+    name: str
+    role: str
+    value: Arg | None = None
+
+    @property
+    def operand(self) -> bool:
+        """Whether it is no option."""
+        return not self.name
+
+
+@lru_cache(maxsize=512)
+def spec(text: str) -> Spec:
+    """Return the table line `text` as a value; ``-long`` options with one dash are written ``-name=…``."""
+    short: dict[str, str] = {}
+    long: dict[str, str] = {}
+    single = False
+    for item in text.split():
+        name, _, role = item.partition("=")
+        if name.startswith("-") and len(name) > 2:
+            single = True
+        name = name.lstrip("-")
+        (short if len(name) == 1 else long)[name] = role or "g"
+    return Spec(short, long, single)
+
+
+def read_options(args: Sequence[Arg], table: Spec, start: int = 1, *, stop_at_operand: bool = False) -> Iterator[Found]:
+    """Yield the options and operands of a command.
+
+    :param stop_at_operand: what follows the first operand is another command, as after ``env``.
+    """
+    index, only_operands = start, False
+    while index < len(args):
+        text = args[index].text
+        if only_operands or not text.startswith("-") or text == "-":
+            yield Found(index, "", "", args[index])
+            if stop_at_operand:
+                return
+            index += 1
+        elif text == "--":
+            only_operands = True
+            index += 1
+        else:
+            for found in _option(args, index, table):
+                yield found
+                index = found.index
+            index += 1
+
+
+def _option(args: Sequence[Arg], index: int, table: Spec) -> Iterator[Found]:
+    word = args[index]
+    if word.text.startswith("--"):
+        yield _long(args, index, word, table, 2)
+    elif table.single_dash and _lookup(word.text[1:].partition("=")[0], table.long):
+        yield _long(args, index, word, table, 1)
+    else:
+        yield from _cluster(args, index, word, table)
+
+
+def _long(args: Sequence[Arg], index: int, word: Arg, table: Spec, dashes: int) -> Found:
+    name, equals, _ = word.text[dashes:].partition("=")
+    known = _lookup(name, table.long)
+    role = table.long.get(known, "")
+    if equals:
+        return Found(index, known or name, role, word.cut(dashes + len(name) + 1))
+    if role in TAKES_VALUE and role and index + 1 < len(args):
+        return Found(index + 1, known, role, args[index + 1])
+    return Found(index, known or name, role)
+
+
+def _lookup(name: str, names: dict[str, str]) -> str:
+    """Return the option that `name` is or abbreviates; of several the one that matters most."""
+    if name in names:
+        return name
+    meant = [known for known in names if known.startswith(name)] if name else []
+    return next((known for known in meant if names[known] in GUARDED), meant[0] if meant else "")
+
+
+def _cluster(args: Sequence[Arg], index: int, word: Arg, table: Spec) -> Iterator[Found]:
+    """Read ``-abc``, in which the first letter that takes a value takes the rest."""
+    for position, letter in enumerate(word.text[1:], 1):
+        role = table.short.get(letter, "")
+        if role == "i":
+            yield Found(index, letter, role, word.cut(position + 1))
+            return
+        if role and role in TAKES_VALUE:
+            if position + 1 < len(word.text):
+                yield Found(index, letter, role, word.cut(position + 1))
+            else:
+                value = args[index + 1] if index + 1 < len(args) else None
+                yield Found(index + 1 if value else index, letter, role, value)
+            return
+        yield Found(index, letter, role)

@@ -1,0 +1,100 @@
+"""Files that a command names, in every folder it may run in (R9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moryflow_sdk import Target
+
+from moryflow_builtins.permission.files import judge_file
+from moryflow_builtins.permission.judged import Judged
+from moryflow_builtins.permission.policy import Policy
+
+from .walk import Bases
+from .words import Arg
+
+MAX_MOVES = 100
+"""How often a script may change its folder before nobody keeps track of it."""
+
+NEUTRAL = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero"})
+UNKNOWN: Bases = frozenset((None,))
+
+
+class Places:
+    """Judges paths; `add` takes the answers."""
+
+    def __init__(self, policy: Policy, add: Callable[[Judged], None]) -> None:
+        self._policy = policy
+        self._add = add
+        self._targets: dict[tuple[str, str, str | None], Target] = {}
+        self._moves = 0
+
+    def file(self, path: Arg, domain: str, bases: Bases, *, whole: bool = False) -> None:
+        """Judge a file in every folder the command may run in."""
+        if path.static and path.text in NEUTRAL:
+            return
+        known = path if path.static else _known_folder(path)
+        if known is None:
+            return
+        for base in sorted(bases, key=str):
+            if base is None and not (known.tilde or known.text.startswith("/")):
+                self._add(_unknown_folder(domain, known))
+                continue
+            target = self._resolved(known.path, domain, base)
+            part = judge_file(self._policy, target, domain, whole=whole)
+            if path.static or part.decision == "deny":
+                self._add(part)
+
+    def here(self, bases: Bases) -> None:
+        """Judge the folder a command works in: the vault is fine, elsewhere is like reading there."""
+        for base in sorted(bases, key=str):
+            if base is None:
+                self._add(_unknown_folder("read", Arg(".")))
+            elif base != str(self._policy.vault):
+                part = judge_file(self._policy, self._resolved(".", "read", base), "read", whole=False)
+                if part.decision != "allow":
+                    self._add(part)
+
+    def perhaps(self, path: Arg, bases: Bases, *, exact: bool) -> None:
+        """Judge a word that may be a file: what is not one raises no question, what an exact rule names neither."""
+        if not path.static or "://" in path.text or "\n" in path.text or not path.text:
+            return
+        for base in bases:
+            target = self._resolved(path.path, "read", base if base is not None else str(self._policy.vault))
+            if target.error is not None:
+                continue
+            part = judge_file(self._policy, target, "read", whole=False)
+            if part.decision == "deny" or (part.decision == "ask" and not exact):
+                self._add(part)
+
+    def _resolved(self, path: str, domain: str, base: str | None) -> Target:
+        key = (path, domain, base)
+        if key not in self._targets:
+            self._targets[key] = self._policy.resolve(path, domain, base)
+        return self._targets[key]
+
+    def moved(self, path: Arg, bases: Bases) -> Bases:
+        """Return where ``cd path`` leads from each of `bases`."""
+        self._moves += 1
+        if not path.static or self._moves > MAX_MOVES:
+            return UNKNOWN
+        absolute = path.tilde or path.text.startswith("/")
+        moved: set[str | None] = set()
+        for base in bases:
+            target = self._resolved(path.path, "read", base) if base is not None or absolute else None
+            moved.add(target.path if target is not None else None)
+        return frozenset(moved)
+
+
+def _known_folder(path: Arg) -> Arg | None:
+    """Return the folder that a path which is only partly known is surely in."""
+    text = path.text
+    special = min((text.find(char) for char in "*?[$`{<>" if char in text), default=-1)
+    folder = text[:special].rpartition("/")[0] if special >= 0 else ""
+    if folder:
+        return Arg(folder, tilde=folder.startswith("~"))
+    return Arg("/") if text.startswith("/") and special != 0 else None
+
+
+def _unknown_folder(domain: str, path: Arg) -> Judged:
+    return Judged(domain, f"vault:/{path.text}", "ask", f"{path.text!r} is in a folder that is not known before it runs")

@@ -1,0 +1,169 @@
+"""What ordinary programs do with their operands, and which of their options count. See :mod:`.options` for the letters.
+
+A program that is not here, nor in :data:`~.inspect.SPECIAL`, is not thought harmless: its words are looked at as paths
+and as commands. Being here only means that they are understood.
+"""
+
+from __future__ import annotations
+
+from .tables import rows
+
+OPERANDS = {
+    "-": "no files",
+    "r": "files that are read",
+    "r.": "files that are read; the folder itself when there are none",
+    "p": "a pattern, then files that are read",
+    "p.": "a pattern, then files that are read, or the folder itself",
+    "w": "files that are changed",
+    "W": "files and folders that are changed with everything below them",
+    "rw": "files that are read, then one that is written",
+    "Ww": "files that go away, then one that is written",
+    "r1w": "a file that is read, then one that is written",
+    "1w": "a word, then files that are changed",
+    "rw1": "a file that is written, then files that are read",
+}
+"""What the operands of a program are."""
+
+_GREP = (
+    "e=v regexp=v f=r file=r m=v max-count=v A=v B=v C=v after-context=v before-context=v context=v d=v D=v "
+    "include=v exclude=v exclude-from=r exclude-dir=v label=v binary-files=v directories=v devices=v color colour"
+).replace("color colour", "color=n colour=n")
+_COMPRESS = "S=v suffix=v o=w output=w T=v threads=v b=v"
+
+_TABLE = f"""
+cat bat batcat tac rev nl | r | files0-from=r pager=x theme=v language=v l=v s=v b=v h=v f=v d=v i=v n=n w=v
+head | r | n=v c=v lines=v bytes=v
+tail | r | n=v c=v s=v lines=v bytes=v pid=v sleep-interval=v max-unchanged-stats=v
+wc | r | files0-from=r total=v
+md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum shasum | r | a=v algorithm=v l=v length=v
+base64 base32 basenc | r | w=v wrap=v
+od | r | A=v j=v N=v t=v S=v w=n address-radix=v skip-bytes=v read-bytes=v format=v
+hexdump hd | r | e=v f=r n=v s=v
+strings | r | n=v t=v e=v o=n bytes=v radix=v encoding=v
+cut | r | b=v c=v f=v d=v bytes=v characters=v fields=v delimiter=v output-delimiter=v
+paste | r | d=v delimiters=v
+join | r | 1=v 2=v j=v a=v e=v o=v t=v v=v
+comm | r | output-delimiter=v
+fold fmt expand unexpand pr column | r |
+    w=v width=v t=v tabs=v s=v o=v c=v N=v l=v h=v g=v p=v separator=v output-separator=v
+sort | r |
+    k=v t=v S=v o=w T=w key=v field-separator=v buffer-size=v output=w temporary-directory=w compress-program=x
+    files0-from=r parallel=v batch-size=v random-source=r sort=v
+uniq | r1w | f=v s=v w=v skip-fields=v skip-chars=v check-chars=v group=n all-repeated=n
+shuf | r | i=v n=v o=w input-range=v head-count=v output=w random-source=r e=n
+tr | - |
+grep egrep fgrep zgrep | p. | {_GREP}
+ugrep ag ack | p. | {_GREP} pager=x pre=x filter=x A=v B=v C=v G=v g=n
+rg | p. |
+    e=v regexp=v f=r file=r g=v glob=v iglob=v t=v T=v type=v type-not=v A=v B=v C=v m=v M=v d=v j=v E=v r=v
+    after-context=v before-context=v context=v max-count=v max-columns=v max-depth=v threads=v encoding=v
+    replace=v sort=v sortr=v color=v colors=v max-filesize=v path-separator=v field-match-separator=v
+    ignore-file=r pre=x pre-glob=v hostname-bin=x search-zip=g z=g type-add=v type-clear=v engine=v
+    context-separator=v
+ls dir vdir exa eza lsd | r. |
+    I=v w=v T=v ignore=v hide=v width=v tabsize=v block-size=v color=n sort=v time-style=v format=v
+    indicator-style=v quoting-style=v level=v L=n
+tree | r. |
+    L=v P=v I=v o=w H=v T=v charset=v filelimit=v sort=v timefmt=v gitfile=r infofile=r fromfile=g fromtabfile=g
+    output=w R=n
+file | r | f=r files-from=r m=r magic-file=r C=g compile=g F=v e=v P=v separator=v exclude=v parameter=v
+stat | r | c=v format=v printf=v t=n f=n
+du | r. |
+    d=v B=v t=v X=r max-depth=v block-size=v threshold=v exclude=v exclude-from=r files0-from=r time=n
+    time-style=v
+df | r | B=v t=v x=v block-size=v type=v exclude-type=v output=n
+realpath readlink | r | relative-to=v relative-base=v
+namei lsattr getfacl getfattr size nm objdump readelf ldd | r | j=v d=v M=v
+diff colordiff | r |
+    U=v C=v L=v W=v x=v X=r S=v F=v I=v unified=n context=n label=v width=v exclude=v exclude-from=r
+    starting-file=v from-file=r to-file=r show-function-line=v ignore-matching-lines=v ifdef=v line-format=v
+    tabsize=v horizon-lines=v palette=v color=n
+cmp | r | i=v n=v bytes=v ignore-initial=v
+diff3 | r | diff-program=x L=v label=v
+sdiff | r | o=w output=w diff-program=x w=v width=v I=v
+less more most pg | r |
+    o=w O=w log-file=w LOG-FILE=w k=r lesskey-file=r lesskey-src=r lesskey-content=c t=v T=r tag-file=r p=v P=v
+    x=v y=v z=v b=v h=v j=v D=v
+zcat bzcat xzcat zstdcat zless | r |
+xxd | r1w | c=v g=v l=v o=v s=v n=v cols=v
+touch | w | r=r d=v t=v reference=r date=v time=v
+mkdir | w | m=v mode=v Z=n context=n
+mkfifo mknod | w | m=v mode=v
+tee | w | output-error=n
+truncate | w | s=v size=v r=r reference=r
+fallocate | w | l=v o=v length=v offset=v
+rm rmdir unlink shred srm trash | W | n=v s=v iterations=v size=v random-source=r interactive=n
+cp | rw | t=w target-directory=w S=v suffix=v backup=n sparse=v reflink=n no-preserve=v context=n
+install | rw | t=w target-directory=w m=v mode=v o=v owner=v g=v group=v S=v suffix=v strip-program=x
+ln | rw | t=w target-directory=w S=v suffix=v
+mv rename | Ww | t=w target-directory=w S=v suffix=v
+rsync | rw |
+    e=x rsh=x rsync-path=x T=w temp-dir=w f=v B=v M=v files-from=r exclude-from=r include-from=r exclude=v
+    include=v filter=v log-file=w backup-dir=w partial-dir=w write-batch=w read-batch=r password-file=r
+    link-dest=r compare-dest=r copy-dest=r out-format=v log-file-format=v chmod=v chown=v max-size=v min-size=v
+    timeout=v port=v bwlimit=v
+scp sftp | rw | S=x o=x F=r i=r P=v l=v c=v J=v D=x b=r
+chmod chown chgrp chattr setfacl | 1w | reference=r from=v M=r X=r
+patch | w | p=v i=r d=d o=w r=w D=v F=v V=v B=v Y=v z=v g=v input=r output=w directory=d reject-file=w strip=v fuzz=v
+split | r1w |
+    a=v b=v C=v l=v n=v t=v filter=x bytes=v lines=v number=v suffix-length=v additional-suffix=v separator=v
+    numeric-suffixes=n
+csplit | r | f=w prefix=w b=v n=v suffix-format=v digits=v
+gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lzma compress uncompress | w | {_COMPRESS}
+zip | rw1 | b=w t=v T=n TT=x unzip-command=x i=v x=v n=v O=w out=w temp-path=w P=v logfile-path=w lf=w
+unzip | r | d=w x=v P=v O=v
+cpio | - | F=r O=w I=r D=d E=r R=v file=r directory=d rsh-command=x i=g o=n p=g
+7z 7za 7zr rar unrar | r | o=w p=v x=v i=v w=w
+wget wget2 | - |
+    O=w o=w a=w P=w i=r e=x U=v t=v T=v w=v Q=v D=v A=v R=v output-document=w output-file=w append-output=w
+    directory-prefix=w input-file=r execute=x config=r use-askpass=x post-file=r body-file=r load-cookies=r
+    save-cookies=w user-agent=v tries=v timeout=v header=v method=v post-data=v body-data=v certificate=r
+    private-key=r ca-certificate=r hsts-file=w warc-file=w rejected-log=w
+apt apt-get dnf yum pacman apk brew port snap flatpak dpkg rpm zypper | - | o=x option=x c=r config-file=r t=v
+ps top htop free uptime vmstat iostat who w whoami id groups uname arch nproc lscpu lsblk lsusb lspci | - |
+hostnamectl timedatectl locale tty cal ncal | - |
+pwd echo true false : sleep seq yes factor expr basename dirname type which whereis printenv | - |
+kill pkill killall pgrep pidof wait jobs | - |
+ping ping6 dig host nslookup whois traceroute tracepath ss netstat ip ifconfig route arp | - | f=r
+crontab | r | e=g r=g u=v
+openssl gpg gpg2 age ssh-keygen ssh-add keytool | r | in=r out=w f=w C=v o=w output=w d=n
+pbcopy pbpaste xclip | - |"""
+
+
+PROGRAMS: dict[str, tuple[str, str]] = {name: (operands, options) for name, operands, options in rows(_TABLE)}
+"""Name → what its operands are, and its options."""
+
+VERBS_THAT_RUN: dict[str, frozenset[str]] = {
+    name: frozenset(verbs.split())
+    for names, verbs in {
+        "npm": "exec x init create config set explore edit",
+        "pnpm": "dlx exec create config",
+        "yarn": "dlx exec create config node",
+        "bun": "x exec create run",
+        "deno": "run eval repl task test bench install compile",
+        "pip pip3 pipx": "config run runpip",
+        "uv": "run tool x pip",
+        "poetry pipenv pdm hatch rye": "run shell config",
+        "conda mamba micromamba": "run config",
+        "cargo": "install",
+        "go": "run generate tool env",
+        "docker podman nerdctl": "run exec create cp compose container context buildx plugin config commit",
+        "docker-compose": "run exec up",
+        "kubectl oc": "exec run cp debug attach edit apply plugin config port-forward proxy",
+        "helm": "plugin install upgrade",
+        "gh": "alias extension api codespace config auth secret",
+        "brew": "sh install edit tap",
+        "gem": "exec install environment",
+        "bundle": "exec config open",
+        "composer": "exec run-script global config",
+        "systemctl": "edit link enable start restart set-environment",
+        "ip": "netns",
+        "adb": "shell push pull",
+        "code codium cursor subl": "--install-extension",
+        "terraform tofu": "apply console destroy",
+        "vagrant": "ssh up",
+        "hg": "--config config",
+    }.items()
+    for name in names.split()
+}
+"""Subcommands that run what somebody else wrote, or change what runs later; a wildcard over the program is not enough."""

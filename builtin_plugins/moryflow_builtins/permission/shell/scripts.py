@@ -1,0 +1,253 @@
+"""Programs with a little language of their own: ``sed``, ``awk``, ``jq`` and others that read, write or run by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from .awk import awk_is_dangerous
+from .facts import Facts, InnerText, Write
+from .options import Found, read_options, spec
+from .sed import dangers
+from .words import Arg
+
+_JQ_DANGER = re.compile(r"\$ENV\b|(?<![\w.$])env\b(?!:)|\b(?<![.\w])(import|include|input_filename|get_search_list)\b|\$__prog")
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
+
+
+def _options(args: Sequence[Arg], table: str, facts: Facts) -> list[Found]:
+    from .inspect import take_option
+
+    found = list(read_options(args, spec(table)))
+    for option in found:
+        take_option(option, facts, args)
+    return found
+
+
+def _operands(found: list[Found]) -> list[Found]:
+    return [item for item in found if item.operand and item.value is not None]
+
+
+def inspect_sed(args: Sequence[Arg], facts: Facts) -> None:
+    """``sed``: its script may run, read and write; with ``-i`` it changes its operands."""
+    table = "e=v expression=v f=c file=c i=i in-place=i I=i l=v line-length=v"
+    found = _options(args, table, facts)
+    given = [item for item in found if item.name in ("e", "expression") and item.value is not None]
+    from_file = any(item.name in ("f", "file") for item in found)
+    operands = _operands(found)
+    programs = given if given or from_file else operands[:1]
+    files = operands if given or from_file else operands[1:]
+    for item in programs:
+        assert item.value is not None
+        danger, reads, writes = dangers(item.value.text)
+        if danger:
+            facts.guard(item.index, f"the sed script {danger}")
+        facts.reads += [Arg(path) for path in reads]
+        facts.writes += [Write(Arg(path)) for path in writes]
+    facts.reads += [item.value for item in found if item.name in ("f", "file") and item.value is not None]
+    paths = [item.value for item in files if item.value is not None]
+    if any(item.role == "i" for item in found):
+        facts.writes += [Write(path) for path in paths]
+    facts.reads += paths
+
+
+def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
+    """``awk``: a program that runs, writes or reads by itself is not covered by a wildcard."""
+    table = (
+        "F=v v=v f=c file=c e=v source=v E=c exec=c i=c include=c l=c load=c W=v o=w p=w d=w dump-variables=w profile=w "
+        "pretty-print=w assign=v field-separator=v debug=g"
+    )
+    found = _options(args, table, facts)
+    given = [item for item in found if item.name in ("e", "source") and item.value is not None]
+    from_file = [item for item in found if item.name in ("f", "file", "E", "exec", "i", "include")]
+    operands = _operands(found)
+    programs, files = (given, operands) if given or from_file else (operands[:1], operands[1:])
+    for item in programs:
+        assert item.value is not None
+        if awk_is_dangerous(item.value.text):
+            facts.guard(item.index, "the awk program runs, reads or writes something by itself")
+    facts.reads += [item.value for item in from_file if item.value is not None]
+    facts.reads += [item.value for item in files if item.value is not None and not _ASSIGNED.match(item.value.text)]
+
+
+def inspect_jq(args: Sequence[Arg], facts: Facts) -> None:
+    """``jq``: its filter may read the environment and modules."""
+    table = "f=r from-file=r L=r library-path=r indent=v tab=n i=g in-place=g"
+    operands: list[Found] = []
+    from_file = False
+    index = 1
+    while index < len(args):
+        text = args[index].text
+        taken = {"--arg": 2, "--argjson": 2, "--slurpfile": 2, "--rawfile": 2, "--argfile": 2}.get(text, 0)
+        if taken:
+            if text in ("--slurpfile", "--rawfile", "--argfile"):
+                facts.reads += args[index + 2 : index + 3]
+            index += taken + 1
+            continue
+        if text in ("--args", "--jsonargs"):
+            operands += (
+                [Found(index, "", "", args[index + 1])] if not operands and not from_file and index + 1 < len(args) else []
+            )
+            break
+        for found in read_options(args[: index + 2], spec(table), index):
+            from_file |= found.name in ("f", "from-file")
+            if found.operand:
+                operands.append(found)
+            _note(found, facts, args)
+            index = found.index
+            break
+        index += 1
+    _jq_filter(operands, facts, from_file=from_file)
+
+
+def _note(found: Found, facts: Facts, args: Sequence[Arg]) -> None:
+    from .inspect import take_option
+
+    take_option(found, facts, args)
+
+
+def _jq_filter(operands: list[Found], facts: Facts, *, from_file: bool) -> None:
+    if operands and not from_file:
+        value = operands[0].value
+        if value is not None and _JQ_DANGER.search(value.text):
+            facts.guard(operands[0].index, "the filter reads the environment or other files")
+    rest = operands if from_file else operands[1:]
+    facts.reads += [item.value for item in rest if item.value is not None]
+
+
+def inspect_dd(args: Sequence[Arg], facts: Facts) -> None:
+    """``dd``: ``if=`` is read, ``of=`` is written."""
+    for index, arg in enumerate(args[1:], 1):
+        if arg.text.startswith("if="):
+            facts.reads.append(arg.cut(3))
+        elif arg.text.startswith("of="):
+            facts.writes.append(Write(arg.cut(3)))
+            facts.guard(index, "dd of= writes a file")
+
+
+def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
+    """``tar``: which way it goes decides whether the archive is read or written."""
+    words = list(args)
+    if len(words) > 1 and not words[1].text.startswith("-") and re.fullmatch(r"[A-Za-z]+", words[1].text):
+        words[1] = Arg(f"-{words[1].text}", words[1].why)
+        words = _old_style(words)
+    table = (
+        "f=v file=v C=d directory=d I=x use-compress-program=x to-command=x checkpoint-action=x F=x info-script=x "
+        "new-volume-script=x rsh-command=x rmt-command=x T=r files-from=r X=r exclude-from=r exclude=v transform=v xform=v "
+        "strip-components=v owner=v group=v mode=v mtime=v b=v g=w listed-incremental=w index-file=w volno-file=w "
+        "absolute-names=g P=g one-top-level=n K=v N=v L=v H=v format=v suffix=v S=n"
+    )
+    found = list(read_options(words, spec(table)))
+    letters = {item.name for item in found if not item.operand}
+    writes = bool(letters & {"c", "r", "u", "A", "create", "append", "update", "catenate", "concatenate", "delete"})
+    extracts = bool(letters & {"x", "extract", "get"})
+    for item in found:
+        if item.name in ("f", "file") and item.value is not None and item.value.text != "-":
+            if ":" in item.value.text.partition("/")[0]:
+                facts.guard(len(args) - 1, "tar reaches another machine through a program")
+            elif writes:
+                facts.writes.append(Write(item.value))
+            else:
+                facts.reads.append(item.value)
+        elif item.operand and item.value is not None and not extracts:
+            facts.reads.append(item.value)
+        else:
+            _note(item, facts, words)
+    if extracts:
+        facts.writes.append(Write(Arg(".")))
+
+
+def _old_style(words: list[Arg]) -> list[Arg]:
+    """Return ``tar xf a`` in the new style, in which each letter is followed by its value."""
+    values = words[2:]
+    taken: list[Arg] = []
+    for letter in words[1].text[1:]:
+        taken.append(Arg(f"-{letter}"))
+        if letter in "fCITXFbgKNLHV" and values:
+            taken.append(values.pop(0))
+    return [words[0], *taken, *values]
+
+
+def inspect_make(args: Sequence[Arg], facts: Facts) -> None:
+    """``make``: variables on its command line can be commands; another makefile is another program."""
+    table = "f=c file=c makefile=c C=d directory=d I=r include-dir=r eval=c E=c j=n l=n o=v W=v O=n"
+    for found in _options(args, table, facts):
+        value = found.value
+        if found.operand and value is not None and _ASSIGNED.match(value.text):
+            facts.guard(found.index, f"make {value.text.partition('=')[0]}=… can change what is run")
+        elif found.role == "c" and found.name != "eval" and value is not None:
+            facts.reads.append(value)
+    if any(arg.text == "-" for arg in args[1:]):
+        facts.unseen("make runs whatever it reads")
+
+
+def inspect_date(args: Sequence[Arg], facts: Facts) -> None:
+    """``date`` sets the clock when its operand is not a format."""
+    found = _options(args, "d=v date=v f=r file=r r=r reference=r s=x set=x I=n iso-8601=n", facts)
+    for item in _operands(found):
+        if item.value is not None and not item.value.text.startswith("+"):
+            facts.guard(item.index, "date sets the clock")
+    facts.texts.clear()
+
+
+def inspect_man(args: Sequence[Arg], facts: Facts) -> None:
+    """``man``: its pager and browser are programs; a page may be any file."""
+    table = (
+        "P=x pager=x H=i html=g C=r config-file=r M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
+        "preprocessor=v r=v prompt=v R=v T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
+    )
+    for item in _operands(_options(args, table, facts)):
+        if item.value is not None and ("/" in item.value.text or any(a.text in ("-l", "--local-file") for a in args)):
+            facts.reads.append(item.value)
+
+
+def inspect_curl(args: Sequence[Arg], facts: Facts) -> None:
+    """``curl``: what it writes, what it sends, and what configures it."""
+    table = (
+        "o=w output=w O=g remote-name=g remote-name-all=g J=g remote-header-name=g output-dir=w K=c config=c T=r "
+        "upload-file=r D=w dump-header=w c=w cookie-jar=w b=v cookie=v E=r cert=r key=r cacert=r capath=r trace=w "
+        "trace-ascii=w stderr=w netrc-file=r libcurl=w etag-save=w etag-compare=r hsts=w alt-svc=w crlfile=r pubkey=r "
+        "d=v data=v data-binary=v data-raw=v data-ascii=v data-urlencode=v json=v F=v form=v form-string=v H=v header=v "
+        "X=v request=v A=v user-agent=v u=v user=v e=v referer=v x=v proxy=v m=v max-time=v connect-timeout=v retry=v "
+        "w=v write-out=v r=v range=v url=v resolve=v interface=v unix-socket=r abstract-unix-socket=v engine=x "
+        "z=v time-cond=v y=v Y=v limit-rate=v C=v continue-at=v P=v Q=v quote=v U=v proxy-user=v t=v telnet-option=v"
+    )
+    for found in _options(args, table, facts):
+        value = found.value
+        if value is not None and found.name in ("d", "data", "data-binary", "data-ascii", "json", "H", "header", "b", "w"):
+            facts.reads += [value.cut(1)] if value.text.startswith("@") else []
+        elif value is not None and found.name in ("F", "form", "data-urlencode"):
+            place = re.search(r"[@<]([^;,]*)", value.text)
+            facts.reads += [Arg(place.group(1), value.why)] if place else []
+
+
+def inspect_tmux(args: Sequence[Arg], facts: Facts) -> None:
+    """Terminal multiplexers and terminals run what they are given, somewhere else."""
+    facts.guard(len(args) - 1, f"{args[0].text} runs programs in another terminal")
+    for index in range(1, len(args)):
+        words = args[index:]
+        text = " ".join(word.text for word in words)
+        facts.texts += [InnerText(args[index]), InnerText(Arg(text, next((w.why for w in words if w.why), "")))]
+
+
+def inspect_queue(args: Sequence[Arg], facts: Facts) -> None:
+    """``at`` and ``batch`` run later what they read now."""
+    _options(args, "f=r q=v t=v", facts)
+    facts.unseen(f"{args[0].text} runs later whatever it reads")
+
+
+INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
+    "sed": inspect_sed,
+    "gsed": inspect_sed,
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), inspect_awk),
+    **dict.fromkeys(("jq", "gojq", "jaq", "yq", "xq"), inspect_jq),
+    "dd": inspect_dd,
+    **dict.fromkeys(("tar", "bsdtar", "gtar"), inspect_tar),
+    **dict.fromkeys(("make", "gmake", "just"), inspect_make),
+    "date": inspect_date,
+    "gdate": inspect_date,
+    "man": inspect_man,
+    "curl": inspect_curl,
+    **dict.fromkeys(("tmux", "screen", "xterm", "gnome-terminal", "konsole", "kitty", "alacritty"), inspect_tmux),
+    **dict.fromkeys(("at", "batch"), inspect_queue),
+}

@@ -1,0 +1,158 @@
+"""Follow a script in the order it runs: which commands, in which folders (SECURITY §2.1, §2.5).
+
+A folder is an absolute path, or ``None`` when it is not known. After each step there may be several: ``cd`` may have
+worked or not. All of them are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .syntax import Chain, Command, Compound, Pipeline, Redirect, Script, Simple, Word
+from .words import scripts_of
+
+Bases = frozenset[str | None]
+MAX_BASES = 8
+_UNKNOWN: Bases = frozenset((None,))
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Where the shell may stand when a step succeeded, and when it failed."""
+
+    done: Bases
+    failed: Bases
+
+    @property
+    def any(self) -> Bases:
+        """Where it may stand, whatever happened."""
+        return few(self.done | self.failed)
+
+
+def few(bases: Bases) -> Bases:
+    """Return `bases`, or that they are not known when there are too many."""
+    return bases if len(bases) <= MAX_BASES else _UNKNOWN
+
+
+@dataclass
+class Walker:
+    """Visits every simple command, compound head and redirection with the folders they may run in.
+
+    :param on_simple: judges a simple command and says where it leads.
+    :param on_compound: judges what a compound command itself does.
+    :param on_redirect: judges a redirection.
+    """
+
+    on_simple: Callable[[Simple, Bases], After]
+    on_compound: Callable[[Compound], None]
+    on_redirect: Callable[[Redirect, Bases], None]
+
+    def script(self, script: Script, bases: Bases) -> After:
+        """Follow a list."""
+        after = After(bases, frozenset())
+        for chain in script.chains:
+            after = self._chain(chain, after.any)
+        return after
+
+    def _chain(self, chain: Chain, bases: Bases) -> After:
+        after = self._pipeline(chain.pipelines[0], bases)
+        for operator, pipeline in zip(chain.operators, chain.pipelines[1:], strict=True):
+            if operator == "&&":
+                following = self._pipeline(pipeline, after.done)
+                after = After(following.done, few(after.failed | following.failed))
+            else:
+                following = self._pipeline(pipeline, after.failed)
+                after = After(few(after.done | following.done), following.failed)
+        return After(bases, frozenset()) if chain.background else after
+
+    def _pipeline(self, pipeline: Pipeline, bases: Bases) -> After:
+        if len(pipeline.commands) == 1:
+            after = self._command(pipeline.commands[0], bases)
+            return After(after.failed, after.done) if pipeline.negated else after
+        for command in pipeline.commands:
+            self._command(command, bases)
+        return After(bases, bases)
+
+    def _command(self, command: Command, bases: Bases) -> After:
+        # An unreachable step (no folder at all) is judged like a reachable one: `false && rm x` is still shown.
+        here = bases or _UNKNOWN
+        if isinstance(command, Simple):
+            self.expansions(_words(command), here)
+            for redirect in command.redirects:
+                self._redirect(redirect, here)
+            return self.on_simple(command, here)
+        self.on_compound(command)
+        self.expansions(command.words, here)
+        after = self._compound(command, here)
+        for redirect in command.redirects:
+            self._redirect(redirect, here)
+        return after
+
+    def _redirect(self, redirect: Redirect, bases: Bases) -> None:
+        self.expansions((redirect.target, *redirect.body), bases)
+        self.on_redirect(redirect, bases)
+
+    def expansions(self, words: Iterable[Word], bases: Bases) -> None:
+        """Follow the scripts inside words; they run in subshells."""
+        for script in scripts_of(words):
+            self.script(script, bases)
+
+    def _compound(self, command: Compound, bases: Bases) -> After:
+        match command.kind:
+            case "group":
+                return self.script(command.bodies[0], bases)
+            case "subshell" | "coproc":
+                self.script(command.bodies[0], bases)
+                return After(bases, bases)
+            case "if":
+                return self._if(command.bodies, bases)
+            case "while" | "for" | "select":
+                return self._loop(command.bodies, bases)
+            case "case":
+                return self._case(command.bodies, bases)
+            case "function":
+                self.script(command.bodies[0], _UNKNOWN)
+                return After(bases, bases)
+            case _:
+                for body in command.bodies:
+                    self.script(body, bases)
+                return After(bases, bases)
+
+    def _if(self, bodies: tuple[Script, ...], bases: Bases) -> After:
+        done: Bases = frozenset()
+        failed: Bases = frozenset()
+        condition = bases
+        for index in range(0, len(bodies) - 1, 2):
+            tested = self.script(bodies[index], condition)
+            branch = self.script(bodies[index + 1], tested.done)
+            done, failed = done | branch.done, failed | branch.failed
+            condition = tested.failed
+        if len(bodies) % 2:
+            branch = self.script(bodies[-1], condition)
+            return After(few(done | branch.done), few(failed | branch.failed))
+        return After(few(done | condition), few(failed))
+
+    def _loop(self, bodies: tuple[Script, ...], bases: Bases) -> After:
+        """Follow a loop once; if its body moves, follow it again from anywhere."""
+        after = bases
+        for body in bodies:
+            after = self.script(body, after).any
+        if not after <= bases:
+            for body in bodies:
+                self.script(body, _UNKNOWN)
+            return After(_UNKNOWN, _UNKNOWN)
+        return After(bases, bases)
+
+    def _case(self, bodies: tuple[Script, ...], bases: Bases) -> After:
+        done, failed = bases, bases
+        for body in bodies:
+            after = self.script(body, few(done | failed))
+            done, failed = few(done | after.done), few(failed | after.failed)
+        return After(done, failed)
+
+
+def _words(command: Simple) -> Iterable[Word]:
+    for assignment in command.assignments:
+        yield from assignment.words
+    yield from command.words

@@ -1,0 +1,207 @@
+"""Programs that run another command: what they are given is judged too (SECURITY §2.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from .facts import Facts, Inner, InnerText
+from .options import Found, read_options, spec
+from .tables import rows
+from .words import Arg
+
+_APPENDED = Arg("…", "the words that are added are known only when it runs")
+
+_TABLE = """
+nohup setsid unbuffer builtin command capsh linux32 linux64 i386 x86_64 fakechroot bwrap torsocks torify | 0 |
+chronic ts dbus-launch ccache distcc wine winpty busybox toybox catchsegv firejail cpulimit trickle | 0 |
+nice | 0 | n=v adjustment=v
+ionice | 0 | c=v n=v p=v P=v u=v class=v classdata=v
+chrt | 1 | T=v P=v D=v p=v
+taskset | 1 | p=v
+numactl | 0 | N=v m=v C=v i=v p=v
+stdbuf | 0 | i=v o=v e=v input=v output=v error=v
+timeout gtimeout | 1 | s=v k=v signal=v kill-after=v
+time | 0 | f=v o=w format=v output=w
+exec | 0 | a=v
+sudo | 0 | u=v g=v p=v C=v h=v r=v t=v T=v U=v D=d R=d user=v group=v prompt=v host=v chdir=d chroot=d role=v type=v
+doas | 0 | u=v C=r a=v
+pkexec | 0 | user=v
+chroot | 1 | userspec=v groups=v
+unshare | 0 | S=v G=v R=d w=d wd=d root=d propagation=v setuid=v setgid=v
+nsenter | 0 | t=v S=v G=v target=v setuid=v setgid=v
+setpriv | 0 | reuid=v regid=v groups=v inh-caps=v ambient-caps=v bounding-set=v securebits=v pdeathsig=v
+strace | 0 | e=v o=w p=v s=v u=v a=v b=v E=v I=v O=v P=v S=v X=v output=w trace=v attach=v user=v
+ltrace | 0 | e=v o=w p=v s=v u=v a=v n=v l=v x=v F=r A=v D=v output=w
+valgrind | 0 | log-file=w
+setarch | 1 |
+fakeroot | 0 | l=v f=v s=w i=r b=v lib=v faked=v
+proot | 0 | r=d b=v q=v w=d R=d S=d rootfs=d bind=v cwd=d
+caffeinate | 0 | t=v w=v
+dbus-run-session | 0 | config-file=r dbus-daemon=x
+xvfb-run | 0 | e=w f=w n=v p=v s=v w=v error-file=w auth-file=w server-num=v server-args=v
+systemd-run | 0 | p=v u=v E=v M=v H=v unit=v property=v uid=v gid=v setenv=v description=v slice=v on-active=v
+systemd-inhibit | 0 | what=v who=v why=v mode=v
+faketime | 1 | f=v
+proxychains proxychains4 | 0 | f=r
+cgexec | 0 | g=v
+chpst | 0 | u=v U=v b=v e=v d=v o=v m=v
+softlimit | 0 | m=v d=v s=v l=v a=v o=v p=v f=v c=v t=v
+prlimit | 0 | p=v o=v pid=v output=v
+rlwrap | 0 | f=r H=w
+start-stop-daemon | 0 | x=x exec=x startas=x p=v a=x n=v u=v g=v s=v c=v d=d pidfile=v name=v user=v chdir=d
+daemonize | 0 | c=d e=w o=w p=w l=w u=v E=v
+dtach abduco | 1 | A=v c=v n=v
+direnv aws-vault | 2 |
+mise rtx asdf op | 1 | env-file=r
+dotenv | 0 | f=r file=r
+perf | 1 | e=v o=w p=v
+nodemon | 0 | x=x exec=x w=v e=v watch=v ext=v
+entr | 0 |
+hyperfine | 0 | p=x prepare=x setup=x cleanup=x w=v r=v warmup=v runs=v
+parallel sem | 0 | j=v a=r I=v jobs=v arg-file=r id=v
+xargs | 0 |
+    a=r arg-file=r I=v i=n L=v l=n n=v P=v s=v d=v E=v max-args=v max-procs=v max-chars=v delimiter=v
+    process-slot-var=v
+coproc | 0 |
+npx bunx pnpx | 0 | p=v package=v c=t call=t
+uvx | 0 | from=v p=v python=v with=v
+su runuser | 0 | c=t command=t session-command=t s=x shell=x g=v group=v G=v w=v u=v
+sg newgrp | 1 | c=t
+flock | 1 | c=t command=t w=v timeout=v E=v conflict-exit-code=v
+script | 0 | c=t command=t T=w B=w I=w O=w E=v log-in=w log-out=w log-io=w log-timing=w
+watch | 0 | n=v interval=v q=v equexit=v
+ssh | 1 | o=x F=r E=w i=r l=v p=v b=v c=v D=v e=v I=x J=v L=v m=v O=v Q=v R=v S=v w=v W=v B=v P=v
+nix-shell | 0 | command=t run=t p=v I=v"""
+
+
+_WRAPPERS = {name: (int(before), options) for name, before, options in rows(_TABLE)}
+"""Name → how many operands come before the command, and the options."""
+
+_APPENDS = frozenset({"xargs", "parallel", "sem", "entr", "coproc"})
+_JOINS = frozenset({"watch", "ssh", "sg", "newgrp", "hyperfine", "parallel", "sem", "nodemon", "entr", "tmux", "screen"})
+"""Those that hand their words to a shell as one text."""
+
+_DOWNLOADS = frozenset({"npx", "bunx", "pnpx", "uvx"})
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_LOADER = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*)?\.so(?:\.\d+)*")
+
+
+def inspect_wrapper(args: Sequence[Arg], facts: Facts) -> None:
+    """Look at a wrapper whose words end in a command."""
+    name = args[0].text.rpartition("/")[2]
+    before, options = _WRAPPERS[name]
+    start = _start_of_command(args, facts, before, options)
+    if name == "script":
+        _script(args, start, facts)
+        return
+    inner = tuple(args[start:])
+    if name == "command" and len(args) > 1 and args[1].text in ("-v", "-V"):
+        return
+    if not inner:
+        if name == "exec":
+            facts.guard(0, "exec changes the descriptors of the shell")
+        elif name in ("su", "runuser", "sudo", "doas", "sg", "newgrp", "chroot", "unshare", "nsenter") and not facts.texts:
+            facts.unseen(f"{name} starts a shell that reads what it is given")
+        return
+    if name in _DOWNLOADS:
+        facts.guard(start, f"{name} runs a package of that name")
+    facts.inner.append(Inner((*inner, _APPENDED) if name in _APPENDS else inner, facts.base, name in ("command", "builtin")))
+    if name in _JOINS:
+        facts.texts.append(_joined(inner, elsewhere=name == "ssh"))
+
+
+def _start_of_command(args: Sequence[Arg], facts: Facts, before: int, options: str) -> int:
+    """Read options, the operands in front of the command and what options follow those; return where it begins."""
+    start = 1
+    for remaining in range(before, -1, -1):
+        found = _first_operand(args, facts, options, start)
+        if found is None:
+            return len(args)
+        start = found.index + (1 if remaining else 0)
+    return start
+
+
+def _first_operand(args: Sequence[Arg], facts: Facts, options: str, start: int) -> Found | None:
+    from .inspect import take_option
+
+    for found in read_options(args, spec(options), start, stop_at_operand=True):
+        if found.operand:
+            return found
+        take_option(found, facts, args)
+    return None
+
+
+def _script(args: Sequence[Arg], start: int, facts: Facts) -> None:
+    from .facts import Write
+
+    facts.writes += [Write(arg) for arg in args[start : start + 1]] or [Write(Arg("typescript"))]
+    facts.guard(0, "script writes a file")
+    if not facts.texts:
+        facts.unseen("script starts a shell that reads what it is given")
+
+
+def _joined(words: Sequence[Arg], *, elsewhere: bool = False) -> InnerText:
+    why = next((word.why for word in words if word.why), "")
+    return InnerText(Arg(" ".join(word.text for word in words), why), elsewhere=elsewhere)
+
+
+# ------------------------------------------------------------------------------------------------
+# env
+# ------------------------------------------------------------------------------------------------
+
+
+def inspect_env(args: Sequence[Arg], facts: Facts) -> None:
+    """``env``: assignments are changes of their own, ``-S`` is a text of its own."""
+    from .inspect import take_option
+
+    table = spec("u=v unset=v C=d chdir=d S=v split-string=v a=v argv0=v")
+    start = len(args)
+    for found in read_options(args, table, stop_at_operand=True):
+        if found.operand:
+            start = found.index
+        elif found.name in ("S", "split-string") and found.value is not None:
+            facts.guard(found.index, "env -S takes a text apart")
+            split = tuple(Arg(part, found.value.why) for part in found.value.text.split())
+            _after_assignments((*split, *args[found.index + 1 :]), 0, facts, found.index)
+            return
+        else:
+            take_option(found, facts, args)
+    _after_assignments(args, start, facts, 0)
+
+
+def _after_assignments(args: Sequence[Arg], start: int, facts: Facts, shift: int) -> None:
+    while start < len(args) and _ASSIGNED.match(args[start].text):
+        if not harmless_assignment(args[start]):
+            facts.guard(start + shift, f"{args[start].text.partition('=')[0]}=… changes how the program runs")
+        start += 1
+    if start < len(args):
+        facts.inner.append(Inner(tuple(args[start:]), facts.base))
+
+
+def harmless_assignment(word: Arg) -> bool:
+    """Whether an assignment only changes language, time zone or colour."""
+    name, _, value = word.text.partition("=")
+    if not word.static or not (name in ("LANG", "LANGUAGE", "TZ", "NO_COLOR") or re.fullmatch(r"LC_[A-Z]+", name)):
+        return False
+    allowed = r"[\w.@+:,-]*" if name != "TZ" else r"[A-Za-z0-9_+-][\w.,+/<>-]*|"
+    return re.fullmatch(allowed, value, re.ASCII) is not None and ".." not in value
+
+
+def inspect_loader(args: Sequence[Arg], facts: Facts) -> None:
+    """The dynamic loader runs the program it is given."""
+    rest = tuple(arg for arg in args[1:] if not arg.text.startswith("--"))
+    if rest:
+        facts.inner.append(Inner(rest))
+    facts.guard(len(args) - 1, "the loader runs a program")
+
+
+def is_loader(name: str) -> bool:
+    """Whether `name` is the dynamic loader of some system."""
+    return _LOADER.fullmatch(name) is not None
+
+
+INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
+    **dict.fromkeys(_WRAPPERS, inspect_wrapper),
+    "env": inspect_env,
+}
