@@ -1,0 +1,88 @@
+"""Search: ``glob``, ``grep`` and ``search_in_file``.
+
+Ignore files are respected, sensitive files are left out and counted (S2.13, D3), stored outputs too (D36). ``rg`` is used
+where it is installed; nothing is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from moryflow_sdk import TargetRequest, Tool, ToolContext, ToolResult, file_target, hookimpl, tool
+from pydantic import Field
+
+name = "search"
+services = ("files", "rules")
+
+Pattern = Annotated[str, "regular expression (RE2: no look-around, no back-references), matched within one line"]
+IgnoreCase = Annotated[bool, "upper and lower case are the same"]
+Literal = Annotated[bool, "take the pattern as plain text"]
+Context = Annotated[int, Field(ge=0, le=10, description="lines to show before and after each match")]
+Limit = Annotated[int, Field(ge=1, le=2000, description="how many matches to show at most")]
+
+
+def _path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    return (file_target(args.get("path", "."), "read"),)
+
+
+def _reached(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    """The folder that a pattern reaches, ``..`` included (D3)."""
+    from .globbing import split
+
+    return (file_target(split(args["pattern"], args.get("path", "."))[0], "read"),)
+
+
+@tool(domain="read", targets=_reached, parallel_safe=True)
+async def glob(
+    pattern: Annotated[str, "for example src/**/*.py or *.{md,txt}; * stops at a slash, ** does not"],
+    ctx: ToolContext,
+    path: Annotated[str, "the folder the pattern starts from"] = ".",
+    limit: Annotated[int, Field(ge=1, le=2000, description="how many files to list at most")] = 500,
+) -> ToolResult:
+    """Find files by name. Ignored files (.gitignore, .ignore) and files of secrets are left out."""
+    from .globbing import glob_target
+
+    return await glob_target(ctx, pattern, path, limit)
+
+
+@tool(domain="read", targets=_path, parallel_safe=True)
+async def grep(
+    pattern: Pattern,
+    ctx: ToolContext,
+    path: Annotated[str, "folder or file to search"] = ".",
+    glob: Annotated[str, "only files with such a name or path, for example *.py or src/**"] = "",
+    ignore_case: IgnoreCase = False,
+    literal: Literal = False,
+    context: Context = 0,
+    limit: Limit = 200,
+    files_only: Annotated[bool, "only the files and how many lines match in each"] = False,
+) -> ToolResult:
+    """Search the content of files. Ignored files (.gitignore, .ignore), binary files and files of secrets are left out."""
+    from .found import Wish
+    from .grepping import grep_target
+
+    return await grep_target(ctx, Wish(pattern, ignore_case, literal, context, glob), limit, files_only=files_only)
+
+
+@tool(domain="read", targets=_path, parallel_safe=True)
+async def search_in_file(
+    path: Annotated[str, "the file"],
+    pattern: Pattern,
+    ctx: ToolContext,
+    ignore_case: IgnoreCase = False,
+    literal: Literal = False,
+    context: Context = 0,
+    limit: Limit = 200,
+) -> ToolResult:
+    """Search the content of one file, also a large one or one that is ignored."""
+    from .found import Wish
+    from .grepping import search_file_target
+
+    return await search_file_target(ctx, Wish(pattern, ignore_case, literal, context), limit)
+
+
+@hookimpl
+def tools() -> list[Tool]:
+    """Offer the search tools."""
+    return [glob, grep, search_in_file]

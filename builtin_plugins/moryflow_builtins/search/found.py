@@ -1,0 +1,105 @@
+"""What a search was asked and what it found, from whichever engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from moryflow_sdk import ToolResult
+
+MAX_LINES = 5000
+"""Lines kept before they are sorted and shown; a search that finds more stops."""
+
+SEARCH_SECONDS = 60.0
+MAX_FILE = 16 * 1024 * 1024
+"""Larger files below a folder are not searched; one that is named is."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A search: the pattern and how to read it, and which files count."""
+
+    pattern: str
+    ignore_case: bool = False
+    literal: bool = False
+    context: int = 0
+    glob: str = ""
+
+    @property
+    def wants(self) -> Callable[[str], object] | None:
+        """Whether the glob names a path; one without a slash is about names, wherever the file is. Nothing: all count."""
+        if not self.glob:
+            return None
+        from .listing import named_by
+
+        return named_by(self.glob if "/" in self.glob else f"**/{self.glob}")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the result."""
+
+    path: str
+    number: int
+    matches: bool
+    text: str
+
+
+@dataclass
+class Found:
+    """Lines in the order they came; `more` says that the search stopped early, and `why`."""
+
+    lines: list[Line] = field(default_factory=list[Line])
+    more: bool = False
+    why: str = ""
+
+    def stop(self, why: str) -> None:
+        """Note that the search ends before it has seen everything."""
+        self.more, self.why = True, why
+
+
+def result_of(found: Found, pattern: str, limit: int, notes: Sequence[str], *, files_only: bool, tool: str) -> ToolResult:
+    """Return the lines sorted by path, at most `limit` matches, and what was left out."""
+    lines = sorted(found.lines, key=lambda line: line.path)
+    matches = sum(line.matches for line in lines)
+    files = dict.fromkeys(line.path for line in lines)
+    shown = _files(lines, files, limit) if files_only else _lines(lines, limit)
+    told = list(notes)
+    total = len(files) if files_only else matches
+    if total > limit or found.more:
+        count = f"more than {total:,}" if found.more else f"{total:,}"
+        reason = f" ({found.why})" if found.why else ""
+        told.insert(0, f"{min(total, limit):,} of {count} {'files' if files_only else 'matches'}{reason}; narrow the search")
+    if not matches:
+        shown = ["no match"]
+    pattern = pattern if len(pattern) <= 40 else f"{pattern[:39]}…"
+    return ToolResult(
+        output="\n".join([*shown, *(f"[{note}]" for note in told)]),
+        title=f"{tool} {pattern!r} ({matches} in {len(files)} file{'s' * (len(files) != 1)})",
+        metadata={"matches": matches, "files": len(files), "complete": not found.more},
+    )
+
+
+def _files(lines: Sequence[Line], files: dict[str, None], limit: int) -> list[str]:
+    counts = dict.fromkeys(files, 0)
+    for line in lines:
+        counts[line.path] += line.matches
+    return [f"{path} ({count})" for path, count in list(counts.items())[:limit]]
+
+
+def _lines(lines: Sequence[Line], limit: int) -> list[str]:
+    """Return ``path:12:text`` for matches and ``path-11-text`` around them, with ``--`` between what is apart."""
+    shown: list[str] = []
+    previous: Line | None = None
+    with_context = any(not line.matches for line in lines)
+    for line in lines:
+        limit -= line.matches
+        if limit < 0:
+            break
+        apart = previous is not None and (previous.path, previous.number + 1) != (line.path, line.number)
+        if with_context and apart:
+            shown.append("--")
+        sign = ":" if line.matches else "-"
+        shown.append(f"{line.path}{sign}{line.number}{sign}{line.text}")
+        previous = line
+    return shown

@@ -1,0 +1,50 @@
+"""``glob``: a pattern is a folder and what is looked for below it; the folder is what is judged (D3)."""
+
+from __future__ import annotations
+
+import posixpath
+
+from moryflow_sdk import ToolContext, ToolResult
+
+from .allowed import Reader
+from .listing import list_files, named_by
+
+_MAGIC = frozenset("*?[{\\")
+
+
+def split(pattern: str, path: str) -> tuple[str, str]:
+    """Return the folder that `pattern` (relative to `path`) reaches, and the rest of it.
+
+    ``..`` is taken out first, also behind a wildcard, so that no part of the rest can leave the folder.
+    """
+    plain = posixpath.normpath(posixpath.join(path, pattern)) if pattern else path
+    names = plain.split("/")
+    if names[-1] in ("", ".", ".."):
+        return plain, "*"
+    magic = next((index for index, name in enumerate(names) if not _MAGIC.isdisjoint(name)), len(names) - 1)
+    folder = "/".join(names[:magic]) or ("/" if plain.startswith("/") else ".")
+    return folder, "/".join(names[magic:])
+
+
+async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int) -> ToolResult:
+    """List the files below the call's target that `pattern` names."""
+    target = ctx.call.targets[0]
+    folder, rest = split(pattern, path)
+    listing = await list_files(ctx, target)
+    reader = Reader(ctx, target)
+    named = sorted(filter(named_by(rest), listing.paths))
+    refused = reader.refused(named)
+    found = [path for path in named if path not in refused]
+    shown = [posixpath.normpath(posixpath.join(folder, name)) for name in found[:limit]]
+    notes = [note.replace("searched", "listed") for note in reader.notes]
+    if len(found) > limit:
+        notes.insert(0, f"{limit:,} of {len(found):,} files; narrow the pattern")
+    if not listing.complete:
+        notes.append("not all folders were looked at")
+    if not found and "/" not in rest and "**" not in rest:
+        notes.append(f"no match here; **/{rest} looks in all folders")
+    return ToolResult(
+        output="\n".join([*(shown or ["no match"]), *(f"[{note}]" for note in notes)]),
+        title=f"glob {pattern} ({len(found)} file{'s' * (len(found) != 1)})",
+        metadata={"target": target.text, "files": len(found)},
+    )

@@ -1,0 +1,183 @@
+"""``rg`` as an engine: started with an argument list, in the judged folder itself, and stopped when it says too much.
+
+A tool's argument is never an option: patterns are part of ``--regexp=``, and ``--`` stands before operands (R25, R26).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any
+
+from moryflow_sdk import Target, ToolContext, ToolError
+
+from .allowed import Reader
+from .found import MAX_FILE, MAX_LINES, SEARCH_SECONDS, Found, Line, Wish
+from .listing import Listing
+
+COMMON = (
+    "--no-config", "--no-messages", "--color=never", "--hidden", "--no-require-git", "--no-ignore-global",
+    "--no-ignore-exclude", "--glob=!.git", "--glob=!.agent-output", "--glob=!*\n*", "--null",
+)  # fmt: skip
+"""The person's configuration does not count; ignore files do, in a repository or not (S2.13, D36). A line end in a name
+could pass the file's lines off as another's."""
+
+_LINE = re.compile(rb"([^\0\n]*)\0(\d+)([:-])([^\n]*)")
+_PLAIN_GLOB = re.compile(r"[\w.*?-]+")
+CHUNK = 256 * 1024
+
+
+def find_rg(vault: Path) -> str | None:
+    """Return the program: from ``PATH``, or beside this Python; never one that the vault brings along (R13)."""
+    found = _find_rg()
+    return found if found and not Path(found).resolve().is_relative_to(vault) else None
+
+
+@lru_cache(maxsize=1)
+def _find_rg() -> str | None:
+    beside = Path(sys.executable).parent
+    for found in (shutil.which("rg"), shutil.which("rg", path=str(beside))):
+        if found and Path(found).is_absolute():
+            return found
+    return None
+
+
+async def listed(ctx: ToolContext, target: Target, program: str) -> Listing | None:
+    """Return the files below `target`, or nothing when ``rg`` cannot say."""
+    with ctx.files.folder(target) as folder:
+        try:
+            async with _started(program, (*COMMON, "--files"), folder, target) as process:
+                output = await asyncio.wait_for(_all(process), SEARCH_SECONDS)
+        except (OSError, TimeoutError):
+            return None
+    paths = output.decode("utf-8", "replace").split("\0")[:-1]
+    return Listing(paths)
+
+
+async def search_folder(ctx: ToolContext, target: Target, wish: Wish, program: str, reader: Reader) -> Found:
+    """Search the files below `target` that `reader` shows; meanwhile the listing tells which it does not."""
+    with ctx.files.folder(target) as folder:
+        arguments = (*COMMON, f"--max-filesize={MAX_FILE}", *_options(wish))
+        async with _started(program, (*arguments, "--", "."), folder, target) as process:
+            listing = asyncio.ensure_future(listed(ctx, target, program))
+            try:
+                found = await _collected(process)
+                files = await listing
+            finally:
+                listing.cancel()
+                await asyncio.wait((listing,))
+    if files is None:
+        raise ToolError("the files could not be listed", code="io", next_step="call it again, or search a smaller folder")
+    wants = wish.wants
+    refused = reader.refused(list(filter(wants, files.paths)) if wants else files.paths)
+    found.lines = [line for line in found.lines if line.path not in refused and (wants is None or wants(line.path))]
+    return found
+
+
+async def search_open_file(file: IO[Any], name: str, wish: Wish, program: str) -> Found:
+    """Search one file that has been opened; ``rg`` reads it as its standard input."""
+    arguments = (*COMMON, *_options(wish), "--", "-")
+    process = await asyncio.create_subprocess_exec(program, *arguments, stdin=file, stdout=PIPE, stderr=PIPE)
+    async with _ended(process):
+        found = await _collected(process)
+    found.lines = [Line(name, line.number, line.matches, line.text) for line in found.lines]
+    return found
+
+
+def _options(wish: Wish) -> tuple[str, ...]:
+    options = ["--line-number", "--with-filename", "--no-heading", "--max-columns=500", "--max-columns-preview"]
+    options += [f"--context={wish.context}"] if wish.context else []
+    options += ["--ignore-case"] if wish.ignore_case else ["--case-sensitive"]
+    options += ["--fixed-strings"] if wish.literal else []
+    if wish.glob and _PLAIN_GLOB.fullmatch(wish.glob):
+        # A type, not --glob: that would bring back files which are ignored.
+        options += [f"--type-add=wanted:{wish.glob}", "--type=wanted"]
+    return (*options, f"--regexp={wish.pattern}")
+
+
+@asynccontextmanager
+async def _started(program: str, arguments: tuple[str, ...], folder: int, target: Target) -> AsyncIterator[Process]:
+    """Start ``rg`` in the folder behind the descriptor, whatever its name leads to by now (R12)."""
+    where = f"/proc/self/fd/{folder}" if Path("/proc/self/fd").is_dir() else str(target.path)
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, cwd=where, pass_fds=(folder,), stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+    )
+    async with _ended(process):
+        yield process
+
+
+@asynccontextmanager
+async def _ended(process: Process) -> AsyncIterator[None]:
+    """Leave no process behind, also when the call is cancelled."""
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _all(process: Process) -> bytes:
+    return (await process.communicate())[0]
+
+
+async def _collected(process: Process) -> Found:
+    """Take lines until the end, until there are enough, or until it takes too long."""
+    assert process.stdout is not None and process.stderr is not None
+    found, rest = Found(), b""
+    complaint = asyncio.ensure_future(_complaint(process.stderr))
+    try:
+        async with asyncio.timeout(SEARCH_SECONDS):
+            while chunk := await process.stdout.read(CHUNK):
+                lines, rest = _parsed(rest + chunk)
+                found.lines += lines
+                if len(found.lines) > MAX_LINES:
+                    found.stop(f"stopped after {MAX_LINES:,} lines")
+                    return found
+            if await process.wait() > 1 and not found.lines:
+                _refuse(await complaint)
+    except TimeoutError:
+        found.stop(f"stopped after {SEARCH_SECONDS:g} s")
+    finally:
+        complaint.cancel()
+    return found
+
+
+def _parsed(data: bytes) -> tuple[list[Line], bytes]:
+    """Return the complete lines of `data` and what is left of it."""
+    complete, newline, rest = data.rpartition(b"\n")
+    lines = [
+        Line(
+            path.decode("utf-8", "replace").removeprefix("./"),
+            int(number),
+            sign == b":",
+            text.decode("utf-8", "replace").removesuffix("\r"),
+        )
+        for path, number, sign, text in _LINE.findall(complete + newline)
+    ]
+    return lines, rest
+
+
+async def _complaint(stream: asyncio.StreamReader) -> str:
+    """Return the beginning of what is said until the end; it may come in pieces."""
+    text = b""
+    while chunk := await stream.read(CHUNK):
+        text = (text + chunk)[:CHUNK]
+    return text.decode("utf-8", "replace")
+
+
+def _refuse(complaint: str) -> None:
+    """Raise when ``rg`` did not take the pattern; a file that could not be read is nothing to stop for."""
+    text = complaint.strip()
+    if "regex" in text or "pattern" in text or "glob" in text:
+        reason = text.splitlines()[-1].removeprefix("error:").strip()
+        raise ToolError(
+            f"the pattern cannot be used: {reason}", code="invalid_pattern", next_step="literal=true takes it as text"
+        )

@@ -1,0 +1,148 @@
+"""The engines that need no ``rg``: google-re2 in this process, or the standard library in one that can be stopped.
+
+A pattern of a model may take the standard library's engine for ever, so it never runs where the host runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import Target, ToolContext, ToolError
+
+from .allowed import Reader
+from .found import MAX_FILE, MAX_LINES, SEARCH_SECONDS, Found, Line, Wish
+from .worker import find_lines
+
+SLOW_SECONDS = 20.0
+BATCH = 64
+Contents = Iterable[tuple[str, bytes]]
+
+
+async def scan_folder(ctx: ToolContext, target: Target, wish: Wish, reader: Reader) -> Found:
+    """Search the files below `target` that `reader` shows."""
+    wants = wish.wants
+
+    def wanted(path: str) -> bool:
+        return (wants is None or bool(wants(path))) and reader.shows(path)
+
+    return await scan(ctx.files.contents(target, wanted, limit=MAX_FILE), wish, lambda: ctx.cancelled)
+
+
+async def scan(contents: Contents, wish: Wish, cancelled: Callable[[], bool] = lambda: False) -> Found:
+    """Search `contents` with the best engine there is.
+
+    :raises ToolError: ``invalid_pattern``.
+    """
+    search = _linear(wish)
+    if search is not None:
+        return await asyncio.to_thread(_scanned, contents, search, wish.context, cancelled)
+    return await _in_worker(contents, wish)
+
+
+def _linear(wish: Wish) -> Callable[[bytes, int], Any] | None:
+    """Return the search of google-re2, or nothing where it is not installed."""
+    try:
+        import re2
+    except ImportError:
+        return None
+    options = re2.Options()
+    options.log_errors, options.never_nl, options.case_sensitive = False, True, not wish.ignore_case
+    pattern = re2.escape(wish.pattern) if wish.literal else wish.pattern
+    try:
+        return re2.compile(f"(?m){pattern}".encode(), options).search
+    except (re2.error, UnicodeEncodeError) as error:
+        raise _unusable(error.args[0] if error.args else error) from error
+
+
+def _unusable(reason: object) -> ToolError:
+    text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+    return ToolError(f"the pattern cannot be used: {text}", code="invalid_pattern", next_step="literal=true takes it as text")
+
+
+def _scanned(contents: Contents, search: Callable[[bytes, int], Any], context: int, cancelled: Callable[[], bool]) -> Found:
+    found, end = Found(), time.monotonic() + SEARCH_SECONDS
+    for path, data in contents:
+        if search(data, 0) is not None and not _binary(data):
+            found.lines += (Line(path, *line) for line in islice(find_lines(data, search, context), MAX_LINES))
+        if _enough(found) or time.monotonic() > end or cancelled():
+            if not found.more:
+                found.stop(f"stopped after {SEARCH_SECONDS:g} s")
+            break
+    return found
+
+
+def _binary(data: bytes) -> bool:
+    return b"\0" in data
+
+
+def _enough(found: Found) -> bool:
+    if len(found.lines) <= MAX_LINES:
+        return False
+    found.stop(f"stopped after {MAX_LINES:,} lines")
+    return True
+
+
+async def _in_worker(contents: Contents, wish: Wish) -> Found:
+    """Send the files to a process that uses the standard library, and stop it when it takes too long."""
+    import re
+
+    pattern = re.escape(wish.pattern) if wish.literal else wish.pattern
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise _unusable(error) from error
+    found = Found()
+    program = str(Path(__file__).with_name("worker.py"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", program, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=2**26
+    )
+    feeding = asyncio.ensure_future(_feed(process, contents, {"pattern": pattern, "ignore_case": wish.ignore_case,
+                                                              "context": wish.context}))  # fmt: skip
+    try:
+        async with asyncio.timeout(SLOW_SECONDS):
+            await _take(process, found)
+    except TimeoutError:
+        found.stop(f"stopped after {SLOW_SECONDS:g} s; a simpler pattern is faster")
+    finally:
+        feeding.cancel()
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+    return found
+
+
+async def _feed(process: Process, contents: Contents, wish: dict[str, Any]) -> None:
+    """Write the wish and then the files; they are read in a thread."""
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(wish).encode() + b"\n")
+    files = iter(contents)
+    try:
+        while batch := await asyncio.to_thread(_batch, files):
+            for path, data in batch:
+                name = path.encode()
+                process.stdin.write(b"%d %d\n" % (len(name), len(data)) + name + data)
+                await process.stdin.drain()
+        process.stdin.close()
+    except ConnectionError:
+        return  # it was stopped
+
+
+def _batch(files: Iterator[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    return [(path, data) for path, data in islice(files, BATCH) if not _binary(data)] or list(islice(files, 1))
+
+
+async def _take(process: Process, found: Found) -> None:
+    assert process.stdout is not None
+    async for answer in process.stdout:
+        path, lines = json.loads(answer)
+        found.lines += (Line(path, *line) for line in lines)
+        if _enough(found):
+            return

@@ -1,0 +1,92 @@
+"""``glob``."""
+
+from __future__ import annotations
+
+import posixpath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moryflow_builtins.search import glob
+from moryflow_builtins.search.globbing import split
+from moryflow_sdk import ToolError
+
+TREE = {
+    "a.md": "", "b.txt": "", ".hidden.md": "", "src/c.md": "", "src/deep/d.md": "", "src/deep/e.py": "", "src/[x].py": "",
+    ".gitignore": "*.log\n", "x.log": "", ".git/HEAD": "", ".agent-output/o.md": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.md", [".hidden.md", "a.md"]),
+        ("**/*.md", [".hidden.md", "a.md", "src/c.md", "src/deep/d.md"]),
+        ("src/**", ["src/[x].py", "src/c.md", "src/deep/d.md", "src/deep/e.py"]),
+        ("src/*/*.{py,md}", ["src/deep/d.md", "src/deep/e.py"]),
+        ("a.md", ["a.md"]),
+        ("src/deep/d.md", ["src/deep/d.md"]),
+        ("?.txt", ["b.txt"]),
+        ("[ab].*", ["a.md", "b.txt"]),
+        ("src/\\[x\\].py", ["src/[x].py"]),
+        ("src/*/../*.md", ["src/c.md"]),
+        ("*.log", []),
+        ("**/HEAD", []),
+        (".agent-output*/**", []),
+        ("{BASE}/src/*.md", ["{BASE}/src/c.md"]),
+    ],
+)
+async def test_files_are_found_by_name(toolbox, engine: str, pattern: str, expected: list[str]) -> None:
+    """``*`` stops at a slash; ignored files, the repository and stored outputs are left out (S2.13, D36)."""
+    toolbox.fill(TREE)
+    base = str(toolbox.vault)
+    output = (await toolbox.arun(glob, pattern=pattern.replace("{BASE}", base))).output
+    lines = [line for line in output.splitlines() if not line.startswith("[") or line.startswith("[x")]
+    assert lines == ([item.replace("{BASE}", base) for item in expected] or ["no match"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "text"),
+    [
+        ("../**/*.txt", ".", "fs:{BASE}"),
+        ("*/../../**", ".", "fs:{BASE}"),
+        ("**/../../x", ".", "fs:{BASE}"),
+        ("..", ".", "fs:{BASE}"),
+        ("{../**,x}/*", ".", "vault:/"),
+        ("/etc/*.conf", ".", "fs:/etc"),
+        ("~/*", ".", "fs:{BASE}/home"),
+        ("/*", ".", "fs:/"),
+        ("*", "../x", "fs:{BASE}/x"),
+        ("a/../*.md", ".", "vault:/"),
+        ("src/*", ".", "vault:/src"),
+        ("x", "src", "vault:/src"),
+        ("", "src", "vault:/"),
+    ],
+)
+def test_a_pattern_is_judged_as_the_folder_it_reaches(toolbox, pattern: str, path: str, text: str) -> None:
+    """``..`` counts wherever it stands (D3, R20)."""
+    targets = toolbox.call(glob, {"pattern": pattern, "path": path}).targets
+    assert [target.text for target in targets] == [text.replace("{BASE}", str(toolbox.vault.parent))]
+    assert {target.domain for target in targets} == {"read"}
+
+
+@given(st.lists(st.sampled_from(["..", ".", "*", "**", "a", "{a,b}", "", "~"]), max_size=6).map("/".join))
+def test_nothing_behind_the_folder_leads_out_of_it(pattern: str) -> None:
+    """What is looked for below the judged folder holds no way up (D3)."""
+    folder, rest = split(pattern, ".")
+    assert ".." not in rest.split("/")
+    assert "*" not in folder
+    assert posixpath.normpath(folder) == folder or folder == "//"
+
+
+async def test_a_long_list_is_cut_and_an_empty_one_helps(toolbox, engine: str) -> None:
+    """The next step is in the result (S2.13)."""
+    toolbox.fill({f"d/{n}.py": "" for n in range(20)})
+    result = await toolbox.arun(glob, pattern="d/*", limit=3)
+    assert result.output.splitlines() == ["d/0.py", "d/1.py", "d/10.py", "[3 of 20 files; narrow the pattern]"]
+    assert "**/*.py looks in all folders" in (await toolbox.arun(glob, pattern="*.py")).output
+    with pytest.raises(ToolError):
+        await toolbox.arun(glob, pattern="none/*")
+    with pytest.raises(ToolError) as caught:
+        await toolbox.arun(glob, pattern="{a,b}" * 12)
+    assert caught.value.code == "invalid_pattern"

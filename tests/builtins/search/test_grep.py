@@ -1,0 +1,284 @@
+"""``grep`` and ``search_in_file``, with every engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from moryflow_builtins.search import glob, grep, ripgrep, search_in_file
+from moryflow_builtins.search.worker import by_line, find_lines
+from moryflow_sdk import Rule, ToolError
+
+
+async def error_of(toolbox, tool, **args) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        await toolbox.arun(tool, **args)
+    return caught.value
+
+
+def rule(pattern: str, decision: str, domain: str = "read") -> Rule:
+    return Rule.model_validate({"domain": domain, "pattern": pattern, "decision": decision})
+
+
+async def test_lines_come_with_their_place(toolbox, engine: str) -> None:
+    """Sorted by path, with line numbers, and a title that counts (S2.13)."""
+    toolbox.fill({"b.py": "x\nneedle one\n", "a/c.py": "needle two\r\ny\nneedle three\n", "d.txt": "nothing\n"})
+    result = await toolbox.arun(grep, pattern=r"needle \w+")
+    assert result.output.splitlines() == ["a/c.py:1:needle two", "a/c.py:3:needle three", "b.py:2:needle one"]
+    assert result.title == r"grep 'needle \\w+' (3 in 2 files)"
+    assert (await toolbox.arun(grep, pattern="absent")).output == "no match"
+    assert (await toolbox.arun(grep, pattern="two", path="a")).output == "a/c.py:1:needle two"
+    assert (await toolbox.arun(grep, pattern="needle", files_only=True)).output == "a/c.py (2)\nb.py (1)"
+
+
+async def test_ignored_files_are_not_searched(toolbox, engine: str) -> None:
+    """Nested ``.gitignore``, negation, ``.ignore``, the repository and stored outputs (S2.13, D36)."""
+    toolbox.fill({
+        ".gitignore": "*.log\n/out\n!keep.log\n", "a.log": "needle", "keep.log": "needle", "out/x": "needle",
+        "src/out/y": "needle",
+        ".ignore": "private\n", "private/z": "needle", ".git/config": "needle", ".agent-output/1.txt": "needle",
+        ".hidden/h": "needle",
+        "bin": b"needle\0needle", "src/.gitignore": "*.gen\n", "src/x.gen": "needle",
+    })  # fmt: skip
+    result = await toolbox.arun(grep, pattern="needle", files_only=True)
+    assert result.output.splitlines() == [".hidden/h (1)", "keep.log (1)", "src/out/y (1)"]
+    assert (await toolbox.arun(grep, pattern="needle", path=".agent-output")).metadata["matches"] == 1
+
+
+async def test_sensitive_files_are_left_out_and_counted(toolbox, engine: str) -> None:
+    """The count does not depend on the pattern, or it would tell what is in them (D3)."""
+    toolbox.fill(
+        {".env": "needle", "k/server.PEM": "other", "id_rsa": "needle", "my.environment.md": "needle", "a.md": "needle"}
+    )
+    for pattern, matches in (("needle", 2), ("nothing at all", 0)):
+        result = await toolbox.arun(grep, pattern=pattern)
+        assert result.metadata["matches"] == matches
+        assert "[3 sensitive files not searched: their names look like secrets]" in result.output
+        assert ".env:" not in result.output
+    assert "sensitive" not in (await toolbox.arun(grep, pattern="needle", glob="*.md")).output
+    listed = (await toolbox.arun(glob, pattern="**")).output
+    assert "3 sensitive files not listed" in listed
+    assert "id_rsa" not in listed
+
+
+async def test_rules_decide_what_results_may_show(toolbox, engine: str) -> None:
+    """An allow brings a sensitive file in; a deny or an ask takes others out (D3)."""
+    toolbox.fill({".env": "needle", "b.pem": "needle", "private/a.md": "needle", "draft.md": "needle", "a.md": "needle"})
+    toolbox.rules.rules = (rule("vault:/.env", "allow"), rule("vault:/private/**", "deny"), rule("vault:/draft.md", "ask"))
+    output = (await toolbox.arun(grep, pattern="needle")).output
+    assert output.splitlines()[:2] == [".env:1:needle", "a.md:1:needle"]
+    assert "1 sensitive file not searched" in output
+    assert "2 other files not searched: a rule asks or denies" in output
+    toolbox.mode = "full_access"
+    assert (await toolbox.arun(grep, pattern="needle", files_only=True)).metadata["files"] == 4
+    toolbox.rules.rules = (rule("vault:/x", "allow", "edit"),)
+    toolbox.mode = "agent"
+    assert (await toolbox.arun(grep, pattern="needle", files_only=True)).metadata["files"] == 3
+
+
+async def test_a_folder_outside_the_vault_shows_what_was_agreed_to(toolbox, engine: str) -> None:
+    """The person said yes to the folder, not to the secrets in it (D3)."""
+    outside = toolbox.vault.parent / "outside"
+    outside.mkdir()
+    (outside / "a.md").write_text("needle")
+    (outside / ".env").write_text("needle")
+    result = await toolbox.arun(grep, pattern="needle", path=str(outside))
+    assert result.output.splitlines()[0] == f"{outside}/a.md:1:needle"
+    assert "1 sensitive file not searched" in result.output
+
+
+async def test_the_token_of_the_host_is_never_found(toolbox, engine: str) -> None:
+    """Where the vault holds Moryflow's own folder, its secrets stay closed (D3, R14)."""
+    (toolbox.home / "server.token").write_text("needle")
+    (toolbox.home / "config.jsonc").write_text("needle")
+    result = await toolbox.arun(grep, pattern="needle", path=str(toolbox.home.parent))
+    assert result.metadata["matches"] == 1
+    assert "server.token" not in result.output
+
+
+async def test_context_lines_surround_a_match(toolbox, engine: str) -> None:
+    """Overlapping surroundings are shown once (S2.13)."""
+    toolbox.fill(
+        {
+            "a": "".join(
+                f"{word}\n" for word in ["zero", "one", "needle", "three", "needle", "five", "six", "seven", "eight", "needle"]
+            )
+        }
+    )
+    result = await toolbox.arun(grep, pattern="needle", context=1)
+    assert result.output.splitlines() == [
+        "a-2-one", "a:3:needle", "a-4-three", "a:5:needle", "a-6-five", "--", "a-9-eight", "a:10:needle",
+    ]  # fmt: skip
+    assert result.metadata["matches"] == 3
+
+
+async def test_the_pattern_is_read_as_asked(toolbox, engine: str) -> None:
+    """Case, plain text, Unicode, anchors, and nothing over a line end (S2.13)."""
+    toolbox.fill({"a": "Needle\na.b\naxb\nÄpfel é!\nx-\n-y\n"})
+    for options, lines in (
+        ({"pattern": "needle"}, []), ({"pattern": "needle", "ignore_case": True}, [1]), ({"pattern": "a.b"}, [2, 3]),
+        ({"pattern": "a.b", "literal": True}, [2]), ({"pattern": "äPFEL", "ignore_case": True}, [4]),
+        ({"pattern": "^.pfel .!$"}, [4]),
+        ({"pattern": r"x-\s+-y"}, []), ({"pattern": "b$"}, [2, 3]), ({"pattern": "^"}, [1, 2, 3, 4, 5, 6]),
+        ({"pattern": "[^a]"}, [1, 2, 3, 4, 5, 6]),
+    ):  # fmt: skip
+        output = (await toolbox.arun(grep, **options)).output
+        assert [int(line.split(":")[1]) for line in output.splitlines() if line.startswith("a:")] == lines, options
+
+
+@pytest.mark.parametrize("pattern", ["--pre=touch hacked", "-e", "--", "-", "--files", "-f/etc/passwd"])
+async def test_an_argument_never_becomes_an_option(toolbox, engine: str, pattern: str) -> None:
+    """Pattern, glob and path may begin with a dash (R26, R25)."""
+    toolbox.fill({"-a": f"x {pattern}\n", "--pre": "y\n"})
+    result = await toolbox.arun(grep, pattern=pattern, literal=True, path="-a", glob=pattern)
+    assert result.output == f"-a:1:x {pattern}"
+    await toolbox.arun(grep, pattern=pattern, literal=True, glob=pattern)
+    assert (await toolbox.arun(search_in_file, path="--pre", pattern="y")).output == "--pre:1:y"
+    assert sorted(path.name for path in toolbox.vault.iterdir()) == ["--pre", "-a"]
+
+
+@pytest.mark.parametrize("pattern", ["(", "[", "a{2,1}", "*", "x" * 10 + "(?P<a"])
+async def test_a_pattern_that_cannot_be_used_says_why(toolbox, engine: str, pattern: str) -> None:
+    """With the way out (S2.13)."""
+    toolbox.fill({"a": "x\n"})
+    error = await error_of(toolbox, grep, pattern=pattern)
+    assert (error.code, error.next_step) == ("invalid_pattern", "literal=true takes it as text")
+    for empty in ("", "a\nb", "a\0"):
+        assert (await error_of(toolbox, search_in_file, path="a", pattern=empty)).code == "invalid_pattern"
+    assert (await error_of(toolbox, grep, pattern="x", glob="{a,b}" * 12)).code == "invalid_pattern"
+
+
+async def test_a_pattern_that_takes_for_ever_is_stopped(toolbox, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linear engines do not mind; the other one runs where it can be ended, and the loop goes on meanwhile (S2.13)."""
+    from moryflow_builtins.search import scanning
+
+    monkeypatch.setattr(scanning, "SLOW_SECONDS", 0.5)
+    toolbox.fill({"a": "a" * 40 + "!\n"})
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.02)
+            ticks += 1
+
+    ticking = asyncio.ensure_future(tick())
+    result = await toolbox.arun(grep, pattern="^(a+)+$")
+    ticking.cancel()
+    assert result.metadata["matches"] == 0
+    if engine == "stdlib":
+        assert not result.metadata["complete"]
+        assert "a simpler pattern is faster" in result.output
+        assert ticks > 5
+
+
+async def test_too_many_matches_are_cut_and_said(toolbox, engine: str) -> None:
+    """A flood neither fills memory nor hides that there is more (S2.13)."""
+    toolbox.fill({f"{n}.txt": "needle\n" * 300 for n in range(30)} | {"long.js": "needle" + "x" * 3_000_000})
+    result = await toolbox.arun(grep, pattern="needle", limit=5)
+    assert "5 of more than" in result.output
+    assert not result.metadata["complete"]
+    result = await toolbox.arun(grep, pattern="needle", path="1.txt", limit=5)
+    assert "[5 of 300 matches; narrow the search]" in result.output
+    assert len((await toolbox.arun(grep, pattern="needle", path="long.js")).output) < 1000
+
+
+async def test_one_file_is_searched_whatever_ignores_it(toolbox, engine: str) -> None:
+    """``search_in_file`` is ``grep`` on one file (D68)."""
+    toolbox.fill({".gitignore": "*.log\n", "a.log": "one\nneedle\n", "d/x": ""})
+    result = await toolbox.arun(search_in_file, path="a.log", pattern="needle", context=1)
+    assert result.output == "a.log-1-one\na.log:2:needle"
+    assert result.title == "search_in_file 'needle' (1 in 1 file)"
+    assert (await toolbox.arun(grep, pattern="needle", path="a.log")).output == "a.log:2:needle"
+    assert (await error_of(toolbox, search_in_file, path="d", pattern="x")).code == "is_directory"
+    assert (await error_of(toolbox, grep, path="none", pattern="x")).code == "not_found"
+    for tool in (grep, search_in_file, glob):
+        assert (tool.domain, tool.parallel_safe) == ("read", True)
+
+
+async def test_a_folder_swapped_for_a_link_is_not_searched(toolbox, engine: str) -> None:
+    """The search runs in the folder that was judged (R12, D8)."""
+    toolbox.fill({"d/a": "x"})
+    outside = toolbox.vault.parent / "outside"
+    outside.mkdir()
+    (outside / "a").write_text("TOP-SECRET")
+    call = toolbox.call(grep, {"pattern": "SECRET", "path": "d"})
+    (toolbox.vault / "d").rename(toolbox.vault / "e")
+    (toolbox.vault / "d").symlink_to(outside)
+    with pytest.raises(ToolError) as caught:
+        await toolbox.body(grep, call)
+    assert caught.value.code == "changed"
+
+
+async def test_links_pipes_and_strange_names_are_survived(toolbox, engine: str) -> None:
+    """A pipe does not make the search wait, a link is not followed, a line end in a name changes nothing (R12)."""
+    toolbox.fill({"a.md": "needle\n", ".env\nb.md": "needle secret\n", "b.md": "plain\n"})
+    (toolbox.vault.parent / "secret").write_text("needle TOP-SECRET")
+    (toolbox.vault / "link").symlink_to("../secret")
+    os.mkfifo(toolbox.vault / "pipe")
+    (toolbox.vault / os.fsdecode(b"\xff.md")).write_text("needle")
+    output = (await toolbox.arun(grep, pattern="needle")).output
+    assert "TOP-SECRET" not in output
+    assert "a.md:1:needle" in output
+    assert "needle secret" not in output
+    assert output.encode()
+
+
+async def test_cancelling_ends_the_process(toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No search goes on for nobody (S2.13)."""
+    monkeypatch.setattr(ripgrep, "_find_rg", lambda: None)
+    monkeypatch.setitem(__import__("sys").modules, "re2", None)
+    toolbox.fill({"a": "a" * 40 + "!\n"})
+    started = time.monotonic()
+    task = asyncio.ensure_future(toolbox.arun(grep, pattern="^(a+)+$"))
+    await asyncio.sleep(0.4)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - started < 10
+
+
+def test_a_program_that_the_vault_brings_is_not_used(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``rg`` in the vault is the vault's, whatever ``PATH`` says (R13)."""
+    program = tmp_path / "bin" / "rg"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    ripgrep._find_rg.cache_clear()
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert ripgrep.find_rg(tmp_path / "other") == str(program)
+    assert ripgrep.find_rg(tmp_path) is None
+    ripgrep._find_rg.cache_clear()
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "ab", "", "needle", "é", " "]), max_size=14)
+
+
+@given(WORDS, st.booleans(), st.integers(0, 3), st.sampled_from(["a", "^$", "needle|b$", r"\s", "[^a]", "é?", "b\\s*a"]))
+@settings(max_examples=500, deadline=None)
+def test_lines_are_found_like_line_by_line(words: list[str], ended: bool, context: int, pattern: str) -> None:
+    """Searching a whole text gives what searching each line gives, with the surroundings once (S2.13)."""
+    text = "\n".join(words) + ("\n" if ended and words else "")
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    hits = {n for n, line in enumerate(lines, 1) if re.search(pattern, line)}
+    near = {m for n in hits for m in range(n - context, n + context + 1) if 1 <= m <= len(lines)}
+    expected = [(n, n in hits, lines[n - 1]) for n in sorted(near)]
+    assert list(find_lines(text, by_line(re.compile(pattern, re.M)), context)) == expected
+
+
+@given(WORDS, st.sampled_from(["a", "b$", "[^a]", "é", r"\bb", "e+d"]))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_engines_agree(toolbox, engine: str, words: list[str], pattern: str) -> None:
+    """Which one is installed does not change what is found (S2.13)."""
+    toolbox.fill({"f.txt": "\n".join(words)})
+    output = asyncio.run(toolbox.arun(grep, pattern=pattern, context=1)).output
+    lines = "\n".join(words).split("\n")
+    expected = [n for n, line in enumerate(lines, 1) if re.search(pattern, line)]
+    assert [int(line.split(":")[1]) for line in output.splitlines() if line.startswith("f.txt:")] == expected
