@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from .verdicts import Rule
+
 SECRET_PLACES: tuple[str, ...] = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".netrc", ".npmrc", ".pypirc",
     ".pgpass", ".git-credentials", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
@@ -28,7 +30,27 @@ RUNS_LATER: tuple[str, ...] = (
 """Below the vault; what exists of it is read-only in the sandbox (R21). Of ``.git`` only what makes code run, so that a
 commit works."""
 
+COMMANDS, NETWORK = "sandbox:commands", "sandbox:network"
+"""Patterns of domain ``bash`` that speak of the sandbox itself. ``commands``: allow lets what runs inside go unasked,
+deny does without the sandbox. ``network``: allow opens it."""
+
 _PROBE_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What the rules say of the sandbox; the last rule that names a part of it decides, as everywhere."""
+
+    used: bool = True
+    unasked: bool = False
+    network: bool = False
+
+
+def confinement(rules: Iterable[Rule]) -> Confinement:
+    """Return what `rules` say of the sandbox; by default it is used, every command asks, and the network is off."""
+    said = {rule.pattern: rule.decision for rule in rules if rule.domain == "bash" and rule.pattern in (COMMANDS, NETWORK)}
+    commands = said.get(COMMANDS)
+    return Confinement(used=commands != "deny", unasked=commands == "allow", network=said.get(NETWORK) == "allow")
 
 
 @dataclass(frozen=True)

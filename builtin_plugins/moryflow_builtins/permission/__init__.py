@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moryflow_sdk import ToolCall, Turn, Verdict, hookimpl
+from moryflow_sdk import Allow, Ask, ToolCall, Turn, Verdict, hookimpl
 from pydantic import BaseModel, ConfigDict
 
 name = "permission"
@@ -34,7 +34,20 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Verdict:
 
     policy = policy_of(turn)
     if not is_long(call):
-        return decide(policy, call).verdict
+        return _in_sandbox(decide(policy, call).verdict, call, turn)
     import asyncio
 
-    return (await asyncio.to_thread(decide, policy, call)).verdict
+    return _in_sandbox((await asyncio.to_thread(decide, policy, call)).verdict, call, turn)
+
+
+def _in_sandbox(verdict: Verdict, call: ToolCall, turn: Turn) -> Verdict:
+    """Let a command go unasked that runs in a working sandbox, where a rule says so and no rule of a person asks (S0.36)."""
+    if call.domain != "bash" or not isinstance(verdict, Ask) or verdict.bypass == "never":
+        return verdict
+    if verdict.rule is not None and verdict.rule.source != "default":
+        return verdict
+    from moryflow_sdk.sandbox import confinement, find_sandbox
+
+    if not confinement(turn.rules.all()).unasked or find_sandbox() is None:
+        return verdict
+    return Allow(reason="in the sandbox, which a rule lets run unasked", rule=verdict.rule)

@@ -6,27 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from moryflow_sdk import TargetRequest, Tool, ToolContext, ToolResult, file_target, hookimpl, shell_target, tool
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 name = "shell"
-services = ("files",)
-config_path = "agents.runtime.sandbox"
-
-
-class SandboxSettings(BaseModel):
-    """How commands are confined.
-
-    :ivar enabled: use a sandbox where one works; without one every command asks.
-    :ivar network: let commands in the sandbox reach the network.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-    enabled: bool = True
-    network: bool = False
-
-
-config_model = SandboxSettings
+services = ("files", "rules")
 
 
 def _targets(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
@@ -44,8 +27,9 @@ async def bash(
 ) -> ToolResult:
     """Run a command with bash in the working folder.
 
-    Standard input is empty. What it started ends with it, also in the background. In the sandbox only the working folder
-    can be written and the network is off. Prefer the file and search tools for files.
+    Standard input is empty. What it started ends with it, also in the background. Variables that look like keys or
+    passwords are not passed on. In the sandbox only the working folder can be written and the network is off. Prefer the
+    file and search tools for files.
     """
     from .running import run
 

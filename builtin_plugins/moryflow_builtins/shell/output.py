@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ class Output:
         self._chunks: list[bytes] = []
         self._size = 0
         self._spool: IO[bytes] | None = None
+        self._path = folder
         self._tail = b""
 
     def add(self, chunk: bytes) -> None:
@@ -41,13 +43,18 @@ class Output:
         self._tail = (self._tail + chunk)[-SHOWN_TAIL:]
 
     def _begin_spool(self) -> None:
-        handle = tempfile.NamedTemporaryFile(dir=self._folder, prefix="spool-", delete=False)  # noqa: SIM115
-        self._spool = handle
-        for chunk in self._chunks:
-            handle.write(chunk)
+        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix="spool-")
+        self._spool, self._path = os.fdopen(descriptor, "wb"), Path(name)
+        self._spool.writelines(self._chunks)
         self._chunks = []
 
-    def result(self, ended: str, code: int | None, *, sandboxed: bool) -> ToolResult:
+    def discard(self) -> None:
+        """Remove the spooled file: nobody will ask for the result."""
+        if self._spool is not None:
+            self._spool.close()
+            self._path.unlink(missing_ok=True)
+
+    def result(self, ended: str, code: int | None, *, stopped: bool, sandboxed: bool) -> ToolResult:
         """Return what the model reads: the output, then how the command ended."""
         note = "" if ended == "exit code 0" else f"[{ended}]"
         if self._spool is not None:
@@ -58,9 +65,10 @@ class Output:
             shown = b"".join(self._chunks).decode("utf-8", "replace")
         text = f"{shown.rstrip()}\n{note}".strip() if note else shown
         return ToolResult(
-            status="ok",
+            status="error" if stopped else "ok",
+            code="timeout" if stopped else None,
             output=text or f"[no output, {ended}]",
             title=ended,
             metadata={"exit_code": code, "bytes": self._size, "sandboxed": sandboxed},
-            spool=self._spool.name if self._spool is not None else None,
+            spool=str(self._path) if self._spool is not None else None,
         )

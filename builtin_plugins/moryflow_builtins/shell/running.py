@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from moryflow_sdk import ToolContext, ToolError, ToolResult
-from moryflow_sdk.sandbox import Sandbox, find_sandbox
+from moryflow_sdk.sandbox import Sandbox, confinement, find_sandbox
 
 from .output import Output
 from .processes import MARK, end_group, end_marked
@@ -28,10 +28,12 @@ async def run(ctx: ToolContext, command: str, timeout: float) -> ToolResult:
     """
     workdir = _workdir(ctx)
     mark = f"{ctx.call.id}-{secrets.token_hex(4)}"
-    sandbox = find_sandbox() if ctx.config.enabled else None
+    confined = confinement(ctx.rules.all())
+    sandbox = find_sandbox() if confined.used else None
     output = Output(ctx.data_dir, ctx.progress)
     async with Pipe() as pipe:
-        process = await _start(command, ctx, workdir, mark, sandbox, pipe.take_writing_end())
+        inside = None if sandbox is None else (sandbox, confined.network)
+        process = await _start(command, ctx, workdir, mark, inside, pipe.take_writing_end())
         try:
             async with asyncio.timeout(timeout):
                 await _follow(process, pipe, output)
@@ -80,18 +82,18 @@ class Pipe:
 
 
 async def _start(
-    command: str, ctx: ToolContext, workdir: Path, mark: str, sandbox: Sandbox | None, writing: int
+    command: str, ctx: ToolContext, workdir: Path, mark: str, inside: tuple[Sandbox, bool] | None, writing: int
 ) -> asyncio.subprocess.Process:
     shell = shutil.which("bash")
     argv = [shell, "--noprofile", "--norc", "-c", command] if shell else [shutil.which("sh") or "/bin/sh", "-c", command]
-    if sandbox is not None:
-        hidden, network = [ctx.home], ctx.config.network
-        argv = sandbox.command(argv, vault=ctx.vault, hidden=hidden, network=network, workdir=workdir)
+    if inside is not None:
+        sandbox, network = inside
+        argv = sandbox.command(argv, vault=ctx.vault, hidden=[ctx.home], network=network, workdir=workdir)
     try:
         return await asyncio.create_subprocess_exec(
             *argv,
             cwd=workdir,
-            env=environment(mark, sandboxed=sandbox is not None),
+            env=environment(mark, sandboxed=inside is not None),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=writing,
             stderr=asyncio.subprocess.STDOUT,

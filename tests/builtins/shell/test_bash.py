@@ -7,12 +7,13 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from moryflow_builtins.shell import SandboxSettings, bash
+from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.running import environment
-from moryflow_sdk import Target, ToolCall, ToolError
-from moryflow_sdk.sandbox import find_sandbox
+from moryflow_sdk import Rule, Target, ToolCall, ToolError
+from moryflow_sdk.sandbox import COMMANDS, NETWORK, confinement, find_sandbox
 
 
 @dataclass
@@ -21,13 +22,18 @@ class Context:
 
     vault: Path
     home: Path
-    config: SandboxSettings
+    confined: bool
     call: ToolCall
     shown: list[str] = field(default_factory=list)
 
     @property
     def data_dir(self):
         return self.home
+
+    @property
+    def rules(self):
+        rules = [] if self.confined else [Rule(domain="bash", pattern=COMMANDS, decision="deny")]
+        return SimpleNamespace(all=lambda: rules)
 
     def progress(self, text):
         self.shown.append(text)
@@ -41,7 +47,7 @@ def context(request, tmp_path):
     vault, home = tmp_path / "vault", tmp_path / "home"
     vault.mkdir()
     home.mkdir()
-    return Context(vault, home, SandboxSettings(enabled=request.param), ToolCall(id="call_1", tool="bash", args={}))
+    return Context(vault, home, request.param, ToolCall(id="call_1", tool="bash", args={}))
 
 
 async def run(context, command, **options):
@@ -76,6 +82,7 @@ async def test_a_timeout_ends_the_whole_group(context):
     """A command over its time is stopped with everything it started (invariant 9)."""
     result = await run(context, "sleep 71.5 & sleep 71.5", timeout=1)
     assert "stopped after 1 s" in result.output
+    assert (result.status, result.code) == ("error", "timeout")
     assert not processes_with("71.5")
 
 
@@ -110,6 +117,19 @@ async def test_a_flood_is_spooled_and_memory_stays_bounded(context):
     result = await run(context, "head -c 40000000 /dev/zero | tr '\\0' 'x'")
     assert Path(result.spool).stat().st_size == 40_000_000
     assert len(result.output) < 100_000
+
+
+async def test_a_flood_that_is_cancelled_leaves_no_file(context):
+    """What nobody will read is removed (D54)."""
+    task = asyncio.ensure_future(run(context, "yes | head -c 60000000; sleep 75.5"))
+    deadline = time.monotonic() + 20
+    while not list(context.home.glob("spool-*")) and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    assert list(context.home.glob("spool-*"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not list(context.home.glob("spool-*"))
 
 
 async def test_invalid_bytes_are_replaced(context):
@@ -152,3 +172,13 @@ def test_targets_are_the_command_and_the_folder():
     requests = bash.target_requests({"command": "ls", "workdir": "sub"})
     assert [(item.kind, item.value) for item in requests] == [("shell", "ls"), ("file", "sub")]
     assert bash.domain == "bash"
+
+
+def test_the_last_rule_about_the_sandbox_decides():
+    """One rule lets commands in the sandbox go unasked, one opens the network, one does without (S0.36, D4)."""
+    allow = Rule(domain="bash", pattern=COMMANDS, decision="allow")
+    deny = Rule(domain="bash", pattern=COMMANDS, decision="deny")
+    network = Rule(domain="bash", pattern=NETWORK, decision="allow")
+    assert not confinement([]).unasked and confinement([]).used and not confinement([]).network
+    assert confinement([deny, allow, network]).unasked and confinement([network]).network
+    assert not confinement([allow, deny]).used
