@@ -41,6 +41,7 @@ STREAMS: dict[str, tuple[bytes, list[Any]]] = {
     "comments and other fields": (b': hi\nid: 1\nretry: 5\nevent: x\ndata: {"a": 1}\n\n: bye\n\n', [A]),
     "no empty lines": (b'data: {"a": 1}\ndata: {"a": 1}\ndata: [DONE]\n', [A, A, "DONE"]),
     "one value on two lines": (b'data: {"a":\ndata: 1}\n\ndata: [DONE]\n\n', [A, "DONE"]),
+    "one value on two lines, crlf": (b'data: {"a":\r\ndata: 1}\r\n\r\ndata: [DONE]\r\n\r\n', [A, "DONE"]),
     "no end of line at the end": (b'data: {"a": 1}\n\ndata: [DONE]', [A, "DONE"]),
     "blank around the mark": (b"data:  [DONE] \n\n", ["DONE"]),
     "nothing after the mark": (b'data: [DONE]\n\ndata: {"a": 1}\n\ndata: garbage\n\n', ["DONE"]),

@@ -173,12 +173,40 @@ async def test_failures_are_told_apart_without_the_key_and_tried_once(name: str)
     assert len(server.requests) == 1
 
 
-async def test_a_redirect_does_not_carry_the_key_away() -> None:
-    """httpx would take off ``Authorization`` on the way, but not ``x-api-key`` (R29)."""
+async def other_way(server: LoopbackServer, name: str, **own: Any) -> ModelError:
+    """The error of a call that goes through OpenAI's own client inside litellm."""
+    prefix = name.partition("/")[0]
+    settings = {"providers": {prefix: {"baseUrl": server.url, "apiKey": KEY, **own}}, "timeout": 2.0}
+    serving = LitellmModels(ModelsSettings.model_validate(settings), {"AZURE_API_VERSION": "2024-10-21"})
+    model = serving.find(name)
+    assert model is not None
+    with pytest.raises(ModelError) as caught:
+        async for _ in serving.stream(ModelRequest(model=model, messages=(Message(role="user", text="hi"),))):
+            pass
+    assert "SECRET" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["anthropic/claude-x", "litellm/openai/m", "azure/m"])
+async def test_a_redirect_does_not_carry_the_key_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """httpx would take off ``Authorization`` on the way, but neither ``x-api-key`` nor ``api-key`` (R29)."""
+    monkeypatch.setenv("AZURE_API_VERSION", "2024-10-21")
     with LoopbackServer() as other:
         with LoopbackServer(Reply(status=307, headers={"location": f"{other.address}/v1/messages"})) as server:
-            _, error = await play(server)
-        assert error is not None and other.requests == []
+            if name.startswith("anthropic"):
+                assert (await play(server))[1] is not None
+            else:
+                await other_way(server, name)
+            assert server.requests
+        assert other.requests == []
+
+
+@pytest.mark.parametrize("status", [429, 500])
+async def test_nobody_but_the_host_tries_again(status: int) -> None:
+    """OpenAI's client inside litellm would, twice (D55)."""
+    with LoopbackServer(*[refusal(status, "x", "m")] * 3) as server:
+        error = await other_way(server, "litellm/openai/m")
+        assert len(server.requests) == 1 and error.retryable
 
 
 async def test_no_server_is_unreachable() -> None:

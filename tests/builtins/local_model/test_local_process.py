@@ -30,7 +30,7 @@ import json, os, sys, threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
-print("noise on standard output")
+print("noise on standard output", flush=True)
 
 class CommonParams(SimpleNamespace):
     def __init__(self):

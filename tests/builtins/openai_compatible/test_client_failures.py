@@ -314,4 +314,5 @@ async def test_the_request_says_what_was_asked() -> None:
     assert {k: second.body[k] for k in ("temperature", "top_p", "max_completion_tokens", "seed", "model", "stream")} == {
         "temperature": 0.2, "top_p": 0.9, "max_completion_tokens": 7, "seed": 1, "model": "m", "stream": True,
     }  # fmt: skip
+    assert first.headers["accept-encoding"] == "identity"  # a compressed stream is held back until a block is full
     assert first.path == second.path == "/v1/chat/completions"
