@@ -61,7 +61,7 @@ class Session:
         self._row = row
         self.agent = agent
         self.model = model
-        self._context = ContextBuilder()
+        self.context = ContextBuilder()
         self._live: LiveSession | None = None
         self._kept = False
         self._task: asyncio.Task[EndReason] | None = None
@@ -78,6 +78,11 @@ class Session:
     @property
     def mode(self) -> str:
         return self._live.mode if self._live else self._row.mode
+
+    @property
+    def running(self) -> bool:
+        """Whether a turn runs now."""
+        return self._task is not None and not self._task.done()
 
     # ---------------------------------------------------------------- turns
 
@@ -134,8 +139,7 @@ class Session:
 
     async def note(self, record: Callable[[Journal], None], *, now: Callable[[LiveSession], None] | None = None) -> None:
         """Apply `record` at the running turn's next pause, or at once when none runs (invariant 6)."""
-        running = self._task is not None and not self._task.done()
-        if running and self._live is not None:
+        if self.running and self._live is not None:
             if now:
                 now(self._live)
             self._live.inbox.append(record)
@@ -152,7 +156,7 @@ class Session:
         async with self._holding() as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
             scope.ledger.keep = True
-            turn = Turn(scope, None, self._context, options)
+            turn = Turn(scope, None, self.context, options)
             request = ToolRequest(id=f"call_{secrets.token_hex(6)}", name=name, arguments=arguments)
             judged: list[Judged] = []
 
@@ -223,7 +227,7 @@ class Session:
             if prompt is None and not left and not _can_continue(live):
                 raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
-            turn = Turn(scope, provider, self._context, options)
+            turn = Turn(scope, provider, self.context, options)
             self._host.check_strict(scope)
             return await self._run(scope, turn, turn.work(prompt, left))
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from .carrying import export, import_session
+from .compacting import COMMANDS, divider
 from .finding import find, node_called, summary
 from .group import NounGroup
 from .options import asking_options, document_options, flags_of
@@ -18,6 +19,10 @@ from .text import columns, first_line, plain, show
 @document_options
 def command() -> None:
     """List, show, branch, export and search sessions."""
+
+
+for verb in COMMANDS:
+    command.add_command(verb)
 
 
 @command.command("list")
@@ -83,8 +88,8 @@ _ROLES = {"user": "you", "assistant": "agent", "note": "note"}
 
 def _shown(node: Any, summary_mark: str) -> str:
     payload = node.payload
-    if node.kind == "compaction":
-        return plain(f"{summary_mark}: {payload.get('summary', '')}")
+    if node.kind in ("compaction", "prune"):
+        return plain(divider(node, summary_mark))
     if node.kind == "tool":
         return plain(f"[{payload.get('tool')}] {payload.get('status')}: {first_line(payload.get('output', ''))}")
     if node.kind not in _ROLES:
@@ -112,37 +117,6 @@ def show_tree(ctx: click.Context, session: str | None) -> None:
     row, nodes = with_store(work)
     document = {"session": row.id, "active": row.active, "nodes": [node_json(node) for node in nodes]}
     show(flags, document, drawn(nodes, row.active) or "the session is empty")
-
-
-@command.command("context")
-@click.argument("session", required=False)
-@document_options
-@click.pass_context
-def show_context(ctx: click.Context, session: str | None) -> None:
-    """Show what the model would be sent of this session, with estimated tokens; the system prompt is not part of it."""
-    from .hosting import with_store
-
-    flags = flags_of(ctx)
-
-    async def work(store: Any) -> tuple[Any, list[Any]]:
-        row = await find(store, session, flags)
-        return row, await store.path(row.id)
-
-    row, path = with_store(work)
-    from moryflow.kernel.context import ContextBuilder
-
-    tokens = {node.id: node.tokens for node in path}
-    messages = [message.model_dump(mode="json", exclude_defaults=True) for message in ContextBuilder().build(path)]
-    rows = [{**message, "tokens": tokens.get(message.get("node", ""), 0)} for message in messages]
-    total = sum(item["tokens"] for item in rows)
-    lines = columns((item["role"], item["tokens"], first_line(_gist(item), 100)) for item in rows)
-    document = {"session": row.id, "tokens": total, "messages": rows}
-    show(flags, document, f"{lines}\n\nabout {total} tokens in {len(rows)} messages".lstrip())
-
-
-def _gist(message: dict[str, Any]) -> str:
-    calls = " ".join(call.get("name", "") for call in message.get("tool_calls", ()))
-    return message.get("text") or (f"calls {calls}" if calls else "")
 
 
 @command.command("switch")

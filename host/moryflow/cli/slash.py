@@ -29,6 +29,7 @@ class Slash:
             "new": ("begin a new session", self._new),
             "resume": ("go on with another session: /resume ID", self._resume),
             "tools": ("list the tools", self._tools),
+            "compact": ("replace the older part of the conversation by a summary: /compact [FOCUS]", self._compact),
             "quit": ("end the conversation", self._quit),
         }
 
@@ -121,6 +122,14 @@ class Slash:
 
     async def _tools(self, _: str) -> str:
         self._talk.say(" ".join(sorted(self._talk.host.tools)))
+        return ""
+
+    async def _compact(self, focus: str) -> str:
+        from moryflow.compaction.demand import compact_now
+
+        from .compacting import compacted
+
+        self._talk.say(compacted(await compact_now(self._talk.host, self._talk.session, focus)))
         return ""
 
     async def _quit(self, _: str) -> str:

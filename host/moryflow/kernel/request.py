@@ -36,7 +36,7 @@ class RequestBuilder:
         return ModelRequest(
             model=self._model,
             messages=(system, *messages) if system.text else tuple(messages),
-            tools=self._schemas(),
+            tools=self.schemas(),
             params=await self._params(),
             purpose=scope.purpose,
             session=scope.session,
@@ -45,7 +45,7 @@ class RequestBuilder:
     async def overhead(self, size: Callable[[str], float]) -> float:
         """Return what is sent besides the messages, measured with `size`: the system prompt and the tools."""
         if self._overhead is None or self._overhead[0] is not size:
-            tools = "".join(f"{tool.name}{tool.description}{json.dumps(thaw(tool.parameters))}" for tool in self._schemas())
+            tools = "".join(f"{tool.name}{tool.description}{json.dumps(thaw(tool.parameters))}" for tool in self.schemas())
             self._overhead = (size, size((await self._head()).text + tools))
         return self._overhead[1]
 
@@ -71,7 +71,8 @@ class RequestBuilder:
         owned = tuple(block.replace(plugin=plugin) for plugin, block in blocks)
         return changed.replace(blocks=(*changed.blocks, *owned))
 
-    def _schemas(self) -> tuple[ToolSchema, ...]:
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        """Return the tools as the model is told of them."""
         if not self._model.tools or self._scope.purpose not in CHAT_PURPOSES:
             return ()
         if self._tools is None:

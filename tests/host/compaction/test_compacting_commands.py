@@ -1,0 +1,82 @@
+"""What a person asks for: compact, undo, context, show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from compaction_paths import compact, kinds, talk, texts
+from moryflow.compaction.demand import compact_now, undo
+from moryflow_sdk import ConfigError
+
+ANSWER = {"text": "the answer"}
+
+
+async def test_a_person_compacts_with_a_focus_and_the_next_turn_does_not_do_it_again(bench):
+    """On demand, also when compaction is off; the prepared state is the active node itself (S0.27, S0.29, D59)."""
+    bench.config(mode="off")
+    async with bench.host(compact(), ANSWER, window=4000) as host:
+        session = await bench.session(host, talk(14, 1000))
+        done = await compact_now(host, session, "the parser")
+        assert done["tokens_after"] < done["tokens_before"]
+        assert "the parser" in host.scripted.requests[0].messages[0].text
+    bench.config()
+    async with bench.host(ANSWER, window=4000) as host:
+        again = await host.resume(bench.vault, session.id)
+        await again.prompt("and now?")
+        assert [request.purpose for request in host.scripted.requests] == ["main"]
+
+
+async def test_undoing_shows_everything_again_and_loses_nothing(bench):
+    """A void marker: nothing was deleted, nothing after it is lost (S1.6, ARCHITECTURE §5)."""
+    async with bench.host(compact(), ANSWER, window=100_000) as host:
+        session = await bench.session(host, talk(14, 1000))
+        await compact_now(host, session)
+        await session.prompt("and now?")
+        before = await host.store.path(session.id)
+        assert len(texts(before)) < 14
+        await undo(session)
+        after = await host.store.path(session.id)
+        with pytest.raises(ConfigError, match="no compaction"):
+            await undo(session)
+    assert kinds(after) == [*kinds(before), "marker"]
+    assert len(texts(after)) == 30 and texts(after)[-1] == "the answer"
+
+
+async def test_nothing_to_compact_is_said(bench):
+    """A session with one short turn: a sentence, no node, no run (S0.29)."""
+    async with bench.host() as host:
+        session = await bench.session(host, talk(1, 100))
+        with pytest.raises(ConfigError, match="nothing to compact"):
+            await compact_now(host, session)
+        assert [run.purpose for run in await host.store.runs(session.id)] == []
+
+
+def cli(bench, *arguments: str) -> str:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(bench.home.parent), "MORYFLOW_HOME": str(bench.home)}
+    command = [sys.executable, "-m", "moryflow", *arguments]
+    done = subprocess.run(command, env=environ, cwd=bench.vault, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+async def test_the_commands_of_the_shell(bench):
+    """`session compact`, `context`, `show` with a divider, `undo-compaction` (S0.26, S0.29, D14)."""
+    async with bench.host() as host:
+        session = await bench.session(host, talk(14, 1000))
+    script = bench.home / "script.json"
+    script.write_text(json.dumps([{"text": "## Goal\nMend the parser.", "purpose": "compact"}]))
+    before = json.loads(cli(bench, "session", "context", "-m", f"script:{script}", "--json"))
+    done = json.loads(cli(bench, "session", "compact", "-m", f"script:{script}", "--json"))
+    after = json.loads(cli(bench, "session", "context", "-m", f"script:{script}", "--json"))
+    assert done["session"] == session.id
+    assert after["parts"]["summary"] > 0 and after["parts"]["turns"] < before["parts"]["turns"]
+    assert after["parts"]["system"] > 0 and after["parts"]["tools"] > 0 and after["plugins"]["files"] > 0
+    assert after["window"] == 128_000 and after["request_tokens"] < before["request_tokens"]
+    assert "──── compacted here" in cli(bench, "session", "show")
+    assert "compacted above" in cli(bench, "session", "context", "-m", f"script:{script}")
+    cli(bench, "session", "undo-compaction")
+    assert json.loads(cli(bench, "session", "context", "--json"))["parts"]["summary"] == 0
