@@ -37,12 +37,12 @@ async def run(ctx: ToolContext, command: str, timeout: float) -> ToolResult:
         try:
             async with asyncio.timeout(timeout):
                 await _follow(process, pipe, output)
-            ended = f"exit code {process.returncode}"
+            stopped, ended = False, f"exit code {process.returncode}"
         except TimeoutError:
-            ended = f"stopped after {timeout:g} s"
+            stopped, ended = True, f"stopped after {timeout:g} s"
         finally:
             await _end(process, mark)
-    return output.result(ended, process.returncode, sandboxed=sandbox is not None)
+    return output.result(ended, process.returncode, stopped=stopped, sandboxed=sandbox is not None)
 
 
 def _workdir(ctx: ToolContext) -> Path:
