@@ -31,18 +31,28 @@ async def run(ctx: ToolContext, command: str, timeout: float) -> ToolResult:
     confined = confinement(ctx.rules.all())
     sandbox = find_sandbox() if confined.used else None
     output = Output(ctx.data_dir, ctx.progress)
-    async with Pipe() as pipe:
-        inside = None if sandbox is None else (sandbox, confined.network)
-        process = await _start(command, ctx, workdir, mark, inside, pipe.take_writing_end())
-        try:
-            async with asyncio.timeout(timeout):
-                await _follow(process, pipe, output)
-            stopped, ended = False, f"exit code {process.returncode}"
-        except TimeoutError:
-            stopped, ended = True, f"stopped after {timeout:g} s"
-        finally:
-            await _end(process, mark)
+    inside = None if sandbox is None else (sandbox, confined.network)
+    try:
+        async with Pipe() as pipe:
+            process = await _start(command, ctx, workdir, mark, inside, pipe.take_writing_end())
+            stopped = not await _ends_in_time(process, pipe, output, mark, timeout)
+    except BaseException:
+        output.discard()
+        raise
+    ended = f"stopped after {timeout:g} s" if stopped else f"exit code {process.returncode}"
     return output.result(ended, process.returncode, stopped=stopped, sandboxed=sandbox is not None)
+
+
+async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output: Output, mark: str, timeout: float) -> bool:
+    """Wait for the command; return whether it ended by itself. Afterwards nothing of it is left."""
+    try:
+        async with asyncio.timeout(timeout):
+            await _follow(process, pipe, output)
+    except TimeoutError:
+        return False
+    finally:
+        await _end(process, mark)
+    return True
 
 
 def _workdir(ctx: ToolContext) -> Path:
