@@ -89,8 +89,7 @@ def _follow_no_redirects() -> None:
     transport below all its asynchronous clients therefore hands out redirects without their target.
     """
     transport = importlib.import_module("litellm.llms.custom_httpx.aiohttp_transport").LiteLLMAiohttpTransport
-    handler = importlib.import_module("litellm.llms.custom_httpx.http_handler").AsyncHTTPHandler
-    send, make = transport.handle_async_request, handler.__init__
+    send = transport.handle_async_request
 
     async def send_here_only(self: Any, request: Any) -> Any:
         response = await send(self, request)
@@ -98,12 +97,7 @@ def _follow_no_redirects() -> None:
             del response.headers["location"]
         return response
 
-    def make_strict(self: Any, *args: Any, **options: Any) -> None:
-        options.setdefault("follow_redirects", False)
-        make(self, *args, **options)
-
     transport.handle_async_request = send_here_only
-    handler.__init__ = make_strict
 
 
 def arguments(body: dict[str, Any], timeout: float) -> dict[str, Any]:

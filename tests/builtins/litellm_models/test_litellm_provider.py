@@ -201,6 +201,15 @@ async def test_a_redirect_does_not_carry_the_key_away(name: str, monkeypatch: py
         assert other.requests == []
 
 
+async def test_a_redirect_is_not_followed_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a proxy litellm uses other transports (R29)."""
+    with LoopbackServer(*[Reply(status=307, headers={"location": "http://other.invalid/v1/messages"})] * 2) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.address)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        _, error = await play(proxy, baseUrl="http://models.invalid")
+        assert error is not None and [request.path for request in proxy.requests] == ["http://models.invalid/v1/messages"]
+
+
 @pytest.mark.parametrize("status", [429, 500])
 async def test_nobody_but_the_host_tries_again(status: int) -> None:
     """OpenAI's client inside litellm would, twice (D55)."""
