@@ -5,9 +5,10 @@ The decision is made in :mod:`.gate`, which the commands use too, so that what i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from moryflow_sdk import Allow, Ask, ToolCall, Turn, Verdict, hookimpl
+from moryflow_sdk import Allow, Ask, Command, ToolCall, Turn, Verdict, hookimpl
 from pydantic import BaseModel, ConfigDict
 
 name = "permission"
@@ -51,3 +52,15 @@ def _in_sandbox(verdict: Verdict, call: ToolCall, turn: Turn) -> Verdict:
     if not confinement(turn.rules.all()).unasked or find_sandbox() is None:
         return verdict
     return Allow(reason="in the sandbox, which a rule lets run unasked", rule=verdict.rule)
+
+
+@hookimpl
+def commands() -> Sequence[Command]:
+    """Add ``moryflow permission``."""
+    return [Command(name="permission", help="Explain, check, test and change what is allowed.", cli=_group)]
+
+
+def _group() -> Any:
+    from .cli.group import permission
+
+    return permission

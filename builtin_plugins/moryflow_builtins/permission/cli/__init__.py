@@ -1,0 +1,1 @@
+"""``moryflow permission``: predict, check, replay and change what is allowed."""

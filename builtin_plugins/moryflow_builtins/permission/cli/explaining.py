@@ -1,0 +1,180 @@
+"""``permission explain``: what happens to one input, and every rule that had a say (R22)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import click
+from moryflow_sdk import DOMAINS, CommandContext, Deny, Rule, Target, ToolError, Turn, Verdict
+
+from moryflow_builtins.permission.gate import judge_target, policy_of
+from moryflow_builtins.permission.judged import Decision, Judged, place_of, rule_json, told
+from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.rules import Probe, RuleSet
+
+from .judging import MODES, outcome, unacceptable
+from .text import table, visible
+
+_KINDS: dict[str, tuple[Any, str]] = {
+    "bash": ("shell", "shell:"),
+    "web_fetch": ("url", "url:"),
+    "web_search": ("query", "query:"),
+    "mcp": ("mcp", "mcp:"),
+    "task": ("task", "task:"),
+    "tool": ("tool", "tool:"),
+}
+
+
+@dataclass(frozen=True)
+class Watched(Policy):
+    """A policy that keeps which rules matched something; it judges like any other."""
+
+    matched: set[Rule] = field(default_factory=set[Rule])
+    asked: set[str] = field(default_factory=set[str])
+
+    def by_probe(self, domain: str, target: str, probe: Probe) -> Judged:
+        """Judge `target`, having noted every rule that `probe` takes for a match."""
+        self._note(domain, probe)
+        return super().by_probe(domain, target, probe)
+
+    def by_command(self, target: str, programs: Iterable[str], probe: Probe) -> Judged:
+        """Judge a command, having noted every rule that `probe` takes for a match."""
+        self._note("bash", probe)
+        return super().by_command(target, programs, probe)
+
+    def _note(self, domain: str, probe: Probe) -> None:
+        self.asked.add(domain)
+        self.matched.update(one.rule for rules in self.layers for one in rules.of(domain) if probe(one) is not None)
+
+    @property
+    def layers(self) -> tuple[RuleSet, ...]:
+        """The configured rules, then those of agents."""
+        return (self.configured, *self.narrowing)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """An input, judged."""
+
+    judged: tuple[Judged, ...]
+    verdict: Verdict
+    chain: tuple[dict[str, Any], ...]
+    mode: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON of it (CONTRACT §2)."""
+        decision, cause = outcome(self.verdict, mode=self.mode, headless=False)
+        return {
+            "v": 1,
+            "type": "decision",
+            "decision": decision,
+            "cause": cause,
+            "reason": self.verdict.reason,
+            "mode": self.mode,
+            "targets": [part.as_json() for part in self.judged],
+            "chain": list(self.chain),
+            "otherwise": {name: dict(zip(("decision", "cause"), found, strict=True)) for name, found in self.otherwise()},
+            "remember": [item.model_dump() for item in getattr(self.verdict, "remember", ())],
+        }
+
+    def otherwise(self) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yield what happens in each mode, with somebody to ask and without."""
+        for mode in MODES:
+            yield mode, outcome(self.verdict, mode=mode, headless=False)
+        yield "headless", outcome(self.verdict, mode=self.mode, headless=True)
+
+
+@click.command()
+@click.argument("domain", type=click.Choice(DOMAINS), metavar="DOMAIN")
+@click.argument("input_", metavar="INPUT")
+@click.option("--mode", type=click.Choice((*MODES, "ask")), help="Explain it in this mode. [default: that of new sessions]")
+@click.option("--session", metavar="ID", help="With the rules and the folder of this session.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(context: CommandContext, domain: str, input_: str, mode: str | None, session: str | None, as_json: bool) -> None:
+    """Say what would happen to INPUT, and why: every rule in its order, and where it stands.
+
+    DOMAIN is read, edit, bash, web_fetch, web_search, mcp, task or tool; INPUT is what the tool would get: a path, a
+    command, a URL, server/tool.
+    """
+    chosen = "agent" if mode == "ask" else mode
+
+    async def work(turn: Turn) -> Explained:
+        return explained(turn, domain, input_, chosen or (turn.mode if session else context.mode))
+
+    found: Explained = context.run(work, session=session)
+    context.print(found.document(), text=None if as_json else "\n".join(_lines(found)))
+
+
+def explained(turn: Turn, domain: str, given: str, mode: str) -> Explained:
+    """Judge `given` as the gate would in `turn`."""
+    policy = watched(policy_of(turn))
+    kind, prefix = _KINDS.get(domain, ("file", ""))
+    problem = unacceptable(given, kind)
+    if problem:
+        verdict = Deny(problem, cause="invalid_input")
+        judged = (Judged(domain, f"{prefix}{given[:200]}", "deny", problem, "invalid_input", "never"),)
+        return Explained(judged, verdict, (), mode)
+    decision = judge_target(policy, target_of(turn, domain, given))
+    return Explained(decision.judged, decision.verdict, tuple(_chain(policy, decision)), mode)
+
+
+def watched(policy: Policy) -> Watched:
+    """Return `policy`, watched."""
+    return Watched(**{item.name: getattr(policy, item.name) for item in fields(Policy)})
+
+
+def target_of(turn: Turn, domain: str, given: str) -> Target:
+    """Return what a tool of `domain` that gets `given` touches.
+
+    :raises ToolError: it is no input for this domain.
+    """
+    if domain not in _KINDS:
+        return turn.files.resolve(given, domain=domain)
+    kind, prefix = _KINDS[domain]
+    if domain == "mcp" and "/" not in given:
+        raise ToolError(f"{given!r} names no tool of a server", code="usage", next_step="write SERVER/TOOL")
+    return Target(domain=domain, kind=kind, text=f"{prefix}{given}", given=given)
+
+
+def _chain(policy: Watched, decision: Decision) -> Iterator[dict[str, Any]]:
+    """Yield the rules of every domain that was asked about, in the order they are matched."""
+    domains = policy.asked | {part.domain for part in decision.judged}
+    for layer in policy.layers:
+        for rule in layer.rules:
+            if rule.domain in domains:
+                yield {**(rule_json(rule) or {}), "matched": rule in policy.matched}
+
+
+# ------------------------------------------------------------------------------------------------
+# As text
+# ------------------------------------------------------------------------------------------------
+
+
+def _lines(found: Explained) -> Iterator[str]:
+    decision, cause = outcome(found.verdict, mode=found.mode, headless=False)
+    yield f"{decision}  ({cause}, mode {found.mode})"
+    if found.verdict.reason:
+        yield f"  because {visible(found.verdict.reason)}"
+    yield from ("", "targets")
+    yield from table(((part.decision, part.domain, part.target, _by(part)) for part in found.judged), indent="  ")
+    if found.chain:
+        yield from ("", "rules, the last that matches decides ('>' matches)")
+        yield from table(map(_row, found.chain), indent="  ")
+    yield ""
+    for name, (otherwise, why) in found.otherwise():
+        yield f"{name:<12} {otherwise}  ({why})"
+    for item in getattr(found.verdict, "remember", ()):
+        yield f"always       stores allow {item.domain} {visible(item.pattern)}"
+
+
+def _by(part: Judged) -> str:
+    return told(part.rule) if part.rule else part.reason or part.cause
+
+
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
+    rule = Rule.model_validate({key: value for key, value in entry.items() if key != "matched"})
+    mark = ">" if entry["matched"] else " "
+    return mark, rule.domain, rule.decision, visible(rule.pattern, 60), rule.source, place_of(rule)
