@@ -4,23 +4,89 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from io import TextIOWrapper
 
 from .group import cli
 
 __all__ = ["cli", "main"]
 
+READER_GONE = 141
+"""What a shell reports of a program whose reader has gone (`| head`): 128 + SIGPIPE."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run `moryflow` and return its exit code (CONTRACT §1)."""
+    _prepare_streams()
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except OSError as error:
+        return _output_lost(error)
+    return code
+
+
+def _run(arguments: list[str] | None) -> int:
+    """Run the command. What it raises is reported here, unless standard output itself is the trouble."""
     from .failures import report
 
     try:
-        outcome = cli.main(args=arguments, prog_name="moryflow", standalone_mode=False)
-        sys.stdout.flush()
-        return outcome if isinstance(outcome, int) else 0
-    except BrokenPipeError:
-        # The reader has gone (`| head`); nothing more can be said there, and Python must not try again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        if "_MORYFLOW_COMPLETE" in os.environ:
+            return cli.main(args=arguments, prog_name="moryflow", standalone_mode=False) or 0
+        # Not cli.main() otherwise: that turns a broken pipe, wherever it happened, into exit code 1.
+        with cli.make_context("moryflow", sys.argv[1:] if arguments is None else list(arguments)) as ctx:
+            outcome = cli.invoke(ctx)
+    except OSError as error:
+        sys.stdout.flush()  # raises again if what was written is still waiting
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            raise
+        return report(error)
     except BaseException as error:
         return report(error)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _nobody_reads() -> bool:
+    """Whether the other end of standard output or standard error has been closed."""
+    import select
+
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        poll.register(stream.fileno(), 0)  # POLLERR is told unasked
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _output_lost(error: OSError) -> int:
+    """Say so where somebody can read it; Python must not try again at exit."""
+    from .failures import report
+
+    code = READER_GONE
+    with suppress(OSError):
+        if not isinstance(error, BrokenPipeError):
+            code = report(OSError(error.errno, error.strerror, "standard output"))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+    return code
+
+
+def _prepare_streams() -> None:
+    """Make the standard streams usable, whatever the caller did to them.
+
+    One that was closed (`<&-`) becomes the null device, so that no file of ours gets its number. What the terminal's
+    encoding cannot show is escaped instead of lost.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number, inheritable=True)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -53,14 +53,14 @@ def _unexpected(error: BaseException) -> int:
 
 def _known(error: BaseException) -> tuple[str, str, str, int] | None:
     """Return what one of our own errors says; the SDK is loaded already if one was raised."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror, str(error.filename or ""), "moryflow doctor", 1
     if "moryflow_sdk" not in sys.modules:
         return None
     from moryflow_sdk import MoryflowError
 
     if isinstance(error, MoryflowError):
         return error.message, error.where, error.next_step, _exit_code(error)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror, str(error.filename or ""), "moryflow doctor", 1
     return None
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from moryflow_sdk import MoryflowError
 
 from moryflow.host import Host, home_folder, open_host
 
@@ -37,7 +40,8 @@ def with_host(
         async with await host_for(given, settings, tell=not quiet) as host:
             return await work(host)
 
-    return asyncio.run(hosted())
+    with _naming_home():
+        return asyncio.run(hosted())
 
 
 def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
@@ -47,7 +51,8 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     from moryflow.sessions import Store
 
     home = home_folder(None, os.environ)
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _naming_home():
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = Store.open(home / "sessions.db")
     for notice in store.notices:
         click.echo(f"moryflow: {notice}", err=True)
@@ -59,6 +64,28 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
             store.close()
 
     return asyncio.run(opened())
+
+
+@contextmanager
+def _naming_home() -> Iterator[None]:
+    """Say in whose folder something failed when making it did.
+
+    :raises MoryflowError: the folder cannot be made.
+    """
+    import os
+
+    try:
+        yield
+    except OSError as error:
+        home = home_folder(None, os.environ)
+        if error.filename is None or Path(os.fsdecode(error.filename)) not in (home, *home.parents):
+            raise
+        reason = "there is a file with its name" if isinstance(error, FileExistsError) else error.strerror
+        raise MoryflowError(
+            f"Moryflow's own folder cannot be made: {reason}",
+            where=str(home),
+            next_step="set MORYFLOW_HOME to a folder that you may write to",
+        ) from error
 
 
 async def host_for(given: Flags, settings: Mapping[str, Any] | None = None, *, tell: bool = True) -> Host:

@@ -28,6 +28,7 @@ class TerminalView:
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
         self._blocks: Any = None
         self._spinner: Any = None
+        self._error: Event | None = None
         if self._live:
             from .markdown import Blocks
 
@@ -43,13 +44,16 @@ class TerminalView:
             return
         if self._spinner:
             self._spinner.clear()
+        self._settle_error(event)
         match event.type:
+            case "error":
+                self._error = event
             case "text.delta" if event.parent is None:
                 if self._blocks:
                     self._blocks.feed(event.data["text"])
             case "step.finish":
                 self._flush()
-            case "plugin.failed" | "plugin.quarantined" | "error":
+            case "plugin.failed" | "plugin.quarantined":
                 self._warn(event)
             case _:
                 self._note(event)
@@ -81,6 +85,13 @@ class TerminalView:
         if text := _remark(event, self._truncated):
             self._flush()
             _write(f"[{event.agent}] {text}" if event.parent else text)
+
+    def _settle_error(self, event: Event) -> None:
+        """Show the error before `event`, unless it is the one that ended the turn: that one is told with the result."""
+        error, self._error = self._error, None
+        ends = event.type == "session.status" and event.data["status"] == "idle"
+        if error is not None and (error.parent is not None or not ends):
+            self._warn(error)
 
     def _warn(self, event: Event) -> None:
         if self._quiet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
         given["output"] = "json"
     replies = given["output"] == "stream-json" and given["prompt"] is not None
     piped = None if replies else piped_text(have_prompt=given["prompt"] is not None)
-    prompt = "\n\n".join(part for part in (given.pop("prompt"), piped) if part) or None
+    prompt = "\n\n".join(part for part in (given.pop("prompt"), piped) if part and part.strip()) or None
     chosen = RunFlags(prompt=prompt, resume="" if again and resume is None else resume, **given)
     if prompt is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
@@ -120,17 +119,20 @@ def on_ask(chosen: RunFlags) -> Any:
 
 def _view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
     """Subscribe what shows the turn; return what shows its result."""
+    from .text import as_json
+
     if chosen.output == "text":
         return _text_view(host, flags, chosen)
     if chosen.output == "stream-json":
-        from .streaming import answer_from_stdin, init_event, write_line
+        from .streaming import Lines, answer_from_stdin, init_event, write_line
 
         write_line(init_event(host, session))
-        host.bus.subscribe(lambda event: write_line(event.as_json()))
+        lines = Lines(session.cancel)
+        host.bus.subscribe(lines)
         if on_ask(chosen) == "prompt":
             answer_from_stdin(host)
-        return lambda result: write_line(result.as_json())
-    return lambda result: click.echo(json.dumps(result.as_json(), ensure_ascii=False))
+        return lines.finish
+    return lambda result: click.echo(as_json(result.as_json(), indent=None))
 
 
 def _text_view(host: Any, flags: Flags, chosen: RunFlags) -> Any:

@@ -6,17 +6,48 @@ import asyncio
 import json
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from moryflow_sdk import MoryflowError
+from moryflow_sdk import Event, MoryflowError
+
+from moryflow.kernel.events import now
+
+from .text import as_json
 
 SHAPE = '{"type": "permission.reply", "approval_id": …, "reply": "once|always|reject|stop"}'
 
 
 def write_line(document: Any) -> None:
-    """Write one JSON line and flush it; what is not valid Unicode is escaped."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode() + "\n")
+    """Write one JSON line and flush it."""
+    sys.stdout.write(as_json(document, indent=None) + "\n")
     sys.stdout.flush()
+
+
+class Lines:
+    """Writes events as they come. When nobody can read them any more, the turn stops; what it did so far is kept."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._failure: OSError | None = None
+
+    def __call__(self, event: Event) -> None:
+        if self._failure is not None:
+            return
+        try:
+            write_line(event.as_json())
+        except OSError as error:
+            self._failure = error
+            self._stop()
+
+    def finish(self, result: Any) -> None:
+        """Write the last line.
+
+        :raises OSError: an earlier one could not be written.
+        """
+        if self._failure is not None:
+            raise self._failure
+        write_line({**result.as_json(), "ts": now()})
 
 
 def init_event(host: Any, session: Any) -> dict[str, Any]:
@@ -29,6 +60,7 @@ def init_event(host: Any, session: Any) -> dict[str, Any]:
     return {
         "v": 1,
         "type": "init",
+        "ts": now(),
         "session": session.id,
         "vault": session.row.vault,
         "agent": session.agent.id,

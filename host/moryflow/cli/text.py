@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -37,9 +39,11 @@ def columns(rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def as_json(document: Any) -> str:
-    """Return `document` as JSON that any terminal and any reader takes."""
-    return _SURROGATES.sub("\ufffd", json.dumps(document, ensure_ascii=False, indent=2, default=str))
+def as_json(document: Any, *, indent: int | None = 2) -> str:
+    """Return `document` as JSON that standard output takes, whatever its encoding; half characters stay, as escapes."""
+    readable = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    text = json.dumps(document, ensure_ascii=not readable, indent=indent, default=str)
+    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def show(flags: Flags, document: Any, text: str) -> None:

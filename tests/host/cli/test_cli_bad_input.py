@@ -1,0 +1,125 @@
+"""What bad input gets: a sentence, the next command, the right exit code, no traceback, nothing lost (issue 2)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ASCII = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+
+def shell(cli: Any, tail: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line with redirections, as a person types it; ``$M`` is moryflow."""
+    words = shlex.join([sys.executable, "-m", "moryflow", *arguments])
+    return subprocess.run(
+        ["bash", "-c", f"{words} {tail}; exit ${{PIPESTATUS[0]}}"],
+        cwd=cli.vault,
+        env={**cli.env, **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_may_be_closed(cli: Any, closed: str) -> None:
+    """A service manager starts us without some of them; the turn runs all the same (issue 2, bad input)."""
+    done = shell(cli, closed, "run", "-m", cli.script("fine"), "hi")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "fine" in cli("session", "show").stdout
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("plugin", "list"), ("--help",), ("plgin",)])
+def test_a_reader_that_has_gone_ends_it_without_a_word(cli: Any, arguments: tuple[str, ...], buffered: str) -> None:
+    """`| head` closes the pipe: exit code 141 as everywhere, nothing on standard error (issue 2, closed pipe)."""
+    done = shell(cli, "2>&1 | sleep 0", *arguments, PYTHONUNBUFFERED=buffered)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_stream_that_nobody_reads_stops_the_turn_and_keeps_it(cli: Any) -> None:
+    """`--output stream-json | head -1`: the turn is stopped and resumable; no traceback (issue 2, closed pipe)."""
+    model = cli.script(cli.calls("slow", seconds=20), "done")
+    done = shell(cli, "| head -1", "run", "-m", model, "--output", "stream-json", "go")
+    assert done.returncode == 141
+    assert json.loads(done.stdout)["type"] == "init"
+    assert done.stderr == ""
+    turn = json.loads(cli("session", "show", "--json").stdout)["turns"][0]
+    assert turn["end_reason"] == "stopped"
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("output", ["text", "json", "stream-json"])
+def test_a_full_disk_behind_standard_output_is_said_once(cli: Any, output: str, buffered: str) -> None:
+    """Exit code 1 and a sentence, also when Python would try again at exit (issue 2, full disk)."""
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    done = shell(cli, "> /dev/full", "run", "-m", cli.script("fine"), "--output", output, "hi", PYTHONUNBUFFERED=buffered)
+    assert done.returncode == 1
+    assert done.stderr.count("No space left on device") == 1
+    assert len(done.stderr.splitlines()) == 2
+    assert "next: moryflow" in done.stderr
+
+
+def test_an_encoding_that_cannot_show_the_answer_escapes_it(cli: Any) -> None:
+    """A C locale, and half a surrogate pair from a model: escaped, never a crash (issue 2, bad input)."""
+    model = cli.script("héllo → \ud800")
+    done = shell(cli, "", "run", "-m", model, "hi", **ASCII)
+    assert (done.returncode, done.stdout) == (0, "h\\xe9llo \\u2192 \\ud800\n")
+    done = shell(cli, "", "run", "-m", model, "hi")
+    assert (done.returncode, done.stdout) == (0, "héllo → \\ud800\n")
+
+
+@pytest.mark.parametrize("environ", [ASCII, {}])
+@pytest.mark.parametrize("output", ["json", "stream-json"])
+def test_json_stays_json_in_any_encoding(cli: Any, output: str, environ: dict[str, str]) -> None:
+    """What the encoding cannot take is a JSON escape, so that nothing of the answer is lost (CONTRACT §2)."""
+    done = shell(cli, "", "run", "-m", cli.script("héllo → \ud800"), "--output", output, "hi", **environ)
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, result["text"]) == (0, "héllo → \ud800")
+
+
+def test_the_error_that_ends_a_turn_is_said_once(cli: Any) -> None:
+    """Not once as an event and again as the result (CONTRACT §1)."""
+    done = cli("run", "-m", cli.script({"error": {"code": "bad_request", "message": "the model is ill"}}), "hi")
+    assert done.returncode == 7
+    assert done.stderr.count("the model is ill") == 1
+
+
+def test_blank_input_is_no_prompt(cli: Any) -> None:
+    """White space asks nothing, and a model is not paid for it (issue 2, bad input)."""
+    for given in (cli("run", stdin="  \n"), cli("run", "  ")):
+        assert given.returncode == 2
+        assert "there is no prompt" in given.stderr
+
+
+@pytest.mark.parametrize("words", [("run", "hi"), ("session", "list")])
+def test_a_home_that_is_a_file_is_named(cli: Any, words: tuple[str, ...]) -> None:
+    """Which folder, why, and what to set (issue 2, bad input)."""
+    file = cli.vault.parent / "file"
+    file.write_text("x")
+    cli.environ["MORYFLOW_HOME"] = str(file)
+    done = cli("-q", *words, *(["-m", cli.script("x")] if words[0] == "run" else []))
+    assert done.returncode == 1
+    assert f"{file}: Moryflow's own folder cannot be made: there is a file with its name" in done.stderr
+    assert "set MORYFLOW_HOME" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_home_that_cannot_be_made_is_named(cli: Any) -> None:
+    """The same for a folder that may not be written to (issue 2, bad input)."""
+    closed = cli.vault.parent / "closed"
+    closed.mkdir(mode=0o500)
+    cli.environ["MORYFLOW_HOME"] = str(closed / "home")
+    done = cli("session", "list")
+    assert done.returncode == 1
+    assert "cannot be made: Permission denied" in done.stderr
