@@ -50,11 +50,7 @@ def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None,
         mark, marked = mark_of(head)
         chosen = marked or _known(encoding) or "utf-8"
         if not mark and not chosen.startswith(("utf-16", "utf-32")) and looks_binary(head):
-            raise ToolError(
-                f"{name} is not text: {kind_of(head)}, {size:,} bytes",
-                code="binary",
-                next_step="look at it with a program made for it",
-            )
+            return _binary(target, head, size)
         page, used = _page(file, len(mark), chosen, offset, limit, whole=size <= MAX_BYTES)
     note = f"not valid {chosen}, read as {used}" if used != chosen else ""
     return _result(target, page, used, size, line_numbers, note)
@@ -152,6 +148,13 @@ def _result(target: Target, page: Page, encoding: str, size: int, line_numbers: 
         metadata={"target": target.text, "offset": page.first, "lines": len(page.lines), "total": page.total,
                   "encoding": encoding, "bytes": size},
     )  # fmt: skip
+
+
+def _binary(target: Target, head: bytes, size: int) -> ToolResult:
+    """Say what a file is that is not text; its bytes would help nobody."""
+    text = f"{target.given} is not text: {kind_of(head)}, {size:,} bytes; not shown. Look at it with a program made for it."
+    title = f"read {target.given} (binary)"
+    return ToolResult(output=text, title=title, truncated=True, metadata={"target": target.text, "binary": True, "bytes": size})
 
 
 def _image(ctx: ToolContext, picture: Picture, data: bytes, size: int, name: str) -> ToolResult:
