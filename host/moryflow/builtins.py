@@ -10,6 +10,7 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.files",
     "moryflow_builtins.search",
     "moryflow_builtins.shell",
+    "moryflow_builtins.user_agents",
     "moryflow_builtins.openai_compatible",
     "moryflow_builtins.local_model",
     "moryflow_builtins.script_model",

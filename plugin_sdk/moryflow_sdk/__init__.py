@@ -5,6 +5,7 @@ from .agents import Agent, ModelSettings
 from .commands import Command, CommandContext, SlashResult
 from .compaction import CompactionPlan
 from .context import PluginContext, ToolContext, Turn
+from .diagnostics import Diagnostic
 from .errors import ConfigError, Denied, ModelError, MoryflowError, PluginError, ServiceNotDeclared, ToolError
 from .events import Event
 from .hookspecs import HOOKS, HookInfo
@@ -60,6 +61,7 @@ __all__ = [
     "ConfigError",
     "Denied",
     "Deny",
+    "Diagnostic",
     "Entry",
     "Event",
     "Finished",

@@ -55,3 +55,25 @@ def show_agent(ctx: click.Context, name: str) -> None:
     shown = [(key, agent[key]) for key in ("id", "name", "description", "mode", "model", "tools", "source") if agent[key]]
     text = "\n\n".join(part for part in (columns(shown), plain(agent["prompt"])) if part)
     show(flags_of(ctx), agent, text)
+
+
+@command.command("check")
+@document_options
+@click.pass_context
+def check_agents(ctx: click.Context) -> int:
+    """Name everything that is wrong in the agent files; exit code 3 when one of them cannot be used."""
+    import os
+
+    from moryflow_sdk.agent_files import read_agent
+
+    from moryflow.host import home_folder
+
+    folder = home_folder(None, os.environ) / "agents"
+    read = [(path, *read_agent(path)) for path in sorted(folder.glob("*.md")) if not path.name.startswith(".")]
+    rows = [
+        {"file": str(path), "id": agent.id if agent else None, "problems": [str(item) for item in problems]}
+        for path, agent, problems in read
+    ]
+    lines = [problem for row in rows for problem in row["problems"]]
+    show(flags_of(ctx), rows, "\n".join(lines) or f"{len(rows)} agent file(s), nothing is wrong")
+    return 0 if all(agent for _, agent, _ in read) else 3

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from moryflow_sdk import Agent, Command, ModelProvider, PluginContext, Tool
+from moryflow_sdk import Agent, Command, Diagnostic, ModelProvider, PluginContext, Tool
 
 from moryflow.kernel.calls import Outcome, call, describe, root_of
 from moryflow.kernel.records import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
@@ -145,6 +145,9 @@ class _Taking:
             notes.append((f"{implementation.hook}: {text}", file, line))
             return
         for item in outcome.value or ():
+            if isinstance(item, Diagnostic):
+                notes.append((str(item), item.file, item.line or 0))
+                continue
             try:
                 problem = getattr(self, f"_{implementation.hook}")(implementation, item)
             except Exception as error:  # an item of a plugin may break when it is looked at

@@ -1,0 +1,38 @@
+"""Agents of the person's own: Markdown files in ``~/.moryflow/agents`` (S0.90)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from moryflow_sdk import Agent, Diagnostic, PluginContext, hookimpl
+
+name = "user_agents"
+
+
+@hookimpl
+def agents(ctx: PluginContext) -> list[Agent | Diagnostic]:
+    """Read every agent file; one that is wrong is left out and named."""
+    found: dict[str, Agent] = {}
+    problems: list[Diagnostic] = []
+    for path in _files(ctx.home / "agents"):
+        from moryflow_sdk.agent_files import read_agent
+
+        agent, wrong = read_agent(path)
+        problems += wrong
+        if agent is None:
+            continue
+        other = found.get(agent.id.lower())
+        if other is not None:
+            text = f"the id {agent.id!r} is taken by {other.source}"
+            problems.append(Diagnostic(file=str(path), code="agent_duplicate", message=text))
+            continue
+        found[agent.id.lower()] = agent
+    return [*found.values(), *problems]
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the agent files of `folder`, by name; editors' own files are passed over."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".md" and not path.name.startswith("."))
+    except OSError:
+        return []

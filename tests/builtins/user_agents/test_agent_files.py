@@ -1,0 +1,98 @@
+"""Agents as Markdown files: the corpus, the samples, and what people of other systems write."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moryflow import open_host
+from moryflow_sdk.agent_files import parse_agent, read_agent
+from moryflow_sdk.testing.server import LoopbackServer
+
+ROOT = Path(__file__).parent.parent.parent
+CASES = [json.loads(line) for line in (ROOT / "data/corpus/extensions.jsonl").read_text(encoding="utf-8").splitlines()]
+AGENTS = [case for case in CASES if case["target"] == "agent"]
+GOOD = b'---\n{"id":"good","name":"Good"}\n---\nbe good\n'
+
+
+def place(case, folder: Path) -> None:
+    """Put what a case describes into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for item in case.get("files") or [case]:
+        path = folder / (item.get("fs", {}).get("filename") or item["filename"])
+        if "b64" in item:
+            path.write_bytes(base64.b64decode(item["b64"]))
+        elif "text" in item:
+            path.write_text(item["text"], encoding="utf-8", newline="")
+        elif item.get("fs", {}).get("make") == "fifo":
+            os.mkfifo(path)
+        else:
+            path.write_bytes(GOOD.replace(b"good", b"swap"))
+
+
+@pytest.mark.parametrize("case", AGENTS, ids=lambda case: f"{case['id']}-{case['name']}")
+async def test_every_example_has_the_right_outcome(case, tmp_path):
+    """Loaded, loaded with a warning, rejected or ignored, named with file and reason, and the others still load (D41, D42)."""
+    home = tmp_path / "home"
+    place(case, home / "agents")
+    (home / "agents" / "zz-good.md").write_bytes(GOOD)
+    async with await open_host(home, environ={}) as host:
+        record = next(record for record in host.plugin_set.records if record.name == "user_agents")
+        ours = {name for name in host.agents if name not in ("build", "good")}
+    assert "good" not in ours and record.status == "loaded"
+    outcome = case["expect"]["item"].split("_or_")
+    found = "ignored" if not ours and not record.error else "rejected" if not ours else "loaded"
+    found = "loaded_with_warning" if found == "loaded" and record.error else found
+    assert found in outcome, record.error
+    if case["expect"].get("report"):
+        assert case["filename"].split(".")[0] in record.error or "b.md" in record.error
+
+
+@pytest.mark.parametrize("name", ["writer.md"])
+def test_the_sample_of_the_source_loads_as_it_stands(name):
+    """Single quotes and a trailing comma inside the frontmatter (S0.91, D74)."""
+    agent, problems = read_agent(ROOT.parent / "user_examples/agents" / name)
+    assert (agent.id, problems) == ("writer", [])
+    assert agent.settings.temperature == 0.2 and agent.prompt
+
+
+def test_keys_of_other_systems_are_understood():
+    """``name``, ``description``, ``tools``, ``model`` without an id: the file name is the id (S0.90)."""
+    text = b"---\nname: Code Reviewer\ndescription: Reviews code\ntools: read, grep\nmodel: openai/gpt-4.1\n---\nReview.\n"
+    agent, problems = parse_agent(text, "reviewer.md", default_id="reviewer")
+    assert (agent.id, agent.name, agent.tools, agent.model) == ("reviewer", "Code Reviewer", ("read", "grep"), "openai/gpt-4.1")
+    assert not problems
+
+
+def test_a_mistake_in_a_rule_refuses_the_file():
+    """A deny is never silently lost (D26)."""
+    agent, problems = parse_agent(b'---\n{"id":"a","permission":[{"domain":"read","decision":"dney"}]}\n---\n', "a.md")
+    assert agent is None and "rule" in problems[0].message
+
+
+@given(st.binary(max_size=400))
+def test_no_file_stops_the_host(data):
+    """Whatever stands in a file, the answer is an agent or a sentence (D41)."""
+    for text in (data, b"---\n" + data + b"\n---\nbody"):
+        agent, problems = parse_agent(text, "x.md", default_id="x")
+        assert agent is not None or problems
+
+
+async def test_an_agent_of_ones_own_is_used_for_a_run(tmp_path, monkeypatch):
+    """A user agent is recognised and used: its prompt replaces the built-in one (S0.89, S0.90, D58)."""
+    home, vault = tmp_path / "home", tmp_path / "vault"
+    vault.mkdir()
+    place({"filename": "w.md", "text": "---\n{'id': 'w',}\n---\nOnly haiku.\n"}, home / "agents")
+    with LoopbackServer() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with await open_host(home, environ={}) as host:
+            session = await host.new_session(vault, agent="w", model="openai/test-model")
+            await session.prompt("go")
+    system = server.requests[0].body["messages"][0]
+    assert system["role"] == "system" and system["content"].startswith("Only haiku.")
+    assert "Moryflow's agent" not in system["content"]
