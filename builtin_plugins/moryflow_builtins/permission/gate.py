@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moryflow_sdk import Remember, Rule, Target, ToolCall, Turn
+from moryflow_sdk.patterns import escape
 from moryflow_sdk.urls import RefusedUrl, parse_url
 
 from .defaults import default_rules, escape_path
 from .files import judge_file
 from .judged import Decision, Judged, decided
-from .patterns import escape
 from .policy import Policy, make_policy
 
 INLINE_COMMAND = 2048

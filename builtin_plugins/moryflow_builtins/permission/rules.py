@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from moryflow_sdk import DOMAINS, Rule
-
-from .patterns import Pattern, compile_rule
+from moryflow_sdk.patterns import Pattern, compile_rule
 
 Strength = Literal["allow", "ask", "deny"]
 _VOLUME_FOLDS = sys.platform in ("darwin", "win32")

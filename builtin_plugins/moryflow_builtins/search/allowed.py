@@ -6,13 +6,15 @@ when a rule, the person's or the agent's, asks or denies; and counted, so that n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from moryflow_sdk import Target, ToolContext
+from moryflow_sdk import Rule, Target, ToolContext
+from moryflow_sdk.patterns import Pattern, compile_rule
 from moryflow_sdk.sensitive import sensitive, sensitive_among
+
+Compiled = Sequence[tuple[Rule, Pattern]]
 
 
 @dataclass
@@ -23,17 +25,16 @@ class Reader:
     target: Target
     secrets: int = 0
     by_rule: int = 0
-    _policy: Any = None
 
     def refused(self, paths: Sequence[str]) -> set[str]:
         """Return those of `paths` (relative to the folder) that may not be shown, and count them."""
-        suspects = paths if self._judges_all else sensitive_among(paths)
+        suspects = paths if self._layers or self._home_below is not None else sensitive_among(paths)
         return {path for path in suspects if not self.shows(path)}
 
     def shows(self, path: str) -> bool:
         """Whether one file may be shown; each that may not is counted, so ask once."""
         secret = sensitive(path)
-        if not (secret or self._judges_all) or self._judge(path, secret=secret):
+        if self._allowed(path, secret=secret):
             return True
         self.secrets += secret
         self.by_rule += not secret
@@ -48,28 +49,39 @@ class Reader:
         )
         return [f"{count} {kind} file{'s' * (count != 1)} not searched: {why}" for count, kind, why in counts if count]
 
+    def _allowed(self, path: str, *, secret: bool) -> bool:
+        """Answer as ``read`` of the file would be answered, but for where it is: that has been agreed to."""
+        if self._home_below is not None and f"{path}/".startswith(self._home_below):
+            return False
+        text = f"{self.target.text.rstrip('/')}/{path}"
+        lifted = self.ctx.mode == "full_access"
+        decisions = [decision for layer in self._layers if (decision := _last(layer, text))]
+        if "deny" in decisions or ("ask" in decisions and not lifted):
+            return False
+        return not secret or lifted or bool(self._layers and _last(self._layers[0], text) == "allow")
+
     @cached_property
-    def _judges_all(self) -> bool:
-        """Whether there are rules that could refuse an ordinary file, or the host's own folder is inside."""
-        rules = (*self.ctx.rules.all(), *self.ctx.agent.rules)
-        home, folder = str(self.ctx.home), (self.target.path or "/").rstrip("/") + "/"
-        return any(rule.domain == "read" for rule in rules) or home.startswith(folder) or folder.startswith(home + "/")
+    def _layers(self) -> list[Compiled]:
+        """The person's rules, and each agent's own, which can only make it stricter (R4); none where there are none."""
+        configured = _reading(self.ctx.rules.all())
+        agents = _reading(self.ctx.agent.rules)
+        sources = dict.fromkeys(rule.source for rule, _ in agents)
+        own = [[(rule, pattern) for rule, pattern in agents if rule.source == source] for source in sources]
+        return [configured, *own] if configured or own else []
 
-    def _judge(self, path: str, *, secret: bool) -> bool:
-        """Judge a file as ``read`` would be judged; the folder's own place has been agreed to."""
-        # The one matcher of rules; a search that read them differently would show what read refuses.
-        from moryflow_builtins.permission.defaults import PLACES
-        from moryflow_builtins.permission.files import judge_file
-        from moryflow_builtins.permission.gate import policy_of
+    @cached_property
+    def _home_below(self) -> str | None:
+        """Moryflow's own folder as a path below the target: it holds tokens, and no search looks into it (R14)."""
+        home, folder = str(self.ctx.home).rstrip("/") + "/", (self.target.path or "").rstrip("/") + "/"
+        if home.startswith(folder):
+            return home.removeprefix(folder)
+        return "" if folder.startswith(home) and not folder.startswith(f"{home}agent-output/") else None
 
-        if self._policy is None:
-            self._policy = policy_of(self.ctx)
-        text = f"{self.target.text.rstrip('/')}/{path}" if self.target.text != "vault:/" else f"vault:/{path}"
-        whole = f"{(self.target.path or '').rstrip('/')}/{path}"
-        answer = judge_file(self._policy, Target(domain="read", kind="file", text=text, path=whole))
-        if answer.decision == "allow":
-            return True
-        if answer.decision == "ask" and answer.bypass == "mode" and self.ctx.mode == "full_access":
-            return True
-        by_place = answer.rule is not None and answer.rule.source == "default" and answer.rule.pattern in PLACES
-        return by_place and not secret
+
+def _reading(rules: Iterable[Rule]) -> Compiled:
+    return [(rule, compile_rule(rule)) for rule in rules if rule.domain == "read"]
+
+
+def _last(layer: Compiled, text: str) -> str | None:
+    """Return what the last matching rule decides (S0.40)."""
+    return next((rule.decision for rule, pattern in reversed(layer) if pattern.matches(text)), None)

@@ -51,8 +51,7 @@ def named_by(pattern: str) -> Callable[[str], object]:
 
     :raises ToolError: ``invalid_pattern``.
     """
-    # The same globs as in rules.
-    from moryflow_builtins.permission.globs import TooMany, braces, path_regex
+    from moryflow_sdk.patterns.globs import TooMany, braces, path_regex
 
     try:
         return re.compile("|".join(path_regex("", one, folders=False) for one in braces(pattern)), re.DOTALL).fullmatch

@@ -33,7 +33,7 @@ class Context:
     vault: Path
     home: Path
     rules: StoredRules
-    agent: Agent = field(default_factory=lambda: Agent(id="build"))
+    agent: Agent
     model: Any = None
     mode: str = "agent"
     config: Any = None
@@ -52,6 +52,7 @@ class Toolbox:
     vault: Path
     home: Path
     rules: StoredRules = field(default_factory=StoredRules)
+    agent: Agent = field(default_factory=lambda: Agent(id="build"))
     model: Any = None
     mode: str = "agent"
 
@@ -63,7 +64,7 @@ class Toolbox:
         return tuple(self.files.resolve(request.value, domain=request.domain) for request in tool.target_requests(args))
 
     def body(self, tool: Tool, call: ToolCall) -> Any:
-        context: Any = Context(call, self.files, self.vault, self.home, self.rules, model=self.model, mode=self.mode)
+        context: Any = Context(call, self.files, self.vault, self.home, self.rules, self.agent, self.model, self.mode)
         return tool.function(**tool.bind(json.dumps(dict(call.args)).encode(), context))
 
     def run(self, tool: Tool, **args: Any) -> ToolResult:

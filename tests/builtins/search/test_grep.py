@@ -92,13 +92,26 @@ async def test_a_folder_outside_the_vault_shows_what_was_agreed_to(toolbox, engi
     assert "1 sensitive file not searched" in result.output
 
 
-async def test_the_token_of_the_host_is_never_found(toolbox, engine: str) -> None:
-    """Where the vault holds Moryflow's own folder, its secrets stay closed (D3, R14)."""
-    (toolbox.home / "server.token").write_text("needle")
-    (toolbox.home / "config.jsonc").write_text("needle")
-    result = await toolbox.arun(grep, pattern="needle", path=str(toolbox.home.parent))
-    assert result.metadata["matches"] == 1
-    assert "server.token" not in result.output
+async def test_the_folder_of_the_host_is_not_searched(toolbox, engine: str) -> None:
+    """Where the searched folder holds Moryflow's own, what is in it stays closed (D3, R14)."""
+    for name in ("server.token", "config.jsonc", "logs/x"):
+        (toolbox.home / name).parent.mkdir(exist_ok=True)
+        (toolbox.home / name).write_text("needle")
+    (toolbox.home.parent / "a.md").write_text("needle")
+    for folder, matches in ((toolbox.home.parent, 1), (toolbox.home, 0), (toolbox.home / "logs", 0)):
+        result = await toolbox.arun(grep, pattern="needle", path=str(folder))
+        assert result.metadata["matches"] == matches
+        assert "not searched: a rule asks or denies" in result.output
+
+
+async def test_an_agent_can_only_narrow_what_is_shown(toolbox, engine: str) -> None:
+    """Its allow opens nothing, its ask and its deny close (D3, R4)."""
+    toolbox.fill({".env": "needle", "a.md": "needle", "b.md": "needle"})
+    rules = [rule("**", "allow"), rule("vault:/a.md", "deny")]
+    toolbox.agent = toolbox.agent.replace(rules=tuple(one.replace(source="agent") for one in rules))
+    assert (await toolbox.arun(grep, pattern="needle")).output.splitlines()[0] == "b.md:1:needle"
+    toolbox.mode = "full_access"
+    assert (await toolbox.arun(grep, pattern="needle", files_only=True)).metadata["files"] == 2
 
 
 async def test_context_lines_surround_a_match(toolbox, engine: str) -> None:

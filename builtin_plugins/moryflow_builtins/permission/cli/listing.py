@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 from moryflow_sdk import DOMAINS, CommandContext, Rule, Turn
+from moryflow_sdk.patterns import compile_rule
 
 from moryflow_builtins.permission.gate import policy_of
 from moryflow_builtins.permission.judged import place_of, rule_json
-from moryflow_builtins.permission.patterns import compile_rule
 
 from .text import table
 

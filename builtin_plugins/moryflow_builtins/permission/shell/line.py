@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from moryflow_sdk import Rule
+from moryflow_sdk.patterns import Pattern, compile_rule
 
-from moryflow_builtins.permission.patterns import Pattern, compile_rule
 from moryflow_builtins.permission.rules import CompiledRule, Hit, RuleSet
 
 from .facts import Facts, Guard

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from moryflow_sdk import Remember
+from moryflow_sdk.patterns import escape
 
 from moryflow_builtins.permission.judged import Judged
-from moryflow_builtins.permission.patterns import escape
 
 from .line import Line
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from moryflow_sdk import Rule
+from moryflow_sdk.verdicts import Rule
 
 from .globs import TooMany, braces, path_regex
 

@@ -36,7 +36,7 @@ class _State:
 
     test: Test | None = None
     at: str = ""
-    out: list[int] = field(default_factory=list)
+    out: list[int] = field(default_factory=list[int])
 
 
 @lru_cache(maxsize=512)
