@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from moryflow.kernel.events import now
@@ -25,17 +25,14 @@ class Record:
     """The stored side of one compaction: its run and its events."""
 
     writing: Writing
-    begun: str
+    begun: str = field(default_factory=now)
 
-    @classmethod
-    async def begin(cls, writing: Writing, *, journal: Journal | None = None) -> Record:
-        """Record that a compaction is pending; it shows at once (S1.19)."""
-        record = cls(writing, now())
-        pen = journal or Journal(writing.fork)
-        pen.run(record._run("running", None))
-        pen.event("compaction", **record._said("pending"))
+    async def pending(self) -> None:
+        """Record that a compaction is being written; it shows at once (S1.19)."""
+        pen = Journal(self.writing.fork)
+        pen.run(self._run("running", None))
+        pen.event("compaction", **self._said("pending"))
         await pen.commit()
-        return record
 
     async def done(self, payload: Payload, live: LiveSession) -> bool:
         """Append the compaction node behind the active one if everything it covered still holds; return whether it did.

@@ -182,8 +182,9 @@ class TurnCompaction:
 
     async def _written(self, job: Job, focus: str) -> tuple[Record, MoryflowError | None]:
         """Write and apply a summary while the turn waits; return what went wrong, if something did."""
-        record = await Record.begin(self._writing(job, focus))
+        record = Record(self._writing(job, focus))
         try:
+            await record.pending()
             payload = await record.writing.payload()
         except asyncio.CancelledError:
             record.interrupted(self._journal)
@@ -209,7 +210,8 @@ class TurnCompaction:
         job = self._job(tokens, "background")
         if job is None:
             return
-        record = await Record.begin(self._writing(job, ""))
+        record = Record(self._writing(job, ""))
+        await record.pending()
         self._memory.start(self._scope.session, record)
 
     async def _take_finished(self, *, wait: bool = False) -> None:

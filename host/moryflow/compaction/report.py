@@ -19,7 +19,6 @@ from .memory import estimator
 from .policy import limit_of
 
 if TYPE_CHECKING:
-
     from moryflow.kernel.scope import TurnScope
     from moryflow.sessions import Node
 

@@ -23,7 +23,7 @@ from moryflow.kernel.models import stream
 
 from .agent import REMINDER, TURN_INSTRUCTIONS
 from .measure import script_aware
-from .sections import TURN, cleaned
+from .sections import TURN, cleaned, has_sections
 from .transcript import chunks, entries, shortened
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Summarizer:
 
     :ivar fork: its own scope; the run, its events and its hook calls are stored with it.
     :ivar usage: what it has used so far, with `cost`.
+    :ivar structured: whether the answer had any of the sections that were asked for.
     """
 
     fork: TurnScope
@@ -60,6 +61,7 @@ class Summarizer:
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
     steps: int = 0
+    structured: bool = True
 
     async def summary(self, history: Sequence[Message], prefix: Sequence[Message], previous: str) -> str:
         """Return the written sections; the beginning of a split turn gets its own (S1.11).
@@ -67,7 +69,11 @@ class Summarizer:
         :raises SummaryFailed: the answer is empty, far too long, or a tool call.
         :raises ModelError: the model cannot be asked.
         """
-        text = cleaned(await self._folded(history, self.instructions, previous)) if history else previous
+        text = previous
+        if history:
+            answer = await self._folded(history, self.instructions, previous)
+            self.structured = has_sections(answer)
+            text = cleaned(answer)
         if prefix:
             turn = await self._folded(prefix, TURN_INSTRUCTIONS, "")
             text = f"{text}\n\n## {TURN}\n{turn.strip()}".strip()

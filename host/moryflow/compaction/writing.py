@@ -16,7 +16,7 @@ from .agent import INSTRUCTIONS
 from .facts import Facts, call_ids, collect, effects
 from .measure import Meter
 from .planning import Job
-from .sections import assembled, cleaned, has_sections
+from .sections import assembled, cleaned
 from .settings import CompactionSettings
 from .summarize import Summarizer, SummaryFailed
 
@@ -138,6 +138,8 @@ class Writing:
             raise ModelError(f"the model failed: {type(error).__name__}: {error}", code="protocol") from error
         finally:
             self.usage, self.cost, self.steps = writer.usage, writer.cost, writer.steps
+            if not writer.structured:
+                self.remarks.append("the summary has none of the sections that were asked for")
 
     def _model(self) -> tuple[ModelProvider, ModelInfo]:
         """Return the configured model, or the session's own (S1.18)."""
@@ -175,8 +177,6 @@ class Writing:
             raise SummaryFailed(f"the summary would not shrink the context: {size:.0f} tokens for {replaced:.0f}")
         if size > max(self.job.room.tail, self.job.room.records) * (1 + _HUGE_SHARE):
             raise SummaryFailed(f"the summary is too long for the context: {size:.0f} tokens")
-        if not has_sections(written):
-            self.remarks.append("the summary has none of the sections that were asked for")
 
     def _details(self, written: str, facts: Facts) -> dict[str, Any]:
         job = self.job

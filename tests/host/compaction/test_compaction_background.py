@@ -1,0 +1,119 @@
+"""A summary written beside the turn, applied at the turn's next pause if it is still true."""
+
+from __future__ import annotations
+
+import asyncio
+
+from compaction_paths import compact, kinds, talk
+from moryflow.sessions import Commit, NewNode
+
+ANSWER = {"text": "the answer"}
+
+
+async def long_session(bench, host):
+    bench.events.clear()
+    session = await bench.session(host, talk(14, 1000))
+    await session.keep()
+    return session
+
+
+async def test_the_turn_is_not_blocked_and_the_result_is_applied_at_a_pause(bench):
+    """Pending is visible, the answer comes first, the next turn's owner applies it (S1.19, S1.29, S1.30, D18)."""
+    bench.config(mode="background")
+    async with bench.host(compact(delay=0.3), ANSWER, {"text": "two"}) as host:
+        session = await long_session(bench, host)
+        await session.prompt("and now?")
+        assert "compaction" not in kinds(await host.store.path(session.id))
+        assert [item["state"] for item in bench.compactions()] == ["pending"]
+        await asyncio.sleep(0.5)
+        await session.prompt("and then?")
+        path = await host.store.path(session.id)
+        runs = await host.store.runs(session.id)
+        last = host.scripted.requests[-1]
+    assert kinds(path)[-4:] == ["assistant", "user", "compaction", "assistant"]
+    assert [item["state"] for item in bench.compactions()] == ["pending", "done"]
+    assert [run.state for run in runs if run.purpose == "compact"] == ["ended"]
+    said = [message.text for message in last.messages]
+    assert said[-3:] == ["and now?", "the answer", "and then?"]
+
+
+async def test_a_session_that_is_given_back_waits_for_its_summary(bench):
+    """Without anyone to take it later (`moryflow run`), the turn's end waits for what was begun (D18)."""
+    bench.config(mode="background")
+    async with bench.host(compact(delay=0.2), ANSWER) as host:
+        session = await bench.session(host, talk(14, 1000))
+        await session.prompt("and now?")
+        path = await host.store.path(session.id)
+    assert "compaction" in kinds(path) and bench.compactions("done")
+
+
+async def test_a_switch_of_branch_makes_it_stale(bench):
+    """Another branch is active when it is ready: no node, the run is kept, an event says why (S1.31, S1.32, D21)."""
+    bench.config(mode="background")
+    async with bench.host(compact(delay=0.2), ANSWER, {"text": "two"}) as host:
+        session = await long_session(bench, host)
+        await session.prompt("and now?")
+        await session.note(lambda journal: journal.switch("n3"))
+        await asyncio.sleep(0.4)
+        await session.prompt("elsewhere")
+        nodes = await host.store.nodes(session.id)
+        runs = await host.store.runs(session.id)
+    assert "compaction" not in kinds(nodes)
+    assert [item["reason"] for item in bench.compactions("stale")] == ["another branch is active now"]
+    assert [run.end_reason for run in runs if run.purpose == "compact"] == ["completed"]
+
+
+async def test_a_newer_compaction_makes_it_stale(bench):
+    """A compaction that came meanwhile counts; the older one is not added (S1.31, D21)."""
+    bench.config(mode="background")
+    async with bench.host(compact(delay=0.2), ANSWER, {"text": "two"}) as host:
+        session = await long_session(bench, host)
+        await session.prompt("and now?")
+        newer = {"summary": "【会话摘要】\nnewer", "first_kept_node_id": "n20", "tokens_before": 9, "details": {}}
+        await session.note(lambda journal: journal.node("compaction", newer))
+        await asyncio.sleep(0.4)
+        await session.prompt("and then?")
+        path = await host.store.path(session.id)
+    assert [node.payload["summary"] for node in path if node.kind == "compaction"] == [newer["summary"]]
+    assert bench.compactions("stale")[0]["reason"] == "another compaction counts now"
+
+
+async def test_the_check_is_part_of_the_transaction(bench):
+    """The store refuses a commit whose active node has changed: nothing of it is stored (D21)."""
+    from moryflow.sessions import Outdated
+
+    async with bench.host() as host:
+        session = await bench.session(host, talk(2, 100))
+        hold = await host.store.hold(session.id)
+        await hold.switch("n1")
+        try:
+            await hold.commit(Commit(nodes=[NewNode("note", {"text": "late"})], after="n3"))
+            refused = False
+        except Outdated:
+            refused = True
+        hold.release()
+        assert refused and "note" not in kinds(await host.store.nodes(session.id))
+
+
+async def test_a_background_failure_is_an_event(bench):
+    """The fork fails: the turn goes on, the event says why, nothing is tried at once again (S0.25, D18)."""
+    bench.config(mode="background")
+    error = {"code": "auth", "message": "no such key"}
+    async with bench.host(compact(error=error), ANSWER, {"text": "two"}) as host:
+        session = await long_session(bench, host)
+        await session.prompt("and now?")
+        result = await session.prompt("and then?")
+    assert result.text == "two" and [item["state"] for item in bench.compactions()] == ["pending", "failed"]
+
+
+async def test_closing_the_host_ends_what_works_beside(bench):
+    """No background task outlives its host (STYLE), and the session goes on (D18)."""
+    bench.config(mode="background")
+    async with bench.host(compact(delay=30), ANSWER) as host:
+        session = await long_session(bench, host)
+        await session.prompt("and now?")
+    assert len(asyncio.all_tasks()) == 1
+    bench.config(mode="before")
+    async with bench.host(compact(), ANSWER) as host:
+        again = await host.resume(bench.vault, session.id)
+        assert (await again.prompt("go on")).text == "the answer"
