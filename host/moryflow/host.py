@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, Ruling, ToolResult
 
 from .agents import DEFAULT_AGENT, DEFAULT_PROMPT
-from .builtins import BUILTINS, FINAL_TOOL_AFTER, RESERVED
-from .config import Config, load_config
+from .builtins import BUILTINS
+from .config import Config
+from .generation import Sources, asked_for, switched_on
 from .kernel.approvals import ApprovalDesk
 from .kernel.compacting import Compaction, NoCompaction
 from .kernel.dispatch import Dispatcher
 from .kernel.events import Bus
 from .kernel.models import Models
 from .kernel.outcome import RunOptions
-from .kernel.plugins import PluginSet, PluginSettings, dispose, load_plugin_set, start
+from .kernel.plugins import PluginSet, dispose
 from .kernel.scope import Surroundings, TurnScope
 from .looking import blank_session, looking_scope
+from .places import home_folder, readable_vault
 from .services import SERVICES
 from .session import Session
 from .sessions import SessionRow, Store
@@ -53,15 +55,14 @@ class DirectResult:
 class Host:
     """Owns what lives as long as the process. Use :func:`open_host`, and close it."""
 
-    def __init__(
-        self, home: Path, config: Config, plugin_set: PluginSet, *, profile: str, strict: bool, environ: Mapping[str, str]
-    ):
-        self.home = home
+    def __init__(self, sources: Sources, config: Config, plugin_set: PluginSet, *, profile: str, strict: bool) -> None:
+        self._sources = sources
+        self.home = sources.home
+        self.environ = sources.environ
         self.config = config
         self.plugin_set = plugin_set
         self.profile = profile
         self.strict = strict
-        self.environ = environ
         self.bus = Bus()
         self.approvals = ApprovalDesk(lambda: self.store)
         self._dispatcher = Dispatcher()
@@ -262,6 +263,19 @@ class Host:
 
         return await fire(self, hook, given, vault=vault)
 
+    async def refresh(self) -> bool:
+        """Take configuration, plugins and agents as they are now, for turns that begin from here on; return whether
+        the plugins differ. Turns that run keep the generation they began with (invariant 8).
+        """
+        old = self.plugin_set
+        self.config, self.plugin_set = await self._sources.load(old)
+        self.__dict__.pop("surroundings", None)
+        for provider in old.providers:
+            if provider not in self.plugin_set.providers:
+                await provider.aclose()
+        await dispose(old)
+        return self.plugin_set.id != old.id
+
     # ---------------------------------------------------------------- end
 
     async def aclose(self) -> None:
@@ -305,57 +319,15 @@ async def open_host(
     :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
     """
     env = os.environ if environ is None else environ
-    folder = home_folder(home, env)
-    settings = load_config(folder, inline=config, environ=env, flags=flags)
-    chosen = env.get("MORYFLOW_PLUGINS") if plugins is None else ",".join(plugins)
-    only = None if chosen is None else frozenset(name.strip() for name in chosen.split(",") if name.strip())
-    plugin_set = load_plugin_set(
-        home=folder,
-        builtins=builtins,
-        settings=PluginSettings(
-            disabled=frozenset(settings.get("disabledPlugins") or ()),
-            only=only,
-            safe_mode=_flag(safe_mode, env, "MORYFLOW_SAFE_MODE"),
-        ),
-        config=settings,
-        final_after=FINAL_TOOL_AFTER,
-    )
-    plugin_set = await start(plugin_set, reserved=RESERVED)
-    return Host(
-        folder,
-        settings,
-        plugin_set,
-        profile=profile or settings.get("profile") or "local",
-        strict=_flag(strict, env, "MORYFLOW_STRICT"),
+    sources = Sources(
+        home=home_folder(home, env),
         environ=env,
+        inline=config,
+        flags=flags,
+        safe_mode=switched_on(safe_mode, env, "MORYFLOW_SAFE_MODE"),
+        only=asked_for(plugins, env),
+        builtins=builtins,
     )
-
-
-def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
-    """Return Moryflow's own folder; it need not exist yet."""
-    return Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
-
-
-def readable_vault(vault: Path | str | None) -> Path:
-    """Return the vault, resolved.
-
-    :raises ConfigError: it does not exist, is no folder, or cannot be read.
-    """
-    try:
-        folder = Path(vault or ".").resolve()
-        next(iter(folder.iterdir()), None)
-    except FileNotFoundError as error:
-        raise ConfigError(
-            "the vault does not exist", where=str(vault or "."), next_step="give a folder with --vault DIR"
-        ) from error
-    except NotADirectoryError as error:
-        raise ConfigError("the vault is not a folder", where=str(vault), next_step="give a folder with --vault DIR") from error
-    except OSError as error:
-        raise ConfigError(
-            f"the vault cannot be read: {error.strerror}", where=str(vault), next_step="check its permissions"
-        ) from error
-    return folder
-
-
-def _flag(given: bool | None, environ: Mapping[str, str], name: str) -> bool:
-    return given if given is not None else environ.get(name, "").lower() in ("1", "true", "yes", "on")
+    settings, plugin_set = await sources.load()
+    chosen = profile or settings.get("profile") or "local"
+    return Host(sources, settings, plugin_set, profile=chosen, strict=switched_on(strict, env, "MORYFLOW_STRICT"))

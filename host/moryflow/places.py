@@ -1,0 +1,32 @@
+"""Where things are: Moryflow's own folder, and the folder to work in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from moryflow_sdk import ConfigError
+
+
+def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
+    """Return Moryflow's own folder; it need not exist yet."""
+    return Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
+
+
+def readable_vault(vault: Path | str | None) -> Path:
+    """Return the vault, resolved.
+
+    :raises ConfigError: it does not exist, is no folder, or cannot be read.
+    """
+    given, hint = str(vault or "."), "give a folder with --vault DIR"
+    try:
+        folder = Path(vault or ".").resolve()
+        next(iter(folder.iterdir()), None)
+    except FileNotFoundError as error:
+        raise ConfigError("the vault does not exist", where=given, next_step=hint) from error
+    except NotADirectoryError as error:
+        raise ConfigError("the vault is not a folder", where=given, next_step=hint) from error
+    except OSError as error:
+        problem = f"the vault cannot be read: {error.strerror}"
+        raise ConfigError(problem, where=given, next_step="check its permissions") from error
+    return folder
