@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import StoreError, code_of, store_error
+from .errors import FAILURES, StoreError, code_of, store_error
 from .opening import Connections, ensure_ready, newer, open_reader
 from .schema import MIGRATIONS, version_of
 
@@ -141,7 +141,7 @@ class Database:
     def _translated(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except (sqlite3.Error, OSError) as error:
+        except FAILURES as error:
             raise store_error(error, self.path) from error
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class Database:
             except BaseException:
                 _roll_back(connection)
                 raise
-        except (sqlite3.Error, OSError, OverflowError) as error:
+        except FAILURES as error:
             if code_of(error) in _BROKEN:
                 lane.drop()
             raise store_error(error, self.path) from error

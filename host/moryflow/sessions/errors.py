@@ -50,6 +50,7 @@ class Damaged(sqlite3.DatabaseError):
 FAILURES = (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError)
 """What a database may raise; :func:`code_of` tells what it means."""
 
+_SIGNS_OF_DAMAGE = ("Could not decode to UTF-8", "unsupported file format")
 _CODES = {
     sqlite3.SQLITE_FULL: "no_space",
     sqlite3.SQLITE_IOERR: "io",
@@ -81,7 +82,7 @@ def code_of(error: BaseException) -> str:
     if isinstance(error, sqlite3.DataError | OverflowError):
         return "too_large"
     # A damaged text, or SQLite's own message about damage, may not be UTF-8.
-    if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
+    if isinstance(error, UnicodeDecodeError) or any(sign in str(error) for sign in _SIGNS_OF_DAMAGE):
         return "corrupt"
     number = getattr(error, "sqlite_errorcode", None)
     return _CODES.get(number & 0xFF, "invalid") if isinstance(number, int) else "invalid"

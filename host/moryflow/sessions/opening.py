@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from .errors import Damaged, StoreError
+from .errors import FAILURES, Damaged, StoreError
 from .locks import FileLock
 from .schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 
 _LOCK_PATIENCE = 30.0
+_MAGIC = b"SQLite format 3\0"
 _MARK = APPLICATION_ID.to_bytes(4, "big")
 _WAL = b"\2\2"  # reading and writing version of a file with a write-ahead log
 PARTS = ("", "-wal", "-shm")
@@ -44,7 +45,7 @@ class Connections:
 
     def __init__(self, path: Path, *, patience: float = 5.0) -> None:
         self._guard = connect(path, writes=False, patience=patience)
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(*FAILURES):
             self._guard.execute("SELECT 1 FROM sqlite_master").fetchone()
         self.writer = connect(path, writes=True, patience=patience)
 
@@ -181,6 +182,9 @@ def store_lock(path: Path) -> Iterator[None]:
 
 def _is_ready(path: Path) -> bool:
     """Tell whether the database is ours and of this version; ``False`` when it is empty or older."""
+    header = _header(path)
+    if header.startswith(_MAGIC) and header[68:72] not in (_MARK, bytes(4)):
+        raise _foreign(path)  # without a look inside: it may be damaged, and is not ours to repair
     with closing(open_reader(path)) as connection:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = version_of(connection)
@@ -191,7 +195,7 @@ def _is_ready(path: Path) -> bool:
         if version > len(MIGRATIONS):
             raise newer(path, version)
         require_tables(connection)
-        return version == len(MIGRATIONS) and _header(path)[18:20] == _WAL
+        return version == len(MIGRATIONS) and header[18:20] == _WAL
 
 
 def require_tables(connection: sqlite3.Connection) -> None:

@@ -18,11 +18,13 @@ R = TypeVar("R")
 _NODE_COLUMNS = ", ".join(NODES.columns)
 _SELECT_SESSION = f"{SESSIONS.select} WHERE id = ?"
 
-# The rows go through the queue one at a time, so a long path costs its length and nothing more.
+# The rows go through the queue one at a time, so a long path costs its length and nothing more. A parent comes before its
+# child: without that condition, damage could lead in circles.
 _PATH = f"""WITH RECURSIVE up ({_NODE_COLUMNS}) AS (
     SELECT {_NODE_COLUMNS} FROM nodes WHERE session = ?1 AND id = ?2
     UNION ALL
-    SELECT {", ".join(f"n.{name}" for name in NODES.columns)} FROM up JOIN nodes AS n ON n.session = ?1 AND n.id = up.parent
+    SELECT {", ".join(f"n.{name}" for name in NODES.columns)} FROM up JOIN nodes AS n
+        ON n.session = ?1 AND n.id = up.parent AND n.seq < up.seq
 ) SELECT {_NODE_COLUMNS} FROM up"""
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from .errors import code_of
+from .errors import FAILURES, code_of
 from .opening import (
     PARTS,
     SALVAGED,
@@ -67,7 +67,7 @@ def _is_sound(path: Path) -> bool:
             require_tables(connection)
             whole = connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
             return whole and not unsound_row(connection)
-    except sqlite3.Error as error:
+    except FAILURES as error:
         if code_of(error) != "corrupt":
             raise
         return False
@@ -77,7 +77,7 @@ def _is_sound(path: Path) -> bool:
 def _others_kept_out(path: Path) -> Iterator[None]:
     """Let no other process commit to the damaged file while it is copied, as far as it still takes a lock."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(sqlite3.Error, OSError):
+        with contextlib.suppress(*FAILURES):
             if path.stat().st_size:
                 pair = Connections(path)
                 stack.callback(pair.abandon)

@@ -88,11 +88,11 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) ->
 def readable_rows(source: sqlite3.Connection, table: str, columns: list[str]) -> Iterator[Row]:
     """Yield the rows of a table by their key; where a page is damaged, read up to it from both sides.
 
-    The first of `columns` is the key.
+    The first of `columns` is the key. Every step goes forward, for damaged pages may lead in circles.
     """
     position = 0
-    while True:
-        for row in _until_damage(source, table, columns, f"> {position}", "ASC"):
+    while position < _FARTHEST:
+        for row in _until_damage(source, table, columns, position, _FARTHEST):
             if row is None:
                 break
             position = row[0]
@@ -102,23 +102,26 @@ def readable_rows(source: sqlite3.Connection, table: str, columns: list[str]) ->
         beyond = _next_readable(source, table, columns[0], position + 1)
         if beyond is None:
             return
-        for row in _until_damage(source, table, columns, f"BETWEEN {position + 1} AND {beyond - 1}", "DESC"):
+        for row in _until_damage(source, table, columns, position, beyond, backwards=True):
             if row is None:
                 break
             yield row
         position = beyond - 1
 
 
-def _until_damage(source: sqlite3.Connection, table: str, columns: list[str], where: str, order: str) -> Iterator[Row | None]:
-    """Yield rows, then ``None`` if damage ended the reading."""
-    statement = f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED WHERE {columns[0]} {where} ORDER BY {columns[0]} {order}"
-    last: int | None = None
+def _until_damage(
+    source: sqlite3.Connection, table: str, columns: list[str], low: int, high: int, *, backwards: bool = False
+) -> Iterator[Row | None]:
+    """Yield the rows between `low` and `high`, then ``None`` if damage ended the reading."""
+    key = columns[0]
+    statement = f"""SELECT {", ".join(columns)} FROM {table} NOT INDEXED
+        WHERE {key} > {low} AND {key} < {high} ORDER BY {key} {"DESC" if backwards else "ASC"}"""
     try:
         for row in source.execute(statement):
-            if not isinstance(row[0], int) or (last is not None and (row[0] <= last) == (order == "ASC")):
-                yield None  # a page that leads back to itself
+            if not isinstance(row[0], int) or not low < row[0] < high:
+                yield None
                 return
-            last = row[0]
+            low, high = (low, row[0]) if backwards else (row[0], high)
             yield row
     except (sqlite3.DatabaseError, ValueError):
         yield None
@@ -128,13 +131,16 @@ def _next_readable(source: sqlite3.Connection, table: str, key: str, start: int)
     """Return the next key after the damage at `start`, searched in growing steps."""
     statement = f"SELECT {key} FROM {table} NOT INDEXED WHERE {key} > ? ORDER BY {key} LIMIT 1"
     step = 0
-    while step < _FARTHEST:
+    while start + step < _FARTHEST:
         try:
             found = source.execute(statement, (start + step,)).fetchone()
-        except sqlite3.DatabaseError:
-            step = step * 2 or 1
-            continue
-        return found[0] if found else None
+        except (sqlite3.DatabaseError, ValueError):
+            found = (0,)
+        if found is None:
+            return None
+        if isinstance(found[0], int) and found[0] > start + step:
+            return found[0]
+        step = step * 2 or 1
     return None
 
 

@@ -33,7 +33,7 @@ def tree(nodes: Iterable[Node]) -> list[Branch]:
 def path_to(nodes: Mapping[str, Node], node: str | None) -> list[Node]:
     """Return the path from the root to `node`, root first, from nodes by id."""
     path: list[Node] = []
-    while node is not None and node in nodes:
+    while node is not None and node in nodes and (not path or nodes[node].seq < path[-1].seq):
         path.append(nodes[node])
         node = nodes[node].parent
     path.reverse()

@@ -64,8 +64,9 @@ async def everything(store: Store) -> Trees:
         await store.events(row.id)
         if len(store.notices) > repairs:
             return await everything(store)
-        assert path == path_to({node.id: node for node in trees[row.id]}, row.active)
-        assert not path or path[0].parent is None or not store.notices
+        if store.notices:  # before, silent damage to an index may hide nodes
+            assert path == path_to({node.id: node for node in trees[row.id]}, row.active)
+            assert not path or path[0].parent is None
         hold = await store.hold(row.id)
         await hold.commit(Commit(nodes=[NewNode("user", {"text": "goes on"})]))
         hold.release()
@@ -321,16 +322,14 @@ async def _survive(path: Path, before: Trees) -> None:
     try:
         store = Store.open(path)
     except StoreError as error:
-        assert error.code in ("foreign", "newer")
+        assert error.code in ("foreign", "newer"), error
         return
     try:
-        saved = await everything(store)
-        for session, nodes in saved.items():
-            if store.notices:
-                known = {node.id: node.payload for node in before.get(session, [])}
-                assert all(
-                    known.get(node.id, node.payload) == node.payload for node in nodes if node.payload != {"text": "goes on"}
-                )
+        for session in await everything(store) if store.notices else ():
+            known = {node.id: node.payload for node in before.get(session, [])}
+            for node in await store.path(session):
+                assert known.get(node.id, node.payload) == node.payload
+        await everything(store)
     except StoreError as error:
         assert error.code in ("corrupt", "not_found", "invalid", "stale"), error
     except StaleEpoch:
