@@ -1,0 +1,340 @@
+"""Compaction: the view and the plan of a long path, what survives three compactions, how well sizes are estimated, and a
+thousand turns in a window of 32,000 tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import time
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from measuring import Figure, Place, place
+from moryflow import open_host
+from moryflow.compaction.demand import compact_now
+from moryflow.compaction.measure import ESTIMATORS, Meter, measured
+from moryflow.compaction.planning import plan_job, room_for
+from moryflow.compaction.policy import limit_of
+from moryflow.compaction.prune import PruneLimits, plan_pruning
+from moryflow.compaction.settings import CompactionSettings
+from moryflow.kernel.context import ContextBuilder
+from moryflow.sessions import Commit, NewNode, Node
+from moryflow_sdk import BaseProvider, Finished, ModelInfo, TextDelta, Usage, freeze
+from moryflow_sdk.testing import replies
+from moryflow_sdk.testing.server import LoopbackServer
+
+NODES, TURNS, WINDOW = 10_000, 1000, 32_000
+Item = tuple[str, dict[str, Any]]
+
+
+def figures() -> list[Figure]:
+    """Return (name, value, unit, target) of every figure."""
+    return [*_view(), *_estimates(), *asyncio.run(_facts()), *asyncio.run(_rescue()), *asyncio.run(_thousand())]
+
+
+# -------------------------------------------------------------------- view and plan
+
+
+def _step(number: int, tool: str = "read", size: int = 800, **more: Any) -> list[Item]:
+    call = {"id": f"c{number}", "name": tool, "arguments": json.dumps({"path": f"src/file_{number % 40}.py"})}
+    output = {"call_id": f"c{number}", "tool": tool, "status": "ok", "output": "line of text\n" * (size // 13), **more}
+    return [("assistant", {"text": "", "calls": [call]}), ("tool", output)]
+
+
+def _path(items: list[Item]) -> list[Node]:
+    return [
+        Node(f"n{i}", "s", i, f"n{i - 1}" if i else None, kind, freeze(payload), 1, "", "")
+        for i, (kind, payload) in enumerate(items)
+    ]
+
+
+def _long() -> list[Item]:
+    items: list[Item] = []
+    for number in count():
+        if len(items) >= NODES:
+            return items[:NODES]
+        items += [("user", {"text": "please " * 30}), *_step(number), ("assistant", {"text": "done " * 60, "calls": []})]
+    raise AssertionError
+
+
+def _view() -> list[Figure]:
+    path = _path(_long() + [item for number in range(50) for item in _step(NODES + number)])
+    first = min(_timed(lambda: ContextBuilder().build(path[:NODES])) for _ in range(5))
+    builder, meter, settings = ContextBuilder(), Meter(), CompactionSettings()
+    builder.build(path[:NODES])
+    steps = sorted(_timed(lambda end=end: builder.build(path[:end])) for end in range(NODES + 2, NODES + 100, 2))
+    view = builder.build(path)
+    counting = _timed(lambda: measured(path, view, meter, 0.0))
+    room = room_for(settings, limit_of(128_000, settings), 3000)
+    plan = _timed(lambda: plan_job(path, builder, meter, settings, room, 800_000, "threshold"))
+    return [
+        (f"view of a {NODES}-node path, first", first, "ms", 30.0),
+        ("view, one further step (median)", steps[len(steps) // 2], "ms", 1.0),
+        ("estimating all of it, first", counting, "ms", None),
+        ("planning its compaction", plan, "ms", 100.0),
+    ]
+
+
+def _timed(work: Any) -> float:
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1000
+
+
+# -------------------------------------------------------------------- estimates
+
+
+def _estimates() -> list[Figure]:
+    """Compare the estimators with a real tokenizer (cl100k_base, which litellm brings along)."""
+    try:
+        encoding = _encoding()
+    except Exception as error:  # optional: it comes with litellm's own data
+        print(f"no tokenizer to compare with: {error}")
+        return []
+    root = Path(__file__).resolve().parents[2]
+    samples = {
+        "English": (root / "README.md").read_text("utf-8"),
+        "code": (root / "host/moryflow/host.py").read_text("utf-8"),
+        "Chinese": "会话摘要必须包含已完成的事项、当前进展、涉及的文件和下一步。工具输出过长时会被截断,完整内容保存在文件里。"
+        * 40,
+        "JSON": json.dumps(
+            [{"id": i, "path": f"src/a{i}.py", "ok": True, "size": i * 37, "tags": ["x", None]} for i in range(200)]
+        ),
+    }
+    found: list[Figure] = []
+    for name, text in samples.items():
+        true = len(encoding.encode(text))
+        found += [
+            (f"error of estimate {kind}, {name}", (estimate(text) / true - 1) * 100, "%", None)
+            for kind, estimate in ESTIMATORS.items()
+        ]
+    return found
+
+
+def _encoding() -> Any:
+    import importlib.util
+
+    import tiktoken
+
+    spec = importlib.util.find_spec("litellm")
+    assert spec is not None and spec.origin is not None
+    os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"))
+    return tiktoken.get_encoding("cl100k_base")
+
+
+# -------------------------------------------------------------------- planted facts
+
+
+class Extractive(BaseProvider):
+    """Stands in for a summarizer: keeps every sentence with "must", in the asked sections; or writes nothing of use."""
+
+    name = "scripted"
+
+    def __init__(self, window: int, *, keeps: bool = True) -> None:
+        self.info = ModelInfo(id="scripted", name="scripted", provider="scripted", context_window=window)
+        self.keeps = keeps
+        self.sizes: list[int] = []
+
+    def find(self, model: str) -> ModelInfo | None:
+        return self.info
+
+    def default(self, environ: Any) -> str | None:
+        return self.info.id
+
+    async def stream(self, request: Any) -> Any:
+        text = "\n".join(message.text for message in request.messages[1:])
+        self.sizes.append(sum(len(message.text) for message in request.messages) // 4)
+        kept = dict.fromkeys(re.findall(r"It must [^.\n]+\.", text)) if self.keeps else ()
+        yield TextDelta(text="## Goal\nMend it.\n## Constraints & Preferences\n" + "\n".join(kept))
+        yield Finished(usage=Usage(input=self.sizes[-1], output=20))
+
+
+def _planted() -> tuple[list[list[Item]], dict[str, list[str]]]:
+    """Return 200 turns in four parts, and 40 facts by kind, all of them in the first three parts."""
+    facts: dict[str, list[str]] = {"files": [], "outputs": [], "denials": [], "failures": [], "said": []}
+    turns: list[list[Item]] = []
+    for number in range(200):
+        items: list[Item] = [("user", {"text": f"Turn {number}: go on with the work. " + "Some words around it. " * 20})]
+        kind = ("files", "outputs", "denials", "failures", "said")[number % 5] if number < 120 and number % 3 == 0 else ""
+        items += _fact(number, kind, facts) if kind else _step(number, size=1600)
+        turns.append([*items, ("assistant", {"text": "That is done. " * 20, "calls": []})])
+    return [[item for turn in turns[start : start + 50] for item in turn] for start in range(0, 200, 50)], facts
+
+
+def _fact(number: int, kind: str, facts: dict[str, list[str]]) -> list[Item]:
+    path = f"src/planted/module_{number}.py"
+    call = {"id": f"c{number}", "name": "write", "arguments": json.dumps({"path": path})}
+    output: dict[str, Any] = {"call_id": f"c{number}", "tool": "write", "status": "ok", "output": "written"}
+    fact = path
+    match kind:
+        case "outputs":
+            fact = f".agent-output/grep-{number}.txt"
+            output |= {"tool": "grep", "output": "many lines\n" * 100, "path": fact, "output_id": f"o{number}"}
+        case "denials":
+            output |= {"status": "denied", "output": f"denied: rule {number} forbids it."}
+            fact = f"rule {number} forbids it"
+        case "failures":
+            output |= {"status": "error", "output": f"the disk sector {number} is unreadable"}
+            fact = f"the disk sector {number} is unreadable"
+        case "said":
+            fact = f"It must listen on port {7000 + number}"
+            facts[kind].append(fact)
+            return [("user", {"text": f"{fact}."}), *_step(number)]
+    facts[kind].append(fact)
+    return [("assistant", {"text": "", "calls": [{**call, "name": output["tool"]}]}), ("tool", output)]
+
+
+async def _facts() -> list[Figure]:
+    parts, facts = _planted()
+    total = sum(map(len, facts.values()))
+    host_built = [fact for kind in ("files", "outputs", "denials", "failures") for fact in facts[kind]]
+    both, sections = await _after_three(parts, True), await _after_three(parts, False)
+    path = _path([item for part in parts for item in part])
+    pruning = plan_pruning(path, {}, PruneLimits(10_000, 5_000, 3), lambda text: len(text) / 4)
+    pruned = ContextBuilder().build(
+        [*path, *_path([*[("note", {"text": ""})] * len(path), ("prune", {"nodes": dict(pruning.nodes)})])[-1:]]
+    )
+    text = "\n".join(message.text + str(message.tool_calls) for message in pruned)
+    return [
+        (f"facts of {total} after pruning only", _survive(text, facts), "", None),
+        ("tokens of that view", len(text) / 4, "", None),
+        (f"facts of {total} after three compactions, host's sections alone", _survive(sections, facts), "", None),
+        (f"facts of {total} after three compactions, summary and sections", _survive(both, facts), "", None),
+        (
+            f"of them the host's own {len(host_built)} (files, outputs, denials, failures)",
+            sum(f in sections for f in host_built),
+            "",
+            float(len(host_built)),
+        ),
+        ("tokens of that view, all included", len(both) / 4, "", None),
+    ]
+
+
+def _survive(text: str, facts: dict[str, list[str]]) -> float:
+    return float(sum(fact in text for group in facts.values() for fact in group))
+
+
+async def _after_three(parts: list[list[Item]], keeps: bool) -> str:
+    with place() as here:
+        async with await open_host(here.home, environ={}, builtins=()) as host:
+            host.plugin_set = replace(host.plugin_set, providers=(Extractive(64_000, keeps=keeps),))
+            session = await host.new_session(here.vault)
+            for number, part in enumerate(parts):
+                await _append(host, session.id, part)
+                if number:
+                    await compact_now(host, session)
+            view = ContextBuilder().build(await host.store.path(session.id))
+    return "\n".join(message.text for message in view)
+
+
+async def _append(host: Any, session: str, items: list[Item]) -> None:
+    hold = await host.store.hold(session)
+    await hold.commit(Commit(nodes=[NewNode(kind, payload) for kind, payload in items]))
+    hold.release()
+
+
+# -------------------------------------------------------------------- rescue and endurance
+
+
+async def _rescue() -> list[Figure]:
+    with place() as here:
+        async with await open_host(here.home, environ={}, builtins=()) as host:
+            model = Extractive(WINDOW)
+            host.plugin_set = replace(host.plugin_set, providers=(model,))
+            session = await host.new_session(here.vault)
+            await _append(
+                host,
+                session.id,
+                [("user", {"text": "words and " * 200}), ("assistant", {"text": "done " * 400, "calls": []})] * 100,
+            )
+            began = time.perf_counter()
+            result = await session.prompt("and now?")
+            ms = (time.perf_counter() - began) * 1000
+    return [
+        ("a session at three times the window: rescued", float(result.end_reason == "completed"), "", 1.0),
+        ("its largest request, of the window", max(model.sizes) / WINDOW * 100, "%", 100.0),
+        ("model calls, and the host's own time for all", float(len(model.sizes)), "", None),
+        ("the host's own time", ms, "ms", None),
+    ]
+
+
+class Watching(LoopbackServer):
+    """Answers a thousand turns, one tool call each, and checks every request: its size, and a result behind each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overflows = self.broken = self.summaries = self.asked = 0
+
+    def answer(self, request: Any, handler: Any) -> bool:
+        messages = request.body["messages"] if request.body else []
+        size = len(request.raw) // 4
+        self.overflows += size > WINDOW
+        self.broken += not _paired(messages)
+        self.asked += 1
+        if messages and messages[0]["content"].startswith("You write the record"):
+            self.summaries += 1
+            reply = replies.text("## Goal\nGo on.\n## Progress\nMuch was read.")
+        elif messages[-1]["role"] == "tool":
+            reply = replies.text("read it. " * 40)
+        else:
+            reply = replies.calls(("read", {"path": f"notes_{self.asked % 7}.md"}), ids=[f"call_{self.asked}"])
+        return self._send(reply, handler)
+
+
+def _paired(messages: list[dict[str, Any]]) -> bool:
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            if not waiting or message["tool_call_id"] != waiting.pop(0):
+                return False
+            continue
+        if waiting:
+            return False
+        waiting = [call["id"] for call in message.get("tool_calls") or ()]
+    return not waiting
+
+
+async def _thousand() -> list[Figure]:
+    with place() as here, Watching() as server:
+        _settle_in(here)
+        environ = {**here.environ, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-loopback-benchmark"}
+        ends, memory = [], []
+        async with await open_host(here.home, environ=environ) as host:
+            session = await host.new_session(here.vault, model="openai/test-model")
+            await session.keep()
+            began = time.perf_counter()
+            for number in range(TURNS):
+                result = await session.prompt(f"Turn {number}: read on, please. " + "Some words around it. " * 30)
+                ends.append(result.end_reason)
+                if number in (TURNS * 3 // 10, TURNS - 1):
+                    memory.append(_resident())
+            seconds = time.perf_counter() - began
+            size = (here.home / "sessions.db").stat().st_size
+    return [
+        (f"{TURNS} turns in a window of {WINDOW}: completed", float(ends.count("completed")), "", float(TURNS)),
+        ("requests larger than the window", float(server.overflows), "", 0.0),
+        ("requests with a call without its result", float(server.broken), "", 0.0),
+        ("summaries written", float(server.summaries), "", None),
+        ("memory at the end, above that at three tenths", memory[-1] - memory[0], "MB", None),
+        ("history on disk by then", size / 2**20, "MB", None),
+        ("a turn of two steps, compactions included (mean)", seconds / TURNS * 1000, "ms", None),
+    ]
+
+
+def _settle_in(here: Place) -> None:
+    never = {"maxAttempts": 10**6, "maxToolCalls": 10**6, "sameToolThreshold": 10**6}
+    limits = {"providers": {"openai": {"models": {"test-model": {"contextWindow": WINDOW}}}}}
+    here.configure(agents={"runtime": {"doomLoop": never}}, models=limits)
+    for number in range(7):
+        (here.vault / f"notes_{number}.md").write_text(
+            f"# Notes {number}\n\n" + "A line of some words.\n" * 100, encoding="utf-8"
+        )
+
+
+def _resident() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
