@@ -5,10 +5,10 @@ The decision is made in :mod:`.gate`, which the commands use too, so that what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from moryflow_sdk import Allow, Ask, Command, ToolCall, Turn, Verdict, hookimpl
+from moryflow_sdk import Allow, Ask, Command, Rule, ToolCall, Turn, Verdict, hookimpl
 from pydantic import BaseModel, ConfigDict
 
 name = "permission"
@@ -58,6 +58,13 @@ def _in_sandbox(verdict: Verdict, call: ToolCall, turn: Turn) -> Verdict:
 def commands() -> Sequence[Command]:
     """Add ``moryflow permission``."""
     return [Command(name="permission", help="Explain, check, test and change what is allowed.", cli=_group)]
+
+
+def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
+    """Say for ``moryflow config check`` what is wrong, useless or dangerous in `rules` (D4)."""
+    from .cli.remarks import few, remarks
+
+    return ((remark.rule, remark.sentence) for remark in few(remarks(rules)) if remark.rule is not None)
 
 
 def _group() -> Any:

@@ -22,6 +22,10 @@ class RulesService:
         """Return rules in the order they are matched: user, inline, then this session's grants."""
         return (*self._scope.around.config.rules(), *self._scope.live.grants)
 
+    def problems(self) -> Sequence[str]:
+        """Return what is wrong with rules that could not be read; also that a file may hold some that were lost."""
+        return [str(one) for one in self._scope.around.config.problems if one.fatal or one.code == "rule_invalid"]
+
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> None:
         """Add `rule`. It holds for the session at once, also when the file cannot be written.
 

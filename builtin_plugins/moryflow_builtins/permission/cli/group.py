@@ -8,8 +8,11 @@ import click
 
 _COMMANDS = {
     "explain": "explaining",
+    "lint": "linting",
+    "preset": "presetting",
     "rules": "listing",
     "test": "testing",
+    "whatif": "whatif",
 }
 """Which module has which command; the function there is called ``command``."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import click
 from moryflow_sdk import CommandContext, Rule, Tool, Turn
-from pydantic import ValidationError
 
 from moryflow_builtins.permission.policy import Policy
 
 from .judging import MODES, Place, outcome, verdict_of
+from .reading import read_rules
 from .text import table
 
 _DECISIONS = ("allow", "ask", "deny", "stop")
@@ -35,7 +35,7 @@ class Example:
     id: str
     tool: str
     args: Mapping[str, Any]
-    rules: tuple[Rule, ...] | None = None
+    rules: object = None
     mode: str = "agent"
     headless: bool = False
     vault: str | None = None
@@ -51,12 +51,12 @@ class Examples:
         self._opened = turns
         self._tools: Mapping[str, Tool] = context.tools
         self._turns: dict[str | None, Turn] = {}
-        self._policies: dict[tuple[Any, ...], tuple[Place, Policy]] = {}
+        self._policies: dict[tuple[str | None, str | None, str], tuple[Place, Policy]] = {}
 
     async def judge(self, example: Example) -> tuple[str, str]:
         """Return decision and cause.
 
-        :raises BadLine: there is no such tool.
+        :raises BadLine: there is no such tool, or a rule that is none.
         """
         tool = self._tools.get(example.tool)
         if tool is None:
@@ -67,11 +67,10 @@ class Examples:
         return "deny" if decision == "stop" else decision, cause
 
     async def _placed(self, example: Example) -> tuple[Place, Policy]:
-        key = (example.vault, example.home, example.rules)
+        key = (example.vault, example.home, json.dumps(example.rules))
         if key not in self._policies:
             place = Place(await self._turn(example), example.home)
-            rules = place.turn.rules.all() if example.rules is None else example.rules
-            self._policies[key] = place, place.policy(rules)
+            self._policies[key] = place, place.policy(_rules(place, example))
         return self._policies[key]
 
     async def _turn(self, example: Example) -> Turn:
@@ -79,6 +78,15 @@ class Examples:
             vault = Path(example.vault).resolve() if example.vault else None
             self._turns[example.vault] = await self._opened.enter_async_context(self._context.turn(vault=vault))
         return self._turns[example.vault]
+
+
+def _rules(place: Place, example: Example) -> Sequence[Rule]:
+    if example.rules is None:
+        return place.turn.rules.all()
+    try:
+        return read_rules(example.rules)
+    except ValueError as problem:
+        raise BadLine(str(problem)) from problem
 
 
 @click.command()
@@ -146,7 +154,7 @@ def read_example(raw: Mapping[str, Any], name: str) -> Example:
 
     :raises BadLine: it says something that no line may.
     """
-    tool, args, rules = raw.get("tool"), raw.get("args", {}), raw.get("rules")
+    tool, args = raw.get("tool"), raw.get("args", {})
     if not isinstance(tool, str):
         raise BadLine('"tool" must name a tool')
     if not isinstance(args, dict):
@@ -163,7 +171,7 @@ def read_example(raw: Mapping[str, Any], name: str) -> Example:
         id=name,
         tool=tool,
         args=cast("dict[str, Any]", args),
-        rules=None if rules is None else tuple(read_rules(rules)),
+        rules=raw.get("rules"),
         mode=mode,
         headless=raw.get("headless", False),
         vault=_folder(raw, "vault"),
@@ -179,24 +187,6 @@ def _folder(raw: Mapping[str, Any], key: str) -> str | None:
     if not isinstance(value, str) or not Path(value).is_absolute() or "\0" in value:
         raise BadLine(f'"{key}" is an absolute path')
     return value.rstrip("/") or "/"
-
-
-def read_rules(rows: object) -> Iterator[Rule]:
-    """Yield the rules in `rows`.
-
-    :raises BadLine: one is no rule.
-    """
-    if not isinstance(rows, list):
-        raise BadLine("the rules must be a list")
-    for index, row in enumerate(cast("list[object]", rows)):
-        if not isinstance(row, dict):
-            raise BadLine(f"rule {index} is no object")
-        fields = {key: cast("dict[str, Any]", row).get(key) for key in ("domain", "pattern", "decision")}
-        try:
-            yield Rule.model_validate({**fields, "source": "user", "index": index})
-        except ValidationError as error:
-            where = ".".join(str(part) for part in error.errors()[0]["loc"])
-            raise BadLine(f"rule {index}: {where}: {error.errors()[0]['msg']}") from error
 
 
 def _row(result: Mapping[str, Any]) -> Sequence[str]:

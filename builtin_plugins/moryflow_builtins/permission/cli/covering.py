@@ -1,0 +1,110 @@
+"""Which targets a rule is about, told by examples: enough to see that one rule covers another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from moryflow_sdk import Rule
+from moryflow_sdk.patterns import PREFIXES
+from moryflow_sdk.patterns.globs import TooMany, braces
+from moryflow_sdk.sandbox import COMMANDS, NETWORK
+
+from moryflow_builtins.permission.rules import CompiledRule, compile_rules
+
+EVERYTHING = frozenset({"*", "**"})
+_PATHS = ("read", "edit", "web_fetch")
+_FRESH = "\ue001"
+"""A character that stands in no pattern, so that only a wildcard can match it."""
+
+_TEXT_FILLINGS = ("", _FRESH, f"{_FRESH} -x /etc;{_FRESH}")
+_PATH_FILLINGS = (("", ""), (_FRESH, _FRESH), (f".{_FRESH}.x", "/".join(_FRESH * 9)))
+_PATH_TOKEN = re.compile(r"\\(.)|(\*\*+)|(\*)|(\?)|(\[[!^]?(?:\]|\\.|[^\]\\])(?:\\.|[^\]\\])*\])", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A rule, its matcher, and examples of what it matches."""
+
+    compiled: CompiledRule
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        return self.compiled.rule
+
+    @property
+    def everything(self) -> bool:
+        """Whether it matches every target of its domain."""
+        return self.rule.pattern in EVERYTHING
+
+    @property
+    def about_the_sandbox(self) -> bool:
+        """Whether it speaks of the sandbox, not of commands."""
+        return self.rule.domain == "bash" and self.rule.pattern in (COMMANDS, NETWORK)
+
+    @cached_property
+    def examples(self) -> tuple[str, ...]:
+        """Targets that the rule matches; none where that cannot be told."""
+        if self.rule.pattern.startswith("regex:") or self.everything:
+            return ()
+        if self.rule.domain in _PATHS and not self.rule.pattern.startswith("tool:"):
+            made = _paths(self.rule.domain, self.rule.pattern)
+        else:
+            made = _texts(self.rule.domain, self.rule.pattern)
+        return tuple(dict.fromkeys(text for text in made if self.compiled.matches(text)))
+
+    def covers(self, other: Shape) -> bool:
+        """Whether everything that `other` matches is matched by this rule too."""
+        if self.compiled.pattern.problem or self.about_the_sandbox or other.about_the_sandbox:
+            return False
+        if self.everything:
+            return True
+        if self.rule.pattern == other.rule.pattern:
+            narrower = self.rule.decision == "allow" and other.rule.decision != "allow"
+            return not (narrower and self.rule.pattern.startswith("regex:"))
+        return bool(other.examples) and all(map(self.compiled.matches, other.examples))
+
+
+def shapes(rules: Sequence[Rule]) -> list[Shape]:
+    """Return the shapes of `rules`, in order; rules of unknown domains are left out."""
+    compiled = compile_rules(rules)
+    by_rule = {one.rule: one for domain in compiled.by_domain for one in compiled.of(domain)}
+    return [Shape(by_rule[rule]) for rule in rules if rule in by_rule]
+
+
+def _texts(domain: str, pattern: str) -> Iterator[str]:
+    prefix = next((p for p in (*PREFIXES[domain], "tool:") if pattern.startswith(p)), PREFIXES[domain][0])
+    body = pattern.removeprefix(prefix)
+    for filling in _TEXT_FILLINGS:
+        yield prefix + re.sub(r"\\([*\\])|(\*)", lambda found, f=filling: found[1] or f, body)
+
+
+def _paths(domain: str, pattern: str) -> Iterable[str]:
+    prefix = next((p for p in PREFIXES[domain] if pattern.startswith(p)), "")
+    try:
+        alternatives = braces(pattern.removeprefix(prefix))
+    except TooMany:
+        return ()
+    return chain.from_iterable(_filled(domain, prefix, body) for body in alternatives)
+
+
+def _filled(domain: str, prefix: str, body: str) -> Iterator[str]:
+    """Yield `body` with its wildcards filled in several ways, as targets are written."""
+    for place in (prefix,) if prefix else PREFIXES[domain]:
+        for name, deep in _PATH_FILLINGS:
+            text = _PATH_TOKEN.sub(lambda found, n=name, d=deep: _one(found, n, d), body)
+            rooted = text if place == "url:" or text.startswith(("/", "~")) else f"/{text}"
+            yield place + re.sub(r"(?<!:)//+", "/", rooted)
+
+
+def _one(found: re.Match[str], name: str, deep: str) -> str:
+    escaped, many, star, question, members = found.groups()
+    if escaped is not None:
+        return escaped
+    if many or star:
+        return deep if many else name
+    return _FRESH if question or members[1] in "!^" else members[1]

@@ -1,0 +1,142 @@
+"""``permission whatif``: the calls of past sessions, judged by other rules; what flips."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+import click
+from moryflow_sdk import CommandContext, Rule, StoredCall, Turn
+
+from .judging import Place, verdict_of
+from .reading import given_rules
+from .text import table, visible
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A stored call that other rules judge otherwise than those of now."""
+
+    call: StoredCall
+    before: str
+    after: str
+    reason: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON of it; `then` is what happened when it was made."""
+        call = self.call
+        made = {"session": call.session, "call": call.id, "created": call.created, "tool": call.tool, "args": dict(call.args)}
+        return {**made, "then": call.decision, "before": self.before, "after": self.after, "reason": self.reason}
+
+
+@dataclass
+class Comparison:
+    """What came out: every flip, and how many calls there were."""
+
+    flips: list[Flip] = field(default_factory=list[Flip])
+    judged: int = 0
+    unknown: Counter[str] = field(default_factory=Counter[str])
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON of it."""
+        kinds = Counter(f"{flip.before} -> {flip.after}" for flip in self.flips)
+        summary = {"judged": self.judged, "flips": len(self.flips), "kinds": dict(kinds), "unknown": dict(self.unknown)}
+        return {"v": 1, "type": "whatif", "flips": [flip.document() for flip in self.flips], "summary": summary}
+
+
+@click.command()
+@click.argument("rules_", metavar="RULES")
+@click.argument("sessions", metavar="[SESSION]...", nargs=-1)
+@click.option("--since", metavar="T", help="Only calls from then on: 30m, 2h, 7d, or a date or time (ISO 8601).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(context: CommandContext, rules_: str, sessions: tuple[str, ...], since: str | None, as_json: bool) -> None:
+    """Judge stored calls by RULES in place of yours, and show what would come out otherwise.
+
+    RULES is a file with a list of rules or a configuration (JSON, comments allowed), or such a list itself. Without
+    SESSION every stored session counts. Files are judged as they are now, and modes are left out of it.
+    """
+    rules = given_rules(rules_)
+    start = _moment(since) if since else None
+
+    async def work(turn: Turn) -> Comparison:
+        found = Comparison()
+        for session, calls in await _calls(context, turn, sessions, start):
+            async with context.turn(session=session) as its:
+                compare(context, its, rules, calls, found)
+        found.flips.sort(key=lambda flip: flip.call.created)
+        return found
+
+    found: Comparison = context.run(work)
+    context.print(found.document(), text=None if as_json else "\n".join(_lines(found)))
+
+
+async def _calls(
+    context: CommandContext, turn: Turn, sessions: Sequence[str], start: str | None
+) -> list[tuple[str, list[StoredCall]]]:
+    """Return the stored calls by session; a session may be named by the beginning of its id."""
+    if not sessions:
+        every = sorted(await turn.history.calls(since=start), key=lambda call: call.session)
+        return [(session, list(calls)) for session, calls in groupby(every, key=lambda call: call.session)]
+    found: list[tuple[str, list[StoredCall]]] = []
+    for name in dict.fromkeys(sessions):
+        async with context.turn(session=name) as its:
+            found.append((its.session, list(await turn.history.calls(session=its.session, since=start))))
+    return found
+
+
+def compare(context: CommandContext, turn: Turn, rules: Sequence[Rule], calls: Sequence[StoredCall], into: Comparison) -> None:
+    """Judge `calls` by the rules that hold in `turn` and by `rules`, and note what differs."""
+    place, tools = Place(turn), context.tools
+    now, other = place.policy(turn.rules.all()), place.policy(rules)
+    for call in calls:
+        tool = tools.get(call.tool)
+        if tool is None:
+            into.unknown[call.tool] += 1
+            continue
+        into.judged += 1
+        before = verdict_of(place, now, context, tool, call.args)
+        after = verdict_of(place, other, context, tool, call.args)
+        if before.decision != after.decision:
+            into.flips.append(Flip(call, before.decision, after.decision, after.reason or before.reason))
+
+
+def _moment(text: str) -> str:
+    """Return a time as it is stored: ``30m``, ``2h``, ``7d`` ago, or a date or time in ISO 8601."""
+    ago = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip())
+    try:
+        when = (
+            datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            if ago
+            else datetime.fromisoformat(text.strip()).astimezone(UTC)
+        )
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{text!r} is no time; try 30m, 2h, 7d or 2026-01-31", param_hint="--since") from error
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _lines(found: Comparison) -> list[str]:
+    rows = [
+        (
+            flip.call.created[:19].replace("T", " "),
+            flip.call.session[:12],
+            f"{flip.before} -> {flip.after}",
+            flip.call.tool,
+            visible(json.dumps(dict(flip.call.args), ensure_ascii=False, default=str), 80),
+        )
+        for flip in found.flips
+    ]
+    kinds = Counter(f"{flip.before} -> {flip.after}" for flip in found.flips)
+    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    lines = [*table(rows), f"{found.judged} calls judged, {len(found.flips)} flip" + (f": {told}" if told else "")]
+    if found.unknown:
+        lines.append(f"{found.unknown.total()} calls not judged, their tools are gone: {', '.join(sorted(found.unknown))}")
+    return lines
