@@ -215,6 +215,10 @@ class Rules(Protocol):
         """Return configured rules in the order they are matched: user, then inline, then session grants."""
         ...
 
+    def problems(self) -> Sequence[str]:
+        """Return what is wrong with rules that could not be read, each with its file and line (D26)."""
+        ...
+
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> None:
         """Add a rule. ``user`` writes ``config.jsonc`` keeping its comments (D44–D46); it holds at once.
 
