@@ -116,9 +116,8 @@ while not os.path.exists(stop):
 
 
 @contextmanager
-def attacker(place: Path, other: Path) -> Iterator[None]:
-    """A process that swaps `place` for a link to `other` and back, as fast as it can."""
-    stop = place.parents[2] / "stop"
+def attacker(place: Path, other: Path, stop: Path) -> Iterator[None]:
+    """A process that swaps `place` for a link to `other` and back, as fast as it can, until `stop` is there."""
     arguments = [str(place), str(other), str(place.with_name("aside")), str(stop)]
     with subprocess.Popen([sys.executable, "-S", "-c", ATTACKER, *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout and process.stdout.readline() == b"ready\n"
@@ -140,7 +139,7 @@ def test_a_thousand_races_change_nothing_outside(corpus_files: VaultFiles, base:
     (base / "outside" / "a.md").write_text("TOP-SECRET")
     before, place = tree(base / "outside"), base / "vault" / swapped
     codes: Counter[str] = Counter()
-    with attacker(place, base / "outside" / ("secret.txt" if place.is_file() else "")):
+    with attacker(place, base / "outside" / ("secret.txt" if place.is_file() else ""), base / "stop"):
         begun = time.monotonic()
         while not _enough(codes, time.monotonic() - begun):
             target = corpus_files.resolve("notes/a.md", domain="edit")
