@@ -104,8 +104,6 @@ class CompoundReader(SimpleReader):
         self.blanks()
         if self.peek(2) == "((":
             scripts = self.arithmetic()
-            if scripts is None:
-                raise self.failure("the head of the loop is not arithmetic")
             self.take(";")
             return Compound("for", "", bodies=(*scripts, self._loop_body()), name="((")
         name = self.word()

@@ -16,7 +16,6 @@ class Cursor:
         self.position = 0
         self.depth = outer.depth if outer else 0
         self.quoted_spans: list[tuple[int, int]] = []
-        self.second_readings = outer.second_readings if outer else [0]
 
     def script_until(self, closing: str) -> Script:
         """Read commands up to `closing`, which is consumed; the grammar's part."""

@@ -28,8 +28,13 @@ def inspect_find(args: Sequence[Arg], facts: Facts) -> None:
             facts.guard(index, "find -delete removes files")
             facts.writes += [Write(arg, whole=True) for arg in _roots(args)]
             index += 1
+        elif text == "-follow":
+            facts.guard(index, "find -follow follows links out of the vault")
+            index += 1
         elif (text in _READS or text.startswith("-newer")) and index + 1 < len(args):
             facts.reads.append(args[index + 1])
+            if text == "-files0-from":
+                facts.guard(index + 1, "find -files0-from starts wherever a file says")
             index += 2
         else:
             index += 1
@@ -37,6 +42,9 @@ def inspect_find(args: Sequence[Arg], facts: Facts) -> None:
 
 def _starting_points(args: Sequence[Arg], facts: Facts) -> int:
     roots = _roots(args)
+    for index, arg in enumerate(args[: 1 + len(_LEADING)]):
+        if arg.text == "-L":
+            facts.guard(index, "find -L follows links out of the vault")
     facts.reads += roots
     facts.reads_here = not roots
     first = next((index for index, arg in enumerate(args) if roots and arg is roots[0]), 1)

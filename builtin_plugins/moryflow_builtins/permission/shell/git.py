@@ -34,7 +34,8 @@ _COMMON = (
     "output=w ext-diff=g textconv=g no-index=g O=r orderfile=r upload-pack=x receive-pack=x exec=x e=n u=n "
     "x=n i=n interactive=g open-files-in-pager=x template=r separate-git-dir=w config=c reference=r reference-if-able=r "
     "recurse-submodules=n output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
-    "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r remote=v prefix=v add-file=r "
+    "remote=x show-signature=g "
+    "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r prefix=v add-file=r "
     "message=v author=v date=v format=v pretty=v grep=v committer=v since=v until=v after=v before=v max-count=v "
     "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
     "origin=v jobs=v filter=v sort=v contains=v points-at=v merged=n color=n stat=n word-diff=n word-diff-regex=v "
@@ -93,6 +94,14 @@ def inspect_git(args: Sequence[Arg], facts: Facts) -> None:
     if verb > 1:
         facts.views.append((args[0], *args[verb:]))
     _verb(args, verb, facts)
+
+
+def inspect_dashed_git(args: Sequence[Arg], facts: Facts) -> None:
+    """Look at ``git-push`` and its like, which are ``git push``."""
+    verb = args[0].text.rpartition("/")[2].removeprefix("git-")
+    facts.views.append((Arg("git"), Arg(verb), *args[1:]))
+    facts.guard(len(args) - 1, f"git-{verb} is a program of git of its own")
+    facts.perhaps += args[1:]
 
 
 def _verb(args: Sequence[Arg], verb: int, facts: Facts) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from . import interpreters, scripts, state, wrappers
-from .facts import Facts, Guard, InnerText, Write
+from .facts import Facts, Guard, Inner, InnerText, Write
 from .find import inspect_find
-from .git import inspect_git
+from .git import inspect_dashed_git, inspect_git
 from .options import GUARDED, Found, read_options, spec
-from .programs import PROGRAMS, VERBS_THAT_RUN
+from .programs import PROGRAMS, RUNNERS, VERBS_THAT_RUN
 from .words import Arg
 
 Inspector = Callable[[Sequence[Arg], Facts], None]
@@ -33,15 +33,20 @@ _WHAT = {
 }
 
 
+def basename(word: Arg) -> str:
+    """Return a word without its folder."""
+    return word.text.rstrip("/").rpartition("/")[2]
+
+
 def name_of(args: Sequence[Arg]) -> str:
     """Return the name of the program without its folder; empty when it is not known."""
-    return args[0].text.rstrip("/").rpartition("/")[2] if args and args[0].static else ""
+    return basename(args[0]) if args and args[0].static else ""
 
 
 def inspect(args: Sequence[Arg], facts: Facts) -> None:
     """Fill `facts` with what is known about the command `args`."""
     name = name_of(args)
-    special = SPECIAL.get(name)
+    special = SPECIAL.get(name) or _by_family(name)
     if special is not None:
         facts.known = True
         special(args, facts)
@@ -52,6 +57,15 @@ def inspect(args: Sequence[Arg], facts: Facts) -> None:
     else:
         _unknown(name, args, facts)
     facts.reads += [arg.cut(7) for arg in args[1:] if arg.text.startswith("file://")]
+
+
+def _by_family(name: str) -> Inspector | None:
+    """Return what looks at programs whose names carry a version."""
+    if interpreters.is_language(name):
+        return interpreters.inspect_language
+    if wrappers.is_loader(name):
+        return wrappers.inspect_loader
+    return inspect_dashed_git if name.startswith("git-") else None
 
 
 def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> None:
@@ -133,14 +147,23 @@ def _remote(arg: Arg) -> bool:
     return bool(colon) and "/" not in host
 
 
+def _first(args: Sequence[Arg], verbs: frozenset[str]) -> int:
+    """Return where the first of `verbs` stands; 0 where none does."""
+    return next((index for index, arg in enumerate(args[1:], 1) if arg.text.partition("=")[0] in verbs), 0)
+
+
 def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:
     """Take every word that looks like a path for one, and every group of words for what may be a command."""
-    verbs = VERBS_THAT_RUN.get(name)
-    if verbs is not None:
-        facts.known = True
-        first = next((index for index, arg in enumerate(args[1:], 1) if arg.text in verbs), None)
-        if first is not None:
-            facts.guard(len(args) - 1, f"{name} {args[first].text} runs or configures what the rule does not show")
+    facts.known = name in VERBS_THAT_RUN or name in RUNNERS
+    running = _first(args, VERBS_THAT_RUN.get(name, frozenset()))
+    if running:
+        facts.guard(len(args) - 1, f"{name} {args[running].text} runs or configures what the rule does not show")
+    runner = _first(args, RUNNERS.get(name, frozenset()))
+    if runner:
+        words = [index for index in range(runner + 1, len(args)) if not args[index].text.startswith("-")]
+        facts.inner += [Inner(tuple(args[index:])) for index in words[:1]]
+        if words and args[words[0]].text.endswith(".py"):
+            facts.guard(words[0], f"{name} runs the code in {args[words[0]].text}")
     for arg in args[1:]:
         value = arg.cut(arg.text.index("=") + 1) if "=" in arg.text else arg
         facts.perhaps += [word for word in dict.fromkeys((arg, value)) if not word.text.startswith("-")]

@@ -125,7 +125,8 @@ class Judge:
             return
         name = name_of(args)
         rest = [arg.text for arg in args[1:]]
-        texts = [" ".join((name.lower(), *rest))] if name != name.lower() else []
+        spellings = {name.lower(), name.partition(".")[0]} - {name, ""}
+        texts = [" ".join((spelling, *rest)) for spelling in sorted(spellings)]
         if not facts.known:
             texts += [" ".join(rest[index : index + MAX_WORDS]) for index in range(min(len(rest), MAX_WORDS))]
             texts += [" ".join((name, *rest[index : index + MAX_WORDS])) for index in _after_options(rest[:MAX_WORDS])]
@@ -147,7 +148,10 @@ class Judge:
         self._approved = before
         if facts.moved:
             return After(UNKNOWN, bases | UNKNOWN)
-        return After(self._places.moved(facts.moves, bases), bases) if facts.moves else after
+        if facts.moves is None:
+            return after
+        stays = frozenset(base for base in bases if not self._places.surely_moves(facts.moves, base))
+        return After(self._places.moved(facts.moves, bases), stays)
 
     def _inner(self, inner: Inner, bases: Bases, after: After) -> After:
         if not self._enter():

@@ -12,9 +12,6 @@ from .ansi import decode_ansi_c
 from .cursor import Cursor
 from .syntax import Expansion, Piece, Script, Text, Word
 
-MAX_SECOND_READINGS = 8
-"""How often ``((`` may turn out to be two subshells; each time its content is read again."""
-
 BLANK = " \t"
 META = " \t\n;&|<>()"
 _PLAIN = re.compile(r"[^ \t\n;&|<>()$`'\"\\]+")
@@ -170,25 +167,19 @@ class Lexer(Cursor):
         if char == "[":
             self.position += 1
             return self._balanced("[", "]")
-        inner = self.arithmetic() if self.peek(2) == "((" else None
-        if inner is not None:
-            return inner
+        if self.peek(2) == "((":
+            return self.arithmetic()
         self.position += 1
         return (self.script_until(")"),)
 
-    def arithmetic(self) -> tuple[Script, ...] | None:
-        """Read ``((…))`` from its first parenthesis; ``None``, nothing consumed, when it is a subshell in a subshell."""
-        start = self.position
+    def arithmetic(self) -> tuple[Script, ...]:
+        """Read ``((…))`` from its first parenthesis. A subshell in a subshell may be written with a blank between."""
         self.position += 2
         scripts = self._balanced("(", ")")
-        if self.peek() == ")":
-            self.position += 1
-            return scripts
-        self.position = start
-        self.second_readings[0] += 1
-        if self.second_readings[0] > MAX_SECOND_READINGS:
-            raise self.failure("it holds too many double parentheses that are not arithmetic")
-        return None
+        if self.peek() != ")":
+            raise self.failure("'((' begins no arithmetic")
+        self.position += 1
+        return scripts
 
     def _balanced(self, opening: str, closing: str) -> tuple[Script, ...]:
         """Read an arithmetic text up to its `closing`, which is consumed."""

@@ -13,7 +13,7 @@ from moryflow_sdk.patterns import Pattern, compile_rule
 from moryflow_builtins.permission.rules import CompiledRule, Hit, RuleSet
 
 from .facts import Facts, Guard
-from .inspect import name_of
+from .inspect import basename, name_of
 from .syntax import NotParsed, Simple
 from .words import Arg, argument, arguments
 
@@ -63,9 +63,7 @@ class Line:
         name = name_of(self.args)
         if name and name != self.args[0].text:
             views.append(" ".join((name, *(word.text for word in self.args[1:]))))
-        for view in self.facts.views:
-            short = (name, *(word.text for word in view[1:]))
-            views.append(" ".join(short))
+        views += [" ".join((basename(view[0]), *(word.text for word in view[1:]))) for view in self.facts.views]
         return tuple(dict.fromkeys(view.strip() for view in views))
 
     @property

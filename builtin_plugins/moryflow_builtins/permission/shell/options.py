@@ -98,7 +98,7 @@ def _option(args: Sequence[Arg], index: int, table: Spec) -> Iterator[Found]:
     word = args[index]
     if word.text.startswith("--"):
         yield _long(args, index, word, table, 2)
-    elif table.single_dash and _lookup(word.text[1:].partition("=")[0], table.long):
+    elif table.single_dash and word.text[1:].partition("=")[0] in table.long:
         yield _long(args, index, word, table, 1)
     else:
         yield from _cluster(args, index, word, table)

@@ -54,9 +54,11 @@ class Parser(CompoundReader):
     def script_until(self, closing: str) -> Script:
         """Read commands up to the parenthesis that closes them, and that too."""
         self.deeper()
+        self.substitutions += 1
         waiting, self.heredocs = self.heredocs, []
         start = self.position
         script = self.script(closing)
+        self.substitutions -= 1
         if self.heredocs or (waiting and "\n" in self.text[start : self.position]):
             raise self.failure("a here-document crosses the end of a substitution")
         self.heredocs = waiting
@@ -74,7 +76,11 @@ class Parser(CompoundReader):
         """Read a list up to one of the operators in `closing`, or to a word that closes something; it is left."""
         chains: list[Chain] = []
         self.newlines()
+        read = self.heredocs_read
         while self.position < len(self.text) and not self._closes(closing):
+            if self.substitutions and self.heredocs_read != read:
+                # bash 5.2 prints a substitution and reads it again, and loses a separator after a here-document.
+                raise self.failure("commands follow a here-document inside a substitution")
             chain = self._chain()
             ended = self.take(";", "&")
             chains.append(Chain(chain.pipelines, chain.operators, background=True) if ended == "&" else chain)
@@ -118,6 +124,8 @@ class Parser(CompoundReader):
         commands = [self.command()]
         while self.take("|", "|&"):
             self.newlines()
+            while self.keyword("time"):
+                pass
             commands.append(self.command())
         return Pipeline(tuple(commands), negated)
 
@@ -133,9 +141,7 @@ class Parser(CompoundReader):
         self.blanks()
         start = self.position
         if self.peek(2) == "((":
-            scripts = self.arithmetic()
-            if scripts is not None:
-                return self._closed(Compound("arithmetic", "", bodies=scripts), start)
+            return self._closed(Compound("arithmetic", "", bodies=self.arithmetic()), start)
         keyword = self.next_keyword()
         if self.operator() != "(" and keyword not in OPENERS:
             if keyword:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from moryflow_sdk import Target
@@ -66,6 +67,11 @@ class Places:
             part = judge_file(self._policy, target, "read", whole=False)
             if part.decision == "deny" or (part.decision == "ask" and not exact):
                 self._add(part)
+
+    def surely_moves(self, path: Arg, base: str | None) -> bool:
+        """Whether ``cd path`` cannot but work: the folder is there."""
+        target = self._resolved(path.path, "read", base) if path.static and base is not None else None
+        return target is not None and target.identity is not None and os.access(f"{target.path}/.", os.X_OK)
 
     def _resolved(self, path: str, domain: str, base: str | None) -> Target:
         key = (path, domain, base)

@@ -26,8 +26,9 @@ OPERANDS = {
 
 _GREP = (
     "e=v regexp=v f=r file=r m=v max-count=v A=v B=v C=v after-context=v before-context=v context=v d=v D=v "
-    "include=v exclude=v exclude-from=r exclude-dir=v label=v binary-files=v directories=v devices=v color colour"
-).replace("color colour", "color=n colour=n")
+    "include=v exclude=v exclude-from=r exclude-dir=v label=v binary-files=v directories=v devices=v "
+    "R=g dereference-recursive=g color=n colour=n"
+)
 _COMPRESS = "S=v suffix=v o=w output=w T=v threads=v b=v"
 
 _TABLE = f"""
@@ -58,15 +59,17 @@ rg | p. |
     e=v regexp=v f=r file=r g=v glob=v iglob=v t=v T=v type=v type-not=v A=v B=v C=v m=v M=v d=v j=v E=v r=v
     after-context=v before-context=v context=v max-count=v max-columns=v max-depth=v threads=v encoding=v
     replace=v sort=v sortr=v color=v colors=v max-filesize=v path-separator=v field-match-separator=v
-    ignore-file=r pre=x pre-glob=v hostname-bin=x search-zip=g z=g type-add=v type-clear=v engine=v
+    ignore-file=r pre=x pre-glob=v hostname-bin=x search-zip=g z=g L=g follow=g type-add=v type-clear=v engine=v
     context-separator=v
 ls dir vdir exa eza lsd | r. |
     I=v w=v T=v ignore=v hide=v width=v tabsize=v block-size=v color=n sort=v time-style=v format=v
     indicator-style=v quoting-style=v level=v L=n
 tree | r. |
     L=v P=v I=v o=w H=v T=v charset=v filelimit=v sort=v timefmt=v gitfile=r infofile=r fromfile=g fromtabfile=g
-    output=w R=n
-file | r | f=r files-from=r m=r magic-file=r C=g compile=g F=v e=v P=v separator=v exclude=v parameter=v
+    output=w R=g
+file | r |
+    f=r files-from=r m=r magic-file=r C=g compile=g z=g Z=g uncompress=g uncompress-noreport=g F=v e=v P=v
+    separator=v exclude=v parameter=v
 stat | r | c=v format=v printf=v t=n f=n
 du | r. |
     d=v B=v t=v X=r max-depth=v block-size=v threshold=v exclude=v exclude-from=r files0-from=r time=n
@@ -77,7 +80,7 @@ namei lsattr getfacl getfattr size nm objdump readelf ldd | r | j=v d=v M=v
 diff colordiff | r |
     U=v C=v L=v W=v x=v X=r S=v F=v I=v unified=n context=n label=v width=v exclude=v exclude-from=r
     starting-file=v from-file=r to-file=r show-function-line=v ignore-matching-lines=v ifdef=v line-format=v
-    tabsize=v horizon-lines=v palette=v color=n
+    tabsize=v horizon-lines=v palette=v color=n l=g paginate=g
 cmp | r | i=v n=v bytes=v ignore-initial=v
 diff3 | r | diff-program=x L=v label=v
 sdiff | r | o=w output=w diff-program=x w=v width=v I=v
@@ -110,7 +113,7 @@ split | r1w |
     numeric-suffixes=n
 csplit | r | f=w prefix=w b=v n=v suffix-format=v digits=v
 gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lzma compress uncompress | w | {_COMPRESS}
-zip | rw1 | b=w t=v T=n TT=x unzip-command=x i=v x=v n=v O=w out=w temp-path=w P=v logfile-path=w lf=w
+zip | rw1 | b=w t=v T=n -TT=x unzip-command=x i=v x=v n=v O=w out=w temp-path=w P=v logfile-path=w -lf=w
 unzip | r | d=w x=v P=v O=v
 cpio | - | F=r O=w I=r D=d E=r R=v file=r directory=d rsh-command=x i=g o=n p=g
 7z 7za 7zr rar unrar | r | o=w p=v x=v i=v w=w
@@ -125,7 +128,6 @@ hostnamectl timedatectl locale tty cal ncal | - |
 pwd echo true false : sleep seq yes factor expr basename dirname type which whereis printenv | - |
 kill pkill killall pgrep pidof wait jobs | - |
 ping ping6 dig host nslookup whois traceroute tracepath ss netstat ip ifconfig route arp | - | f=r
-crontab | r | e=g r=g u=v
 openssl gpg gpg2 age ssh-keygen ssh-add keytool | r | in=r out=w f=w C=v o=w output=w d=n
 pbcopy pbpaste xclip | - |"""
 
@@ -136,34 +138,41 @@ PROGRAMS: dict[str, tuple[str, str]] = {name: (operands, options) for name, oper
 VERBS_THAT_RUN: dict[str, frozenset[str]] = {
     name: frozenset(verbs.split())
     for names, verbs in {
-        "npm": "exec x init create config set explore edit",
-        "pnpm": "dlx exec create config",
-        "yarn": "dlx exec create config node",
-        "bun": "x exec create run",
-        "deno": "run eval repl task test bench install compile",
+        "npm": "x init create config set explore edit --script-shell --node-options",
+        "pnpm": "dlx create config",
+        "yarn": "dlx create config node",
+        "bun": "x create",
+        "deno": "run eval repl install",
         "pip pip3 pipx": "config run runpip",
-        "uv": "run tool x pip",
-        "poetry pipenv pdm hatch rye": "run shell config",
-        "conda mamba micromamba": "run config",
-        "cargo": "install",
-        "go": "run generate tool env",
-        "docker podman nerdctl": "run exec create cp compose container context buildx plugin config commit",
-        "docker-compose": "run exec up",
-        "kubectl oc": "exec run cp debug attach edit apply plugin config port-forward proxy",
-        "helm": "plugin install upgrade",
-        "gh": "alias extension api codespace config auth secret",
-        "brew": "sh install edit tap",
-        "gem": "exec install environment",
-        "bundle": "exec config open",
+        "uv": "tool x",
+        "conda mamba micromamba": "config",
+        "cargo": "install --config",
+        "go": "run generate tool env -exec --exec -toolexec --toolexec -vettool --vettool -overlay -modfile",
+        "docker podman nerdctl": "run exec create cp container context plugin config",
+        "docker-compose": "run exec",
+        "kubectl oc": "exec run cp debug attach edit plugin",
+        "gh": "alias extension codespace",
+        "gem": "exec",
+        "bundle": "config open",
         "composer": "exec run-script global config",
-        "systemctl": "edit link enable start restart set-environment",
+        "systemctl": "edit link set-environment",
         "ip": "netns",
-        "adb": "shell push pull",
-        "code codium cursor subl": "--install-extension",
-        "terraform tofu": "apply console destroy",
-        "vagrant": "ssh up",
+        "adb": "shell",
+        "code codium cursor subl": "--install-extension --command",
         "hg": "--config config",
+        "gcc g++ cc c++ clang clang++": "-wrapper -B -specs -fplugin",
+        "ffmpeg": "-f",
     }.items()
     for name in names.split()
 }
-"""Subcommands that run what somebody else wrote, or change what runs later; a wildcard over the program is not enough."""
+"""Words that run what somebody else wrote, or change what runs later; a wildcard over the program is not enough."""
+
+RUNNERS: dict[str, frozenset[str]] = {
+    name: frozenset(verbs.split())
+    for names, verbs in {
+        "uv poetry pipenv pdm hatch rye conda mamba micromamba": "run",
+        "npm pnpm yarn bundle": "exec",
+    }.items()
+    for name in names.split()
+}
+"""Subcommands after which another command follows."""

@@ -11,7 +11,9 @@ from .options import Found, read_options, spec
 from .sed import dangers
 from .words import Arg
 
-_JQ_DANGER = re.compile(r"\$ENV\b|(?<![\w.$])env\b(?!:)|\b(?<![.\w])(import|include|input_filename|get_search_list)\b|\$__prog")
+_JQ_DANGER = re.compile(
+    r"\$ENV\b|(?<![\w.$])env\b(?!:)|\b(?<![.\w])(import|include|input_filename|get_search_list|modulemeta)\b|\$__prog"
+)
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 
 
@@ -54,7 +56,7 @@ def inspect_sed(args: Sequence[Arg], facts: Facts) -> None:
 def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
     """``awk``: a program that runs, writes or reads by itself is not covered by a wildcard."""
     table = (
-        "F=v v=v f=c file=c e=v source=v E=c exec=c i=c include=c l=c load=c W=v o=w p=w d=w dump-variables=w profile=w "
+        "F=v v=v f=c file=c e=v source=v E=c exec=c i=c include=c l=c load=c W=c o=w p=w d=w dump-variables=w profile=w "
         "pretty-print=w assign=v field-separator=v debug=g"
     )
     found = _options(args, table, facts)
@@ -193,7 +195,7 @@ def inspect_date(args: Sequence[Arg], facts: Facts) -> None:
 def inspect_man(args: Sequence[Arg], facts: Facts) -> None:
     """``man``: its pager and browser are programs; a page may be any file."""
     table = (
-        "P=x pager=x H=i html=g C=r config-file=r M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
+        "P=x pager=x H=i html=g C=c config-file=c M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
         "preprocessor=v r=v prompt=v R=v T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
     )
     for item in _operands(_options(args, table, facts)):
@@ -236,6 +238,15 @@ def inspect_queue(args: Sequence[Arg], facts: Facts) -> None:
     facts.unseen(f"{args[0].text} runs later whatever it reads")
 
 
+def inspect_crontab(args: Sequence[Arg], facts: Facts) -> None:
+    """``crontab`` installs commands that run later."""
+    found = _options(args, "e=g r=g u=v", facts)
+    facts.reads += [item.value for item in _operands(found) if item.value is not None and item.value.text != "-"]
+    if not any(arg.text == "-l" for arg in args):
+        facts.guard(len(args) - 1, "crontab installs commands that run later")
+        facts.writes.append(Write(Arg("/var/spool/cron")))
+
+
 INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
     "sed": inspect_sed,
     "gsed": inspect_sed,
@@ -250,4 +261,5 @@ INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
     "curl": inspect_curl,
     **dict.fromkeys(("tmux", "screen", "xterm", "gnome-terminal", "konsole", "kitty", "alacritty"), inspect_tmux),
     **dict.fromkeys(("at", "batch"), inspect_queue),
+    "crontab": inspect_crontab,
 }

@@ -21,7 +21,7 @@ _RESERVED_SPLIT = frozenset(
         "function", "[[", "coproc", "!", "time",
     }
 )  # fmt: skip
-"""Keywords; one that shows up as the first word was written with a continued line in it."""
+"""Keywords; one that shows up as the first word follows a redirection, or has a continued line in it."""
 
 
 class SimpleReader(Lexer):
@@ -30,6 +30,8 @@ class SimpleReader(Lexer):
     def __init__(self, text: str, outer: Cursor | None = None) -> None:
         super().__init__(text, outer)
         self.heredocs: list[tuple[Redirect, str]] = []
+        self.heredocs_read = 0
+        self.substitutions = 0
 
     def reader(self, text: str) -> Lexer:
         """Return a reader for a text that was cut out of this one; the grammar's part."""
@@ -55,6 +57,7 @@ class SimpleReader(Lexer):
             waiting, self.heredocs = self.heredocs, []
             for redirect, delimiter in waiting:
                 redirect.body.append(self._heredoc(redirect, delimiter))
+                self.heredocs_read += 1
             self.blanks()
 
     def operator(self) -> str:
@@ -118,7 +121,7 @@ class SimpleReader(Lexer):
     def _defines(self, word: Word) -> bool:
         """Whether `word` is the name in ``name()``, whose parentheses are consumed."""
         if word.bare in _RESERVED_SPLIT:
-            raise self.failure("a line is continued inside a keyword")
+            raise self.failure("a keyword stands where a command is expected")
         self.blanks()
         if self.operator() != "(":
             return False

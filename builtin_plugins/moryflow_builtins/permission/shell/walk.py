@@ -39,6 +39,8 @@ def few(bases: Bases) -> Bases:
 class Walker:
     """Visits every simple command, compound head and redirection with the folders they may run in.
 
+    What can never be reached is visited too, in the folders before it.
+
     :param on_simple: judges a simple command and says where it leads.
     :param on_compound: judges what a compound command itself does.
     :param on_redirect: judges a redirection.
@@ -59,10 +61,10 @@ class Walker:
         after = self._pipeline(chain.pipelines[0], bases)
         for operator, pipeline in zip(chain.operators, chain.pipelines[1:], strict=True):
             if operator == "&&":
-                following = self._pipeline(pipeline, after.done)
+                following = self._pipeline(pipeline, after.done or bases)
                 after = After(following.done, few(after.failed | following.failed))
             else:
-                following = self._pipeline(pipeline, after.failed)
+                following = self._pipeline(pipeline, after.failed or bases)
                 after = After(few(after.done | following.done), following.failed)
         return After(bases, frozenset()) if chain.background else after
 
@@ -75,18 +77,16 @@ class Walker:
         return After(bases, bases)
 
     def _command(self, command: Command, bases: Bases) -> After:
-        # An unreachable step (no folder at all) is judged like a reachable one: `false && rm x` is still shown.
-        here = bases or _UNKNOWN
         if isinstance(command, Simple):
-            self.expansions(_words(command), here)
+            self.expansions(_words(command), bases)
             for redirect in command.redirects:
-                self._redirect(redirect, here)
-            return self.on_simple(command, here)
+                self._redirect(redirect, bases)
+            return self.on_simple(command, bases)
         self.on_compound(command)
-        self.expansions(command.words, here)
-        after = self._compound(command, here)
+        self.expansions(command.words, bases)
+        after = self._compound(command, bases)
         for redirect in command.redirects:
-            self._redirect(redirect, here)
+            self._redirect(redirect, bases)
         return after
 
     def _redirect(self, redirect: Redirect, bases: Bases) -> None:
@@ -125,9 +125,9 @@ class Walker:
         condition = bases
         for index in range(0, len(bodies) - 1, 2):
             tested = self.script(bodies[index], condition)
-            branch = self.script(bodies[index + 1], tested.done)
+            branch = self.script(bodies[index + 1], tested.done or bases)
             done, failed = done | branch.done, failed | branch.failed
-            condition = tested.failed
+            condition = tested.failed or bases
         if len(bodies) % 2:
             branch = self.script(bodies[-1], condition)
             return After(few(done | branch.done), few(failed | branch.failed))

@@ -85,7 +85,8 @@ def _arguments(word: Word) -> list[Arg]:
         return [Arg(_joined(marks), "its braces stand for too many words")]
     if _quirky(marks, expanded):
         return [Arg(_joined(marks), f"the braces in {_short(word.raw)} can be read in two ways")]
-    return [_finished(item, word) for item in expanded]
+    # A word that braces leave empty is no word, unless something in it was quoted.
+    return [_finished(item, word) for item in expanded if item]
 
 
 _SPECIAL = re.compile(r"[*?\[{~]")

@@ -66,7 +66,6 @@ xargs | 0 |
 coproc | 0 |
 npx bunx pnpx | 0 | p=v package=v c=t call=t
 uvx | 0 | from=v p=v python=v with=v
-su runuser | 0 | c=t command=t session-command=t s=x shell=x g=v group=v G=v w=v u=v
 sg newgrp | 1 | c=t
 flock | 1 | c=t command=t w=v timeout=v E=v conflict-exit-code=v
 script | 0 | c=t command=t T=w B=w I=w O=w E=v log-in=w log-out=w log-io=w log-timing=w
@@ -101,7 +100,7 @@ def inspect_wrapper(args: Sequence[Arg], facts: Facts) -> None:
     if not inner:
         if name == "exec":
             facts.guard(0, "exec changes the descriptors of the shell")
-        elif name in ("su", "runuser", "sudo", "doas", "sg", "newgrp", "chroot", "unshare", "nsenter") and not facts.texts:
+        elif name in ("sudo", "doas", "sg", "newgrp", "chroot", "unshare", "nsenter") and not facts.texts:
             facts.unseen(f"{name} starts a shell that reads what it is given")
         return
     if name in _DOWNLOADS:
@@ -144,6 +143,22 @@ def _script(args: Sequence[Arg], start: int, facts: Facts) -> None:
 def _joined(words: Sequence[Arg], *, elsewhere: bool = False) -> InnerText:
     why = next((word.why for word in words if word.why), "")
     return InnerText(Arg(" ".join(word.text for word in words), why), elsewhere=elsewhere)
+
+
+def inspect_su(args: Sequence[Arg], facts: Facts) -> None:
+    """``su`` hands a text, or words, to somebody's shell; ``runuser -u`` runs a command."""
+    from .inspect import take_option
+
+    table = spec("c=t command=t session-command=t s=x shell=x g=v group=v G=v w=v u=v user=v")
+    found = list(read_options(args, table))
+    for item in found:
+        take_option(item, facts, args)
+    operands = [item.index for item in found if item.operand and args[item.index].text != "-"]
+    if any(item.name in ("u", "user") for item in found) and operands:
+        facts.inner.append(Inner(tuple(args[operands[0] :])))
+    elif not facts.texts:
+        facts.unseen(f"{args[0].text} starts a shell that reads what it is given")
+        facts.inner += [Inner((Arg("sh"), *args[operands[1] :]))] if len(operands) > 1 else []
 
 
 # ------------------------------------------------------------------------------------------------
@@ -204,4 +219,6 @@ def is_loader(name: str) -> bool:
 INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
     **dict.fromkeys(_WRAPPERS, inspect_wrapper),
     "env": inspect_env,
+    "su": inspect_su,
+    "runuser": inspect_su,
 }
