@@ -42,11 +42,13 @@ class Remember(Frozen):
 
     :param scope: ``user`` writes a rule to the configuration, ``session`` holds for this session, ``none`` stores nothing.
     :param pattern: the literal pattern, shown before it is saved (D5).
+    :param wider: a pattern that covers more, which may be offered instead; empty where none is safe to offer (D5).
     """
 
     scope: Literal["user", "session", "none"] = "none"
     domain: str = ""
     pattern: str = ""
+    wider: str = ""
 
 
 class _Spoken(Frozen):

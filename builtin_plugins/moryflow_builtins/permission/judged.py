@@ -10,6 +10,9 @@ from moryflow_sdk.verdicts import Bypass, Cause
 
 from .rules import STRENGTH, Strength
 
+MOST = 8
+"""How many reasons are told, and how many patterns one answer may store."""
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -60,7 +63,7 @@ class Decision:
         if worst.decision == "allow":
             return Allow(reason=worst.reason, rule=worst.rule)
         strong = [part for part in self.judged if part.severity == worst.severity]
-        reason = "; ".join(dict.fromkeys(part.reason for part in strong if part.reason))
+        reason = _listed([part.reason for part in strong if part.reason])
         if worst.decision == "deny":
             # A mode that lifts the denial must not lift with it what it may never lift.
             bypass: Bypass = (
@@ -74,7 +77,14 @@ class Decision:
         """What *always* would store: a pattern for each question, or nothing when one of them would be asked again."""
         asked = [part for part in self.judged if part.decision == "ask"]
         kept = tuple(dict.fromkeys(part.remember for part in asked if part.remember is not None))
-        return kept if all(part.remember is not None for part in asked) else ()
+        return kept if len(kept) <= MOST and all(part.remember is not None for part in asked) else ()
+
+
+def _listed(reasons: Sequence[str]) -> str:
+    """Return different reasons as one sentence that can be read."""
+    different = list(dict.fromkeys(reasons))
+    more = f"; and {len(different) - MOST} more" if len(different) > MOST else ""
+    return "; ".join(different[:MOST]) + more
 
 
 def decided(parts: Iterable[Judged]) -> Decision:

@@ -23,14 +23,13 @@ def judge_command(policy: Policy, command: str) -> Decision:
     judge = Judge(policy, command)
     try:
         script, quoted = parse(command)
+        odd = odd_character(command, quoted)
+        if odd:
+            judge.unsure(command, f"the command holds the character {named(odd)} outside quotes")
+        judge.script(script, frozenset((str(policy.vault),)))
     except NotParsed as problem:
-        judge.rough(command)
-        judge.ask(command, f"the command cannot be read surely: {problem}")
-        return decided(judge.parts)
-    odd = odd_character(command, quoted)
-    if odd:
-        judge.rough(command)
-        judge.ask(command, f"the command holds the character {named(odd)} outside quotes")
-    judge.script(script, frozenset((str(policy.vault),)))
+        judge.unsure(command, f"the command cannot be read surely: {problem}")
+    except RecursionError:
+        judge.unsure(command, "the command is nested too deeply")
     parts = tuple(judge.parts)
     return decided(parts or [policy.by_text("bash", "shell:")])

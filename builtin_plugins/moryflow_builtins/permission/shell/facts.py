@@ -60,7 +60,7 @@ class Facts:
     :ivar perhaps: words of a program that is not understood; they may be files.
     :ivar views: other ways to write the command, for rules that deny.
     :ivar base: a folder it works in instead of the current one.
-    :ivar reads_here: it reads the folder it runs in.
+    :ivar reads_here: it reads the folder it runs in; `trusts_here`: and takes configuration from it.
     :ivar moves: where ``cd`` leads; `moved` when the folder changes in a way that is not known.
     :ivar stdin: a here-document or here-string that is fed in.
     """
@@ -75,6 +75,7 @@ class Facts:
     views: list[tuple[Arg, ...]] = field(default_factory=list[tuple[Arg, ...]])
     base: Arg | None = None
     reads_here: bool = False
+    trusts_here: bool = False
     moves: Arg | None = None
     moved: bool = False
     stdin: Word | None = None

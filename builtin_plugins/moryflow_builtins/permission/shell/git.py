@@ -88,7 +88,7 @@ def inspect_git(args: Sequence[Arg], facts: Facts) -> None:
                 facts.reads.append(found.value)
         elif found.name == "C" and found.value is not None:
             facts.base = found.value
-    facts.reads_here = True
+    facts.reads_here = facts.trusts_here = True
     if verb >= len(args):
         return
     if verb > 1:

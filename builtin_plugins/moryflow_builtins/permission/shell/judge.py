@@ -62,6 +62,11 @@ class Judge:
         """Ask about something no rule can cover."""
         self.add(Judged("bash", f"shell:{target}", "ask", reason))
 
+    def unsure(self, text: str, reason: str) -> None:
+        """Ask about a text that may not be what it seems, and look for denied commands in it."""
+        self.rough(text)
+        self.ask(text, reason)
+
     def rough(self, text: str) -> None:
         """Look for denied commands in a text that was not understood."""
         if not self._denies:
@@ -116,6 +121,8 @@ class Judge:
             self._places.file(write.path, "edit", bases, whole=write.whole)
         if facts.reads_here or (not facts.known and args):
             self._places.here(bases)
+        if facts.trusts_here and (found := self._places.repository(bases)):
+            self.ask(" ".join(arg.text for arg in args), f"{found} looks like a git repository with a configuration of its own")
         for path in facts.perhaps:
             self._places.perhaps(path, bases, exact=exact)
 
@@ -170,8 +177,7 @@ class Judge:
         try:
             script, _ = parse(text.text.text)
         except NotParsed as problem:
-            self.rough(text.text.text)
-            self.ask(text.text.text, f"the text {_short(text.text.text)!r} is not understood: {problem}")
+            self.unsure(text.text.text, f"the text {_short(text.text.text)!r} is not understood: {problem}")
             self._depth -= 1
             return bases | UNKNOWN
         after = self.script(script, UNKNOWN if text.elsewhere else bases)

@@ -56,6 +56,14 @@ class Places:
                 if part.decision != "allow":
                     self._add(part)
 
+    def repository(self, bases: Bases) -> str:
+        """Return the folder that git would take for a bare repository, whose configuration may run programs (R15)."""
+        for base in bases - {None}:
+            parts = (self._resolved(name, "read", base) for name in ("HEAD", "objects", "refs"))
+            if all(target.identity is not None for target in parts):
+                return str(base)
+        return ""
+
     def perhaps(self, path: Arg, bases: Bases, *, exact: bool) -> None:
         """Judge a word that may be a file: what is not one raises no question, what an exact rule names neither."""
         if not path.static or "://" in path.text or "\n" in path.text or not path.text:
