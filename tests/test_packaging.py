@@ -137,13 +137,13 @@ def test_every_dependency_is_pinned_with_hashes() -> None:
 
 def test_what_the_dependencies_need_is_pinned_too() -> None:
     """Nothing is fetched unpinned on the way (R31)."""
-    assert closure("moryflow") - set(pins()) - {"moryflow"} == set()
+    assert closure(DECLARED) - set(pins()) == set()
 
 
-def closure(name: str) -> set[str]:
-    """All installed distributions that `name` with its extras needs on this machine."""
+def closure(requirements: list[Requirement]) -> set[str]:
+    """The names of all distributions that `requirements` need on this machine, as far as they are installed."""
     seen: set[tuple[str, frozenset[str]]] = set()
-    waiting = [(name, frozenset(PROJECT["optional-dependencies"]))]
+    waiting = [(canonicalize_name(item.name), frozenset(item.extras)) for item in requirements]
     while waiting:
         current = waiting.pop()
         if current not in seen:
