@@ -10,6 +10,7 @@ from typing import Any
 from .builtins import FINAL_TOOL_AFTER, RESERVED
 from .config import Config, load_config
 from .kernel.plugins import PluginSet, PluginSettings, load_plugin_set, start
+from .loading.plugin_context import plain_context
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Sources:
             final_after=FINAL_TOOL_AFTER,
             previous=previous,
         )
-        return config, await start(plugin_set, reserved=RESERVED)
+        return config, await start(plugin_set, plain_context(self.home, self.environ), reserved=RESERVED)
 
 
 def asked_for(plugins: Sequence[str] | None, environ: Mapping[str, str]) -> frozenset[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
 
 
 class PluginContext(Protocol):
-    """What a plugin is given while it is set up: ``plugin_start`` and the contribute hooks."""
+    """What a plugin is given while it is set up: ``plugin_start`` and the contribute hooks.
+
+    :ivar environ: the environment of the host, where keys are looked for.
+    """
 
     name: str
     home: Path
+    environ: Mapping[str, str]
     data_dir: Path
     config: Any
     log: Logger

@@ -27,8 +27,9 @@ class MoryflowError(Exception):
 
     def __str__(self) -> str:
         where = f"{self.where}: " if self.where else ""
-        tail = f" Next: {self.next_step}" if self.next_step else ""
-        return f"{where}{self.message}{tail}"
+        if not self.next_step:
+            return f"{where}{self.message}"
+        return f"{where}{self.message.rstrip('.')}. Next: {self.next_step}"
 
 
 class ConfigError(MoryflowError):

@@ -77,7 +77,7 @@ async def test_a_malformed_stream_leaves_a_session_that_goes_on(case, rig, monke
     rig.allow_all()
     (rig.vault / "a.txt").write_text("x")
     with LoopbackServer(*corpus_replies(case), otherwise=replies.text("fine")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        rig.environ["OPENAI_BASE_URL"] = server.url
         async with await open_host(rig.home, environ=rig.environ) as host:
             session = await host.new_session(rig.vault, model="openai/test-model")
             first = await session.prompt("go")

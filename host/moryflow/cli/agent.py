@@ -66,7 +66,7 @@ def check_agents(ctx: click.Context) -> int:
 
     from moryflow_sdk.agent_files import read_agent
 
-    from moryflow.host import home_folder
+    from moryflow.places import home_folder
 
     folder = home_folder(None, os.environ) / "agents"
     read = [(path, *read_agent(path)) for path in sorted(folder.glob("*.md")) if not path.name.startswith(".")]

@@ -51,7 +51,7 @@ def path(ctx: click.Context) -> None:
     import os
 
     from moryflow.config import config_file
-    from moryflow.host import home_folder
+    from moryflow.places import home_folder
 
     file = config_file(home_folder(None, os.environ), os.environ)
     show(flags_of(ctx), {"path": str(file), "exists": file.exists()}, str(file))

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from moryflow_sdk import MoryflowError
 
 from moryflow import __version__
-from moryflow.host import readable_vault
+from moryflow.places import readable_vault
 
 from .hosting import settings_of_plugins
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from moryflow_sdk import MoryflowError
 
-from moryflow.host import Host, home_folder, open_host
+from moryflow.host import Host, open_host
+from moryflow.places import home_folder
 
 from .options import Flags, flags_of
 from .text import plain
 
 if TYPE_CHECKING:
+    from moryflow.kernel.records import LoadRecord
     from moryflow.sessions import Store
 
 T = TypeVar("T")
@@ -120,7 +122,15 @@ def warn(host: Host, given: Flags) -> None:
     for problem in host.config.checked(settings_of_plugins(host)).problems:
         if problem.fatal or not given.quiet:
             click.echo(plain(f"moryflow: {problem}"), err=True)
+    if given.quiet:
+        return
     for record in host.plugin_set.records:
-        if record.status == "failed" and not given.quiet:
-            place = f" ({record.file}:{record.line})" if record.file else ""
-            click.echo(plain(f"moryflow: plugin {record.name} failed{place}: {record.error}"), err=True)
+        if record.status == "failed" or (record.error and record.tier != "builtin"):
+            click.echo(plain(f"moryflow: plugin {record.name} {complaint(record)}"), err=True)
+
+
+def complaint(record: LoadRecord) -> str:
+    """Return what is wrong with a plugin, where, and what would help, in one line."""
+    where = f" ({record.file}{f':{record.line}' if record.line else ''})" if record.file else ""
+    hint = f"; {record.hint}" if record.hint else ""
+    return f"{'failed' if record.status == 'failed' else 'has a problem'}{where}: {record.error}{hint}"

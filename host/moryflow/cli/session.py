@@ -71,7 +71,7 @@ def _language() -> str:
     import os
 
     from moryflow.config import load_config
-    from moryflow.host import home_folder
+    from moryflow.places import home_folder
 
     return load_config(home_folder(None, os.environ)).get("language") or "en"
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
 import click
 from moryflow_sdk import MoryflowError
 
+from moryflow.reload import HomeWatch
+
 from .options import Flags
-from .run import RunFlags, explain, on_ask
+from .run import RunFlags, catch_signals, explain, on_ask
 from .slash import Quit, Slash
 from .text import plain
 
@@ -52,17 +54,35 @@ class Conversation:
         """Talk until the input ends; return the exit code of the last turn when nobody sits at the terminal."""
         if source.interactive and not self.flags.quiet:
             sys.stderr.write(f"{self._who()} · /help, Ctrl-D ends\n")
+        watch = HomeWatch(self.host.home)
+        watch.start()
+        try:
+            await self._talk(source, watch)
+        finally:
+            watch.stop()
+        if source.interactive and not self.flags.quiet:
+            sys.stderr.write(f"moryflow chat -r {self.session.id} goes on from here\n")
+        return 0 if source.interactive else self._code
+
+    async def _talk(self, source: Source, watch: HomeWatch) -> None:
         while (line := await source.line(self._prompt())) is not None:
             try:
+                if watch.changed():
+                    await self._refresh()
                 await self._take(line.strip())
             except Quit:
                 break
             except MoryflowError as error:
                 self._code = 1
                 self.say(str(error))
-        if source.interactive and not self.flags.quiet:
-            sys.stderr.write(f"moryflow chat -r {self.session.id} goes on from here\n")
-        return 0 if source.interactive else self._code
+
+    async def _refresh(self) -> None:
+        """Begin the next turn with what was saved since the last one."""
+        from .hosting import warn
+
+        changed = await self.host.refresh()
+        self.say("settings and plugins were read again" + (": the plugins have changed" if changed else ""))
+        warn(self.host, self.flags)
 
     def _prompt(self) -> str:
         return "[full access] > " if self.session.mode == "full_access" else "> "
@@ -110,23 +130,22 @@ class Conversation:
 
 
 class _Stopping:
-    """Turns signals into a stopped turn for as long as a turn runs; SIGTERM and SIGHUP end the conversation too."""
+    """Turns signals into a stopped turn for as long as a turn runs; SIGTERM and SIGHUP end the conversation too.
 
-    def __init__(self, stop: Any) -> None:
+    A turn that cannot be stopped, because a plugin blocks the loop, ends with the program at the third.
+    """
+
+    def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
-        self._loop = asyncio.get_running_loop()
         self.leave = False
 
     def __enter__(self) -> _Stopping:
-        self._loop.add_signal_handler(signal.SIGINT, self._stop)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self._end)
+        self._restore = catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), self._received, leave_at=3)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._loop.remove_signal_handler(number)
+        self._restore()
 
-    def _end(self) -> None:
-        self.leave = True
+    def _received(self, number: int) -> None:
+        self.leave = self.leave or number != signal.SIGINT
         self._stop()

@@ -8,7 +8,18 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from moryflow_sdk import Finished, ModelInfo, ModelProvider, ReasoningDelta, Status, TextDelta, ToolRequest, Usage
+from moryflow_sdk import (
+    Finished,
+    ModelError,
+    ModelInfo,
+    ModelProvider,
+    ModelRequest,
+    ReasoningDelta,
+    Status,
+    TextDelta,
+    ToolRequest,
+    Usage,
+)
 
 from moryflow.sessions import CallRow
 
@@ -45,15 +56,29 @@ class Answering:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._spent: tuple[Usage, float | None] = (Usage(), None)
+        self.failure: ModelError | None = None
+        """Why the last answer broke off inside its calls; they are noted, get their results, and then it is raised."""
 
     async def ask(self, requests: RequestBuilder) -> Finished:
         """Stream one answer and note it.
 
         :raises ModelError: the call failed; :meth:`keep_partial` notes what had arrived.
         """
-        assert self._provider is not None
         request = await requests.build()
         self._text, self._reasoning = [], []
+        self.failure = None
+        try:
+            return self.note(await self._stream(request))
+        except ModelError as error:
+            if not error.tool_calls:
+                raise
+            self.failure = error
+            calls = tuple(call.replace(problem=call.problem or "incomplete") for call in error.tool_calls)
+        return self.note(Finished(reason="tool_calls", tool_calls=calls))
+
+    async def _stream(self, request: ModelRequest) -> Finished:
+        """Take the answer in as it comes."""
+        assert self._provider is not None
         finished = Finished()
         async for event in stream(self._provider, request, self._waiting):
             match event:
@@ -67,7 +92,7 @@ class Answering:
                     self._journal.delta("session.status", status="busy", text=event.text)
                 case Finished():
                     finished = event
-        return self.note(finished)
+        return finished
 
     async def _waiting(self, attempt: int, seconds: float, reason: str) -> None:
         at = asyncio.get_running_loop().time() + seconds

@@ -78,11 +78,16 @@ def _leave(task: asyncio.Future[Any]) -> None:
 
 
 async def _guarded(work: Awaitable[Any]) -> Any:
-    """Keep SystemExit inside: raised from a task, it would end the host's loop."""
+    """Keep SystemExit and KeyboardInterrupt inside: raised from a task, they would end the host's loop.
+
+    A person's Ctrl-C is not lost: at the first one asyncio or the command has stopped the turn already.
+    """
     try:
         return await work
     except SystemExit as error:
         raise RuntimeError(f"the plugin called sys.exit({error.code!r})") from error
+    except KeyboardInterrupt as error:
+        raise RuntimeError("the plugin raised KeyboardInterrupt") from error
 
 
 def _failed(implementation: Implementation, error: BaseException, ns: int) -> Outcome:

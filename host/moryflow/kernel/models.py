@@ -49,9 +49,12 @@ class Models:
         return next((name for name in found if name), None)
 
     def _nearly(self, name: str) -> str:
-        prefixes = [provider.name for provider in self._providers]
-        near = difflib.get_close_matches(name.split("/")[0], prefixes, n=1)
-        return f"; did you mean a model of {near[0]!r}?" if near else ""
+        known = [prefix for provider in self._providers for prefix in (provider.name, *getattr(provider, "prefixes", ()))]
+        near = difflib.get_close_matches(name.split("/")[0], known, n=1)
+        if not near or near[0] == name.split("/")[0]:
+            return ""
+        rest = name.partition("/")[2]
+        return f"; did you mean {near[0] + ('/' + rest if rest else '')!r}?"
 
 
 async def stream(provider: ModelProvider, request: ModelRequest, waiting: Waiting) -> AsyncIterator[ModelEvent]:

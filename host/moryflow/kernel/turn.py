@@ -69,7 +69,7 @@ class Turn:
             finished = await self._answer(self._requests)
             reason = await self._batch.run(finished.tool_calls) if finished.tool_calls else None
             self._answering.finish_step()
-            _check_whole(finished)
+            self._check_whole(finished)
             if reason is None and not finished.tool_calls and finished.reason != "pause":
                 return "completed"
             reason = reason or self._limit()
@@ -85,6 +85,13 @@ class Turn:
             if error.code != "context" or not await self._compaction.recover():
                 raise
         return await self._answering.ask(requests)
+
+    def _check_whole(self, finished: Finished) -> None:
+        """End the turn when the answer broke off inside a call; its results are noted and nothing of it ran."""
+        if self._answering.failure is not None:
+            raise self._answering.failure
+        if any(request.problem == "incomplete" for request in finished.tool_calls):
+            raise ModelError("the answer was cut off in the middle of a tool call", code="incomplete")
 
     def _limit(self) -> EndReason | None:
         """Return why no further step may be taken, if that is so."""
@@ -165,9 +172,3 @@ class Turn:
             started=self._begun,
             ended=now() if reason else None,
         )
-
-
-def _check_whole(finished: Finished) -> None:
-    """End the turn when the answer broke off inside a call; its results are noted and nothing of it ran."""
-    if any(request.problem == "incomplete" for request in finished.tool_calls):
-        raise ModelError("the answer was cut off in the middle of a tool call", code="incomplete")

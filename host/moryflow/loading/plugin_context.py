@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ class PlainContext:
     name: str
     home: Path
     config: Any
+    environ: Mapping[str, str]
 
     @property
     def data_dir(self) -> Path:
@@ -54,6 +56,6 @@ class PlainContext:
         """Do nothing: this host builds one generation."""
 
 
-def plain_context(home: Path) -> Callable[[Plugin], PluginContext]:
+def plain_context(home: Path, environ: Mapping[str, str] = os.environ) -> Callable[[Plugin], PluginContext]:
     """Return what makes contexts below `home`."""
-    return lambda plugin: cast("PluginContext", PlainContext(plugin.name, home, plugin.config))
+    return lambda plugin: cast("PluginContext", PlainContext(plugin.name, home, plugin.config, environ))

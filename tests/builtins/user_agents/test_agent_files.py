@@ -83,14 +83,13 @@ def test_no_file_stops_the_host(data):
         assert agent is not None or problems
 
 
-async def test_an_agent_of_ones_own_is_used_for_a_run(tmp_path, monkeypatch):
+async def test_an_agent_of_ones_own_is_used_for_a_run(tmp_path):
     """A user agent is recognised and used: its prompt replaces the built-in one (S0.89, S0.90, D58)."""
     home, vault = tmp_path / "home", tmp_path / "vault"
     vault.mkdir()
     place({"filename": "w.md", "text": "---\n{'id': 'w',}\n---\nOnly haiku.\n"}, home / "agents")
     with LoopbackServer() as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with await open_host(home, environ={}) as host:
+        async with await open_host(home, environ={"OPENAI_BASE_URL": server.url}) as host:
             session = await host.new_session(vault, agent="w", model="openai/test-model")
             await session.prompt("go")
     system = server.requests[0].body["messages"][0]
