@@ -41,7 +41,7 @@ def command(context: CommandContext, name: str | None, yes: bool, as_json: bool)
     if new and not yes:
         _confirm(len(new))
     context.run(lambda turn: _write(turn, new))
-    text = f"{len(new)} rules added to {context.home / 'config.jsonc'}" if new else "nothing to do"
+    text = f"{len(new)} rules added; `moryflow config path` says where" if new else "nothing to do"
     document = {"v": 1, "type": "preset", "name": name, "added": [_row(rule) for rule in new]}
     context.print(document, text=None if as_json else text)
 
