@@ -110,6 +110,7 @@ async def test_old_outputs_are_pruned_after_a_turn(bench):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_the_real_local_model_compacts_end_to_end(bench, monkeypatch):
     """SmolLM2 on this machine writes the summary; the host's sections stand beside whatever it says (S0.21, S1.13)."""
     from moryflow.host import open_host
@@ -119,7 +120,7 @@ async def test_the_real_local_model_compacts_end_to_end(bench, monkeypatch):
         provider, _ = looked.models(looked.plugin_set).choose("local")
         if not provider.installed():
             pytest.skip("the local model is not installed (moryflow model install)")
-    nodes = [user("Mend src/parser.py."), calls("c", path="src/parser.py"), result("c", size=1000), *talk(20, 1000)]
+    nodes = [user("Mend src/parser.py."), calls("c", path="src/parser.py"), result("c", size=1000), *talk(6, 400)]
     async with await open_host(home, environ={}, builtins=("moryflow_builtins.local_model",)) as host:
         session = await bench.session(host, nodes)
         session.model = "local"
