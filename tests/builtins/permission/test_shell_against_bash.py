@@ -1,0 +1,146 @@
+"""What bash really starts was among the commands that are judged: random texts, with stand-ins for every program."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from moryflow_builtins.permission.shell.parser import parse
+from moryflow_builtins.permission.shell.syntax import NotParsed
+from moryflow_builtins.permission.shell.walk import After, Walker
+from moryflow_builtins.permission.shell.words import Arg, arguments
+
+BASH = shutil.which("bash")
+pytestmark = pytest.mark.skipif(BASH is None, reason="bash is the reference")
+
+_STAND_IN = r"""#!/bin/sh
+line="${0##*/}"
+for word in "$@"; do line="$line$(printf '\037%s_' "$word")"; line="${line%_}"; done
+printf '%s\036' "$line" >> "$LOG"
+"""
+_PIECES = ["p", "q", "rm", " ", " ", ";", "&", "&&", "||", "|", "\n", "(", ")", "{ ", "; }", "$(", ")", "`", '"', "'", "\\"]
+_PIECES += ["\\\n", "#", "<<E\n", "\nE\n", "${x:-", "}", "$x", "<", ">f", "2>&1", "if ", "; then ", "; fi", "{p,q}", "$'"]
+_PIECES += ["<(", "[[ ", " ]]", "time ", "x=1 ", "!"]
+
+
+class Texts:
+    """Random shell texts: commands in commands, a little damaged."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def text(self) -> str:
+        """Return one."""
+        text = self._command(0)
+        for _ in range(self._random.randint(0, 2)):
+            place = self._random.randrange(len(text) + 1)
+            insert = self._random.random() < 0.6
+            text = text[:place] + (self._random.choice(_PIECES) + text[place:] if insert else text[place + 1 :])
+        return text
+
+    def _command(self, depth: int) -> str:
+        if depth > 2 or self._random.random() < 0.3:
+            return self._random.choice(["p", "q x", "rm -r x", 'p "a b"', "q 'x'", "p $x", "p a\\ b", "q {a,b}"])
+        a, b = self._command(depth + 1), self._command(depth + 1)
+        ticked = a.replace("`", "")
+        forms = [f"{a};{b}", f"{a} && {b}", f"{a} | {b}", f"({a})", f"{{ {a}; }}", f"p $({a})", f'p "$({a})"', f"p `{ticked}`"]
+        forms += [
+            f'p "${{x:-$({a})}}"',
+            f"p ${{x:-`{ticked}`}}",
+            f"p <<E\n$({a})\nE\n{b}",
+            f"p <<'E'\n$({a})\nE\n{b}",
+            f"! {a}",
+        ]
+        forms += [
+            f"if {a}; then {b}; fi",
+            f"for i in 1; do {a}; done",
+            f"case a in a) {a};; b) {b};; esac",
+            f"p <({a})",
+            f"time {a}",
+        ]
+        forms += [
+            f"x=$({a}) q",
+            f"x=1 {a}",
+            f"[[ -n $({a}) ]] && {b}",
+            f"p $(( 1 + $({a}; echo 1) ))",
+            f"p # {a}\n{b}",
+            f"{a} 2>&1 >f",
+        ]
+        forms += [
+            f"p a#b; {a}",
+            f"p \\\n {a}",
+            f"p $'a\\'b'; {a}",
+            f">f {a}",
+            f"p ${{a[$({a};echo 0)]}}",
+            f'p <<< "$({a})"',
+            f"p `q \\`{ticked}\\``",
+        ]
+        return self._random.choice(forms)
+
+
+def _run(text: str, folder: Path, programs: Path) -> list[list[str]]:
+    """Run `text` in bash with stand-ins only; return what was started."""
+    assert BASH is not None
+    log = folder / "log"
+    log.write_bytes(b"")
+    environment = {"PATH": str(programs), "LOG": str(log), "LC_ALL": "C.UTF-8", "HOME": str(folder)}
+    with subprocess.Popen(
+        [BASH, "--norc", "--noprofile", "-c", text],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            process.wait(3)
+        except subprocess.TimeoutExpired:
+            log.write_bytes(b"")
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return [entry.split("\x1f") for entry in log.read_bytes().decode("utf-8", "replace").split("\x1e") if entry]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_everything_that_bash_starts_was_seen(seed: int, tmp_path: Path) -> None:
+    """Programs that a text starts, with their arguments, are among the commands that are judged (R6, R11)."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("p", "q", "rm"):
+        (programs / name).write_text(_STAND_IN)
+        (programs / name).chmod(0o755)
+    texts = Texts(seed)
+    for number in range(25):
+        text = texts.text()
+        try:
+            found = _found(text)
+        except NotParsed:
+            continue
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "f").write_text("data\n")
+        exact = {tuple(arg.text for arg in args) for args in found if all(arg.static for arg in args)}
+        names = {args[0].text for args in found if args and not all(arg.static for arg in args)}
+        hidden = any(args and not args[0].static for args in found)
+        for started in _run(text, folder, programs):
+            assert hidden or tuple(started) in exact or started[0] in names, (text, started, found)
+
+
+def _found(text: str) -> list[list[Arg]]:
+    """Return the arguments of every simple command in `text`."""
+    found: list[list[Arg]] = []
+
+    def note(command, bases):
+        found.append(arguments(command.words))
+        return After(bases, bases)
+
+    script, _ = parse(text)
+    Walker(note, lambda _: None, lambda *_: None).script(script, frozenset(("/vault",)))
+    return found
