@@ -16,7 +16,6 @@ from .measure import characters, measured
 from .planning import Job, Trigger, is_prepared, plan_job, room_for
 from .policy import limit_of
 from .prune import PruneLimits, harder, limits_of, plan_images, plan_pruning
-from .writing import Payload, Writing, forked
 
 if TYPE_CHECKING:
     from moryflow.kernel.journal import Journal
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from moryflow.kernel.scope import TurnScope
 
     from .memory import Memory
+    from .writing import Writing
 
 
 class TurnCompaction:
@@ -177,6 +177,8 @@ class TurnCompaction:
         return False
 
     def _writing(self, job: Job, focus: str) -> Writing:
+        from .writing import Writing, forked  # what most turns never need
+
         fork = forked(self._scope, f"t_{secrets.token_hex(6)}")
         return Writing(fork, job, self._settings, self._context, self._meter, self._main, focus)
 
@@ -222,9 +224,8 @@ class TurnCompaction:
         record, result = found
         record.writing.fork.live = self._scope.live
         self._charge(record)
-        if isinstance(result, Payload):
-            if await record.done(result, self._scope.live):
-                self._memory.succeeded(self._scope.session)
-            return
-        await record.failed(result.message)
-        self._memory.failed(self._scope.session, len(self._path))
+        if isinstance(result, MoryflowError):
+            await record.failed(result.message)
+            self._memory.failed(self._scope.session, len(self._path))
+        elif await record.done(result, self._scope.live):
+            self._memory.succeeded(self._scope.session)

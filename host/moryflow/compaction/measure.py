@@ -19,8 +19,8 @@ _PIXELS_PER_TOKEN = 750
 _TRUSTED_SHARE = 0.25
 """A provider that counted less than this share of the estimate did not count the prompt."""
 
-_WIDE = re.compile(r"[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
-_MARKS = re.compile(r"[0-9!-/:-@\[-`{-~]")
+_WIDE = r"[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+_MARKS = r"[0-9!-/:-@\[-`{-~]"
 
 
 def chars(text: str) -> float:
@@ -33,9 +33,9 @@ def script_aware(text: str) -> float:
 
     The weights were fitted by hand to published tokenizers' behaviour on prose, code, JSON and Chinese.
     """
-    wide = 0 if text.isascii() else len(_WIDE.findall(text))
+    wide = 0 if text.isascii() else len(re.findall(_WIDE, text))
     foreign = 0 if text.isascii() else len(text) - wide - len(text.encode("ascii", "ignore"))
-    marks = len(_MARKS.findall(text))
+    marks = len(re.findall(_MARKS, text))
     plain = len(text) - wide - foreign - marks
     return wide * 0.9 + foreign * 0.45 + marks * 0.6 + plain / 4.6
 
