@@ -58,7 +58,8 @@ def test_example_commands_get_no_more_than_they_may(file: Path, make_policy: Cal
         if fault:
             faults[fault].append(f"{case['id']} {case['ruleset']} {case['command'][:100]!r}: {decision}, {case['why']}")
     shown = "\n".join(f"{category:14} {fault:11} {count}" for (category, fault), count in sorted(table.items()))
-    print(f"\n{file.name}\n{shown}\nhard {len(faults['hard'])}, soft {len(faults['soft'])}, false asks {len(faults['false asks'])}/{benign}")
+    counts = ", ".join(f"{task} {len(faults[task])}" for task in TASKS)
+    print(f"\n{file.name}\n{shown}\n{counts} of {benign} harmless ones")
     assert faults["hard"] == []
     assert len(faults["soft"]) <= 5, faults["soft"]
     assert len(faults["false asks"]) <= 0.09 * benign, faults["false asks"]

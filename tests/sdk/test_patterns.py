@@ -1,0 +1,212 @@
+"""Patterns of rules: globs, regular expressions, and that none of them can hang the gate."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moryflow_sdk import Rule
+from moryflow_sdk.patterns import MAX_PATTERN, compile_rule, escape
+from moryflow_sdk.patterns.globs import MAX_ALTERNATIVES, braces
+from moryflow_sdk.patterns.linear import BadRegex, compile_linear
+
+
+def matches(domain: str, pattern: str, text: str, decision: str = "allow") -> bool:
+    rule = Rule.model_validate({"domain": domain, "pattern": pattern, "decision": decision})
+    return compile_rule(rule).matches(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("vault:**/*.md", "vault:/a.md", True),
+        ("vault:**/*.md", "vault:/x/y/a.md", True),
+        ("vault:**/*.md", "fs:/a.md", False),
+        ("vault:/*.md", "vault:/x/a.md", False),
+        ("vault:/src/**", "vault:/src/a/b", True),
+        ("vault:/src/**", "vault:/src", False),
+        ("vault:/src/**/x", "vault:/src/x", True),
+        ("vault:/src/**/x", "vault:/src/a/b/x", True),
+        ("vault:/src/**/x", "vault:/src/ax", False),
+        ("vault:a**b", "vault:/ax/yb", True),
+        ("vault:/{a,b/c}.md", "vault:/b/c.md", True),
+        ("vault:/a?c", "vault:/a/c", False),
+        ("vault:/a[!b]c", "vault:/a/c", False),
+        ("vault:/a[bc]d", "vault:/abd", True),
+        ("vault:/a\\*b", "vault:/a*b", True),
+        ("vault:/a\\*b", "vault:/axb", False),
+        ("fs:**/*.env*", "fs:/x/.env.local", True),
+        ("*", "fs:/anything", True),
+        ("notes/**", "vault:/notes/x", True),
+        ("/etc/**", "fs:/etc/passwd", True),
+        ("shell:ls", "vault:/shell:ls", False),
+    ],
+)
+def test_path_globs(pattern: str, text: str, expected: bool) -> None:
+    """In paths `*` stops at a slash and `**` does not; globs match whole targets (D6, S0.41, S0.42, S0.43)."""
+    assert matches("read", pattern, text) is expected
+
+
+def test_a_folder_is_protected_with_what_is_in_it() -> None:
+    """A deny for everything in a folder holds for moving the folder too; an allow does not grow (D6)."""
+    assert matches("edit", "vault:/keys/**", "vault:/keys", "deny")
+    assert not matches("edit", "vault:/keys/**", "vault:/keys", "allow")
+
+
+@pytest.mark.parametrize(
+    ("domain", "pattern", "text", "expected"),
+    [
+        ("bash", "git status*", "shell:git status --short", True),
+        ("bash", "shell:git status*", "shell:git status", True),
+        ("bash", "git *", "shell:git", False),
+        ("bash", "echo \\*", "shell:echo *", True),
+        ("bash", "echo \\*", "shell:echo x", False),
+        ("bash", "a*b*c", "shell:a\nb\nc", True),
+        ("web_search", "*secret*", "query:my\nsecret plan", True),
+        ("mcp", "mcp:github/*", "mcp:github/a/b", True),
+        ("mcp", "github/*", "mcp:gitlab/a", False),
+        ("tool", "hello", "tool:hello", True),
+        ("web_fetch", "url:https://docs.python.org/*", "url:https://docs.python.org/3/x", False),
+        ("web_fetch", "url:https://docs.python.org/**", "url:https://docs.python.org/3/x", True),
+        ("web_fetch", "url:https://docs.python.org/**", "url:https://docs.python.org.evil.test/", False),
+    ],
+)
+def test_text_globs(domain: str, pattern: str, text: str, expected: bool) -> None:
+    """In commands, queries and names `*` is any text, newlines included; in addresses it stops at a slash (D6)."""
+    assert matches(domain, pattern, text) is expected
+
+
+@pytest.mark.parametrize(
+    ("decision", "text", "expected"),
+    [
+        ("allow", "shell:git status", True),
+        ("allow", "shell:git status; rm x", False),
+        ("allow", "shell:x git status", False),
+        ("deny", "shell:x; git status y", True),
+        ("ask", "shell:sudo git status", True),
+    ],
+)
+def test_a_regex_must_match_all_to_allow_and_is_searched_to_deny(decision: str, text: str, expected: bool) -> None:
+    """`regex:` covers the whole target in an allow and is searched in ask and deny rules (D6, S0.42)."""
+    assert matches("bash", "regex:git status", text, decision) is expected
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["regex:([", "regex:(a)\\1", "regex:(?=a)b", "regex:a{9999}{9}", "regex:" + "(" * 2000, "", "x" * (MAX_PATTERN + 1)],
+)
+def test_a_pattern_that_cannot_be_used_matches_nothing_and_says_why(pattern: str) -> None:
+    """An invalid pattern matches nothing and is reported (D6, D26)."""
+    for decision in ("allow", "deny"):
+        compiled = compile_rule(Rule.model_validate({"domain": "bash", "pattern": pattern, "decision": decision}))
+        assert compiled.problem
+        assert not compiled.matches("shell:a")
+
+
+def test_braces_have_a_limit() -> None:
+    """A pattern that stands for too many patterns is refused (D6)."""
+    assert sorted(braces("a{b,{c,d}e}f")) == ["abf", "acef", "adef"]
+    bomb = compile_rule(Rule(domain="read", pattern="vault:/" + "{a,b}" * 12, decision="allow"))
+    assert str(MAX_ALTERNATIVES) in bomb.problem
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("regex:^(a+)+$", "shell:" + "a" * 40_000 + "b"),
+        ("regex:(a|a)*(a|aa)*c", "shell:" + "a" * 40_000),
+        ("regex:.*a.*b.*c.*d", "shell:" + "abc" * 20_000),
+        ("regex:(.*a){20}", "shell:" + "ab" * 20_000),
+        ("*a*a*a*a*a*b", "shell:" + "a" * 100_000),
+    ],
+)
+def test_no_pattern_takes_longer_than_its_text_deserves(pattern: str, text: str) -> None:
+    """What hangs other engines is answered (D6, SECURITY §4)."""
+    began = time.monotonic()
+    matches("bash", pattern, text, "deny")
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("pattern", ["vault:/" + "*a" * 60, "vault:" + "**/a/" * 60 + "b", "vault:**" + "a**" * 60 + "b"])
+def test_no_glob_blows_up(pattern: str) -> None:
+    """Stars do not multiply each other's work (D6)."""
+    began = time.monotonic()
+    matches("read", pattern, "vault:" + "/a" * 40_000)
+    matches("read", pattern, "vault:/" + "a" * 80_000)
+    assert time.monotonic() - began < 20
+
+
+@given(st.text())
+def test_an_escaped_text_matches_itself_alone(text: str) -> None:
+    """What `always` stores matches the one thing that was shown (D5)."""
+    if not text or len(text) > 1000:
+        return
+    pattern = escape(text)
+    assert matches("bash", pattern, f"shell:{text}")
+    assert not matches("bash", pattern, f"shell:{text}x")
+
+
+_ATOMS = [
+    "a",
+    "b",
+    ".",
+    "\\w",
+    "\\s",
+    "[ab]",
+    "[^a]",
+    "\\b",
+    "^",
+    "$",
+    "(a|b)",
+    "(?:a|)",
+    "\\d",
+    " ",
+    "\n",
+    "\\Z",
+    "(?i:A)",
+]
+_REPEATS = ["", "", "*", "+", "?", "{2}", "{1,2}", "*?"]
+_regexes = st.lists(st.tuples(st.sampled_from(_ATOMS), st.sampled_from(_REPEATS)), min_size=1, max_size=6)
+
+
+@settings(max_examples=400)
+@given(_regexes, st.text("ab \n1A_", max_size=8))
+def test_the_linear_engine_agrees_with_the_standard_one(parts: list[tuple[str, str]], text: str) -> None:
+    """Linear time changes no answer (D6)."""
+    pattern = "".join(atom + repeat for atom, repeat in parts)
+    try:
+        standard = re.compile(pattern)
+        linear = compile_linear(pattern)
+    except (re.error, BadRegex):
+        return
+    assert linear.search(text) == bool(standard.search(text))
+    assert linear.fullmatch(text) == bool(standard.fullmatch(text))
+
+
+def _naive(glob: str, text: str) -> bool:
+    """Match a glob of letters, slashes, ``*`` and ``**`` by trying everything."""
+    if not glob:
+        return not text
+    if glob.startswith("**/") and (text[:1] == "/" or not text):
+        pass
+    if glob.startswith("**"):
+        rest = glob.lstrip("*")
+        return any(_naive(rest, text[cut:]) for cut in range(len(text) + 1))
+    if glob[0] == "*":
+        stop = (text + "/").index("/")
+        return any(_naive(glob[1:], text[cut:]) for cut in range(stop + 1))
+    return text[:1] == glob[0] and _naive(glob[1:], text[1:])
+
+
+@settings(max_examples=500)
+@given(st.text("ab*", max_size=5), st.lists(st.text("ab*", max_size=4), max_size=3), st.text("ab/", max_size=8))
+def test_path_globs_agree_with_a_matcher_that_tries_everything(head: str, rest: list[str], text: str) -> None:
+    """The translation to atomic expressions loses no match and finds none too many (D6)."""
+    glob = "/" + "/".join((head, *rest))
+    parts = glob.split("/")
+    if "**" in parts:  # `a/**/b` also matches `a/b`, which a plain reading of the stars does not say
+        return
+    assert matches("read", f"vault:{glob}", f"vault:/{text}") == _naive(glob, f"/{text}")
