@@ -36,12 +36,12 @@ class Shape:
         """The rule."""
         return self.compiled.rule
 
-    @property
+    @cached_property
     def everything(self) -> bool:
         """Whether it matches every target of its domain."""
         return self.rule.pattern in EVERYTHING
 
-    @property
+    @cached_property
     def about_the_sandbox(self) -> bool:
         """Whether it speaks of the sandbox, not of commands."""
         return self.rule.domain == "bash" and self.rule.pattern in (COMMANDS, NETWORK)

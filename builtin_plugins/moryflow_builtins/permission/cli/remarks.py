@@ -160,7 +160,8 @@ def _loose_files(shape: Shape, whole: RuleSet, home: Path | None) -> Iterator[Re
 
 def _decides(shape: Shape, whole: RuleSet, *targets: str) -> bool:
     """Whether the rule is the one that decides about any of `targets`."""
-    hits = (whole.last(shape.rule.domain, simple(target)) for target in targets)
+    matched = (target for target in targets if shape.compiled.matches(target))
+    hits = (whole.last(shape.rule.domain, simple(target)) for target in matched)
     return any(hit is not None and hit.rule == shape.rule for hit in hits)
 
 
