@@ -109,9 +109,15 @@ class Host:
         """Return what shortens a turn's view; a turn without a model needs none."""
         if provider is None or requests is None or scope.model is None:
             return NoCompaction()
-        from .compaction.manager import TurnCompaction
+        from .compaction.deferred import Deferred
 
-        return TurnCompaction(self.compaction, scope, journal, provider, requests)
+        def make() -> Compaction:
+            from .compaction.manager import TurnCompaction
+
+            return TurnCompaction(self.compaction, scope, journal, provider, requests)
+
+        usual = not self.config.section("agents.runtime.compaction") and "compaction" not in self.__dict__
+        return Deferred(lambda: scope.live.hold.path, scope.model.context_window if usual else None, make)
 
     @property
     def tools(self) -> Mapping[str, OwnedTool]:

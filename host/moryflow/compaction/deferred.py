@@ -1,0 +1,58 @@
+"""Compaction for sessions that are plainly short: nothing is loaded and nothing measured until one grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moryflow.kernel.compacting import Compaction
+    from moryflow.sessions import Node
+
+_SHARE = 8
+"""A history of less than this part of the window is far below every limit, whatever prompt and tools add."""
+_SMALLEST_WINDOW, _LARGEST = 32_000, 20_000
+
+
+class Deferred:
+    """Stands for a turn's compaction and makes it when it may matter.
+
+    :param window: tokens of the context window, ``None`` when unknown; a person's own settings also count as unknown.
+    """
+
+    def __init__(self, path: Callable[[], Sequence[Node]], window: int | None, make: Callable[[], Compaction]) -> None:
+        self._path = path
+        self._window = window or 0
+        self._make = make
+        self._made: Compaction | None = None
+
+    async def before_step(self) -> None:
+        """Shorten the view where it is too long."""
+        if not self._plainly_short():
+            await self._real().before_step()
+
+    async def recover(self) -> bool:
+        """Shorten the view because the provider refused it."""
+        return await self._real().recover()
+
+    async def after_turn(self) -> None:
+        """Prune what the next turn will not need."""
+        if not self._plainly_short():
+            await self._real().after_turn()
+
+    def _real(self) -> Compaction:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def _plainly_short(self) -> bool:
+        if self._made is not None or self._window < _SMALLEST_WINDOW:
+            return False
+        return sum(map(_weight, self._path())) < min(self._window / _SHARE, _LARGEST)
+
+
+def _weight(node: Node) -> float:
+    """Return at least about the tokens of a node; one with images, or that a provider counted as large, is never small."""
+    payload = node.payload
+    counted = payload["usage"].get("input", 0) / 4 if payload.get("usage") else 0
+    return max(node.tokens, counted) if not payload.get("images") else float("inf")
