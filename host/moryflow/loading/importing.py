@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import sys
@@ -139,7 +140,7 @@ def _hash(module: Any, file: str) -> str:
 
 def _failure(error: BaseException, file: str, candidate: Candidate, module: str = "") -> LoadFailure:
     """Say what went wrong while importing, at the last line of the plugin's own code; Ctrl-C goes on."""
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt) and _pressed():
         raise error
     root = root_of(file or _first_file(error))
     text, found, line = describe(error, root)
@@ -152,6 +153,15 @@ def _failure(error: BaseException, file: str, candidate: Candidate, module: str 
     if not found:
         found, line = (file, 0) if file else (candidate.file, candidate.line)
     return LoadFailure("import", text, file=found, line=line, hint=hint)
+
+
+def _pressed() -> bool:
+    """Whether a KeyboardInterrupt is a person's: asyncio cancels the task at the first Ctrl-C and raises at the second."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True
+    return task is None or task.cancelling() > 0
 
 
 def _first_file(error: BaseException) -> str:
