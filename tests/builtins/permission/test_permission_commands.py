@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from moryflow.builtins import BUILTINS
+from moryflow_sdk.sandbox import find_sandbox
 
 
 @pytest.fixture
@@ -76,6 +77,13 @@ def test_explain_takes_what_the_tool_would_get(bench, domain, given, decision, t
     assert found["decision"] == decision
     if target is not None:
         assert found["targets"][0]["target"] == target
+
+
+def test_explain_knows_of_the_sandbox(bench):
+    """What a rule lets run unasked inside is explained as it happens on this machine (S0.36)."""
+    rules(bench, ("bash", "sandbox:commands", "allow"))
+    found = json.loads(bench.cli("permission", "explain", "bash", "make", "--json").stdout)
+    assert found["decision"] == ("allow" if find_sandbox() else "ask")
 
 
 def test_explain_shows_no_control_characters(bench):

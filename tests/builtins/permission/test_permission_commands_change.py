@@ -29,9 +29,8 @@ async def test_whatif_shows_the_calls_that_other_rules_judge_otherwise(bench):
     """Stored calls, judged by the rules given in place of the configured ones (CONTRACT §1)."""
     (bench.vault / "a.md").write_text("a", "utf-8")
     session = await past(bench, ("read", {"path": "a.md"}), ("bash", {"command": "ls"}), ("ls", {}))
-    rules = (
-        '[{"domain": "bash", "pattern": "ls", "decision": "allow"}, {"domain": "read", "pattern": "*.md", "decision": "deny"},]'
-    )
+    rows = [("bash", "ls", "allow"), ("read", "*", "allow"), ("read", "*.md", "deny")]
+    rules = json.dumps([{"domain": domain, "pattern": pattern, "decision": decision} for domain, pattern, decision in rows])
     found = json.loads(bench.cli("permission", "whatif", rules, "--json").stdout)
     flips = [(flip["tool"], flip["then"], flip["before"], flip["after"], flip["session"]) for flip in found["flips"]]
     assert flips == [("read", "allow", "allow", "deny", session), ("bash", "deny", "ask", "allow", session)]
