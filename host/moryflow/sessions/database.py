@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from .errors import FAILURES, StoreError, code_of, store_error
-from .opening import Connections, ensure_ready, newer, open_reader
+from .opening import connect, ensure_ready, newer, open_reader
 from .schema import MIGRATIONS, version_of
 
 T = TypeVar("T")
@@ -34,8 +34,7 @@ class Lane:
         self.path = path
         self.writes = writes
         self.patience = patience
-        self._reader: sqlite3.Connection | None = None
-        self._pair: Connections | None = None
+        self._connection: sqlite3.Connection | None = None
         self._file: os.stat_result | None = None
         self._executor: ThreadPoolExecutor | None = None
 
@@ -48,17 +47,13 @@ class Lane:
 
     def connection(self, prepare: Callable[[], None]) -> sqlite3.Connection:
         """Return a connection to the file that is at the path now; `prepare` makes or repairs it first."""
-        current = self._pair.writer if self._pair else self._reader
-        if current is not None and self.is_current():
-            return current
-        self.drop()
-        prepare()
-        self._file = self.path.stat()
-        if self.writes:
-            self._pair = Connections(self.path, patience=self.patience)
-            return self._pair.writer
-        self._reader = open_reader(self.path, patience=self.patience)
-        return self._reader
+        if self._connection is None or not self.is_current():
+            self.drop()
+            prepare()
+            self._file = self.path.stat()
+            make = connect if self.writes else open_reader
+            self._connection = make(self.path, patience=self.patience)
+        return self._connection
 
     def is_current(self) -> bool:
         """Tell whether the path still leads to the file that is open."""
@@ -67,22 +62,19 @@ class Lane:
         except OSError:
             return False
 
-    def drop(self, *, tidy: bool = False) -> None:
-        """Close; the next use connects anew. `tidy` folds the log into the file, which must be in its place."""
-        pair, self._pair = self._pair, None
-        reader, self._reader = self._reader, None
-        with contextlib.suppress(sqlite3.Error):
-            if reader is not None:
-                reader.close()
-            if pair is not None:
-                (pair.close if tidy else pair.abandon)()
+    def drop(self) -> None:
+        """Close the connection; the next use makes a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
 
     def close(self) -> None:
         """Wait for what was begun, then close."""
         if self._executor is not None:
             self._executor.shutdown(wait=True)
             self._executor = None
-        self.drop(tidy=self.is_current())
+        self.drop()
 
 
 class Database:

@@ -1,4 +1,8 @@
-"""Look at a database before it is used: ours, older, newer, another program's, damaged, or not there yet."""
+"""Look at a database before it is used: ours, older, newer, another program's, damaged, or not there yet.
+
+Only SQLite opens a database that may be in use. A process that opens and closes such a file by itself loses the locks that
+its own SQLite holds on it, and others then remove the log under its feet.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,17 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from .errors import FAILURES, Damaged, StoreError
+from .errors import Damaged, StoreError
 from .locks import FileLock
 from .schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 
 _LOCK_PATIENCE = 30.0
-_MAGIC = b"SQLite format 3\0"
-_MARK = APPLICATION_ID.to_bytes(4, "big")
-_WAL = b"\2\2"  # reading and writing version of a file with a write-ahead log
 PARTS = ("", "-wal", "-shm")
 SALVAGED = ".salvaged"
 _LOG_LIMIT = 64 * 1024 * 1024
 
 
-def connect(path: Path, *, writes: bool, patience: float = 5.0) -> sqlite3.Connection:
+def connect(path: Path, *, writes: bool = True, patience: float = 5.0) -> sqlite3.Connection:
     """Return a connection to an existing file; a reader cannot write."""
     address = f"{path.as_uri()}?mode={'rw' if writes else 'ro'}"
     connection = sqlite3.connect(address, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
@@ -34,30 +35,6 @@ def connect(path: Path, *, writes: bool, patience: float = 5.0) -> sqlite3.Conne
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT}")
     return connection
-
-
-class Connections:
-    """A writer, and a reader beside it that decides what closing the writer does.
-
-    SQLite's last writer folds the log into the file and removes it *by name*. Where the file was moved or removed meanwhile,
-    that name may belong to another database; the open reader keeps the writer from being the last.
-    """
-
-    def __init__(self, path: Path, *, patience: float = 5.0) -> None:
-        self._guard = connect(path, writes=False, patience=patience)
-        with contextlib.suppress(*FAILURES):
-            self._guard.execute("SELECT 1 FROM sqlite_master").fetchone()
-        self.writer = connect(path, writes=True, patience=patience)
-
-    def close(self) -> None:
-        """Close a database that is still in its place."""
-        self._guard.close()
-        self.writer.close()
-
-    def abandon(self) -> None:
-        """Close and touch no file; the log is folded in by whoever opens the database next."""
-        self.writer.close()
-        self._guard.close()
 
 
 def open_reader(path: Path, *, patience: float = 5.0) -> sqlite3.Connection:
@@ -70,20 +47,19 @@ def open_reader(path: Path, *, patience: float = 5.0) -> sqlite3.Connection:
         reader.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         reader.close()
-        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK and _header(path)[68:72] == _MARK:
-            with closing(connect(path, writes=True, patience=patience)) as writer:
+        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:
+            with closing(connect(path, patience=patience)) as writer:
                 writer.execute("SELECT 1 FROM sqlite_master").fetchone()
             return connect(path, writes=False, patience=patience)
-        if os.access(path.parent, os.W_OK) or _has_content(path, "-wal"):
+        if _is_writable(path.parent) or _has_content(path, "-wal"):
             raise
         # Without a log nobody writes, and SQLite need not make the files by which writers and readers meet.
         return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
     return reader
 
 
-def _header(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(100)
+def _is_writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK)
 
 
 def ensure_ready(path: Path) -> None:
@@ -100,7 +76,7 @@ def ensure_ready(path: Path) -> None:
             _require_nothing_left(path)
             put_in_place(make_database(beside(path, ".new")), path)
         elif not _is_ready(path):
-            with closing(connect(path, writes=True)) as connection:
+            with closing(connect(path)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 migrate(connection)
 
@@ -112,7 +88,7 @@ def make_database(path: Path) -> Path:
     """
     remove(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    with closing(connect(path, writes=True)) as connection:
+    with closing(connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         migrate(connection)
     return path
@@ -182,9 +158,6 @@ def store_lock(path: Path) -> Iterator[None]:
 
 def _is_ready(path: Path) -> bool:
     """Tell whether the database is ours and of this version; ``False`` when it is empty or older."""
-    header = _header(path)
-    if header.startswith(_MAGIC) and header[68:72] not in (_MARK, bytes(4)):
-        raise _foreign(path)  # without a look inside: it may be damaged, and is not ours to repair
     with closing(open_reader(path)) as connection:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = version_of(connection)
@@ -195,7 +168,8 @@ def _is_ready(path: Path) -> bool:
         if version > len(MIGRATIONS):
             raise newer(path, version)
         require_tables(connection)
-        return version == len(MIGRATIONS) and header[18:20] == _WAL
+        is_wal = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        return version == len(MIGRATIONS) and (is_wal or not _is_writable(path.parent))
 
 
 def require_tables(connection: sqlite3.Connection) -> None:

@@ -19,7 +19,6 @@ from .errors import FAILURES, code_of
 from .opening import (
     PARTS,
     SALVAGED,
-    Connections,
     beside,
     connect,
     make_database,
@@ -79,15 +78,13 @@ def _others_kept_out(path: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(*FAILURES):
             if path.stat().st_size:
-                pair = Connections(path)
-                stack.callback(pair.abandon)
-                pair.writer.execute("BEGIN IMMEDIATE")
+                stack.enter_context(closing(connect(path))).execute("BEGIN IMMEDIATE")
         yield
 
 
 def _rebuild(path: Path, new: Path) -> Saved:
     """Fill a new database with what can be read of the one at `path`."""
-    with closing(connect(make_database(new), writes=True)) as target:
+    with closing(connect(make_database(new))) as target:
         saved = salvage(path, target) if path.exists() and path.stat().st_size else Saved(0, 0)
         if not saved.nodes:
             saved = _salvage_with_new_schema(path, target)

@@ -102,10 +102,9 @@ def readable_rows(source: sqlite3.Connection, table: str, columns: list[str]) ->
         beyond = _next_readable(source, table, columns[0], position + 1)
         if beyond is None:
             return
-        for row in _until_damage(source, table, columns, position, beyond, backwards=True):
-            if row is None:
-                break
-            yield row
+        behind = _until_damage(source, table, columns, position, beyond, backwards=True)
+        # In order, for a node is checked against its parent, which comes first.
+        yield from reversed([row for row in behind if row is not None])
         position = beyond - 1
 
 

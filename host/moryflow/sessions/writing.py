@@ -207,7 +207,7 @@ def answer(connection: sqlite3.Connection, approval: str, reply: str, message: s
     if row.state != "pending":
         return row
     statement = """UPDATE approvals SET state = 'replied', reply = ?, message = ?, by = ?, replied_at = ?
-        WHERE session = ? AND id = ? AND state = 'pending'"""
+        WHERE session = ? AND id = ?"""
     execute(connection, statement, (reply, message, by, now(), row.session, row.id))
     return approval_of(connection, approval)
 

@@ -131,6 +131,8 @@ async def test_a_cancelled_commit_is_stored_and_shown(store: Store, hold: Hold, 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    await store.create(vault="/v", agent="a", mode="agent")  # comes after it in the writer's queue
+    assert hold.path == await store.path(session.id)
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "next"})]))
     assert len(hold.path) == 2
     assert hold.path == await store.path(session.id) == await store.nodes(session.id)

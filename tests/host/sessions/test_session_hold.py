@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from moryflow.sessions import Commit, NewNode, SessionBusy, SessionRow, StaleEpoch, Store, StoreError
+from moryflow.sessions import Commit, NewNode, SessionBusy, SessionRow, StaleEpoch, Store, StoreError, locks
 from moryflow.sessions.locks import FileLock
 
 HOLDER = """
@@ -162,6 +162,24 @@ def test_a_lock_counts_only_while_its_file_is_in_place(tmp_path: Path):
     assert third.acquire()
     second.release()
     assert third.path.exists()
+    third.release()
+
+
+def test_a_lock_on_a_file_that_was_just_removed_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Who opened the file before its holder removed it locks nothing that anyone else would see."""
+    first, second, third = (FileLock(tmp_path / "x.lock") for _ in range(3))
+    assert first.acquire()
+    real = locks._lock
+
+    def lock_after_release(descriptor: int) -> bool:
+        first.release()
+        return real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(locks, "_lock", lock_after_release)
+        assert not second.acquire()
+    assert third.acquire()
+    assert not second.acquire()
     third.release()
 
 

@@ -191,6 +191,26 @@ async def test_a_moved_database_does_not_take_the_new_one_s_log_along(store: Sto
     other.close()
 
 
+async def test_opening_a_database_leaves_the_locks_of_this_process_alone(store: Store, hold: Hold, file: Path, python):
+    """While this process has the database open, another one that closes it does not remove the log (SECURITY §3)."""
+    await hold.commit(ONE)
+    other = Store.open(file)
+    await other.path(hold.session.id)
+    source = """
+        import asyncio, sys
+        from pathlib import Path
+        from moryflow.sessions import *
+        store = Store.open(Path(sys.argv[1]))
+        asyncio.run(store.create(vault="/v", agent="a", mode="agent"))
+        store.close()
+    """
+    for number in (2, 3):
+        python(source, str(file))
+        assert file.with_name("sessions.db-wal").exists()
+        assert len(await store.sessions()) == len(await other.sessions()) == number
+    other.close()
+
+
 async def test_a_commit_found_on_the_disk_after_all_is_taken_in(store: Store, hold: Hold, session: SessionRow):
     """Where the disk is ahead of the holder (a sync failed after the bytes were written), its path follows the disk."""
     await hold.commit(ONE)
@@ -330,7 +350,7 @@ def test_a_failed_migration_leaves_the_version_before(file: Path):
     def adds(connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE later (id)")
 
-    with closing(connect(file, writes=True)) as connection:
+    with closing(connect(file)) as connection:
         with pytest.raises(sqlite3.OperationalError):
             migrate(connection, [*MIGRATIONS, breaks])
         assert connection.execute("PRAGMA user_version").fetchone()[0] == 1

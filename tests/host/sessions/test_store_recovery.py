@@ -166,6 +166,20 @@ async def test_a_changed_payload_is_not_believed(file: Path):
     store.close()
 
 
+async def test_parents_that_lead_in_a_circle_end_the_path(file: Path):
+    """Damage that makes a node its own ancestor does not make a reader run for ever (invariant 9)."""
+    before = await filled(file, sessions=1, nodes=3)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("DROP TRIGGER nodes_never_change")
+        connection.execute("UPDATE nodes SET parent = ? WHERE seq = 2", (before["s0"][4].id,))
+        connection.commit()
+    store = Store.open(file)
+    assert [node.seq for node in await store.path("s0")] == [2, 3, 4, 5, 6]
+    nodes = {node.id: node for node in await store.nodes("s0")}
+    assert path_to(nodes, before["s0"][-1].id) == await store.path("s0")
+    store.close()
+
+
 async def test_damage_met_while_running_is_repaired_and_old_holders_stop(file: Path):
     """A process that meets damage goes on after the repair; who held a session before must take it again (SECURITY §3)."""
     before = await filled(file)
