@@ -63,7 +63,10 @@ async def _answer() -> str:
 
 
 async def read_line() -> str:
-    """Read a line from the terminal without a thread, so that Ctrl-C leaves nobody waiting for input."""
+    """Read a line from the terminal without a thread, so that Ctrl-C leaves nobody waiting for input.
+
+    A file, or the null device, cannot be waited for; its next line, or its end, is there already.
+    """
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
 
@@ -71,7 +74,10 @@ async def read_line() -> str:
         if not line.done():
             line.set_result(sys.stdin.readline())
 
-    loop.add_reader(sys.stdin.fileno(), ready)
+    try:
+        loop.add_reader(sys.stdin.fileno(), ready)
+    except PermissionError:
+        return sys.stdin.readline()
     try:
         return await line
     finally:

@@ -20,7 +20,7 @@ from .text import show
 @document_options
 @click.pass_context
 def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
-    """Write a session as JSON Lines, without loss (S2.14)."""
+    """Write a session as JSON Lines, without loss."""
     from .hosting import with_store
 
     flags = flags_of(ctx)

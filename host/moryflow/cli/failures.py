@@ -60,8 +60,15 @@ def _known(error: BaseException) -> tuple[str, str, str, int] | None:
     from moryflow_sdk import MoryflowError
 
     if isinstance(error, MoryflowError):
-        return error.message, error.where, error.next_step, _exit_code(error)
+        return error.message, error.where, next_of(error), _exit_code(error)
     return None
+
+
+def next_of(error: MoryflowError) -> str:
+    """Return the next command that `error` names, or the one that looks for what is wrong."""
+    from moryflow_sdk import ConfigError
+
+    return error.next_step or ("moryflow config check" if type(error) is ConfigError else "moryflow doctor")
 
 
 def _exit_code(error: MoryflowError) -> int:

@@ -91,6 +91,12 @@ def _no_such_command(name: str, known: list[str]) -> str:
 class NounGroup(click.Group):
     """A noun with verbs: accepts ``ls`` and ``rm``, and says what is near when a verb is not known."""
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs with their whole first sentence; click would cut it at the width of the terminal."""
+        verbs = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.get_short_help_str(limit=400)) for name, verb in verbs if verb is not None])
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)
         return found or super().get_command(ctx, VERB_ALIASES.get(cmd_name, cmd_name))

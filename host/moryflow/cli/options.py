@@ -100,8 +100,8 @@ _TURN = (
 
 
 def turn_options(function: F) -> F:
-    """Add the flags of commands that run turns."""
-    wrapped: Any = function
+    """Add the flags of commands that run turns, before those of every command."""
+    wrapped: Any = asking_options(function)
     for option in reversed(_TURN):
         wrapped = option(wrapped)
-    return asking_options(wrapped)
+    return wrapped

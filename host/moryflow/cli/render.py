@@ -80,7 +80,8 @@ class TerminalView:
             self._spinner.say(text)
 
     def _note(self, event: Event) -> None:
-        if not self._talks or (event.type == "tool.result" and not self._answers):
+        waits = event.type == "session.status" and event.data["status"] == "retry" and not self._quiet
+        if not (self._talks or waits) or (event.type == "tool.result" and not self._answers):
             return
         if text := _remark(event, self._truncated):
             self._flush()

@@ -156,11 +156,13 @@ def _text_view(host: Any, flags: Flags, chosen: RunFlags) -> Any:
 
 def explain(result: Any, flags: Flags) -> None:
     """Say on standard error how a turn ended when it did not simply complete."""
+    from .failures import next_of
+    from .text import plain
+
     if result.error is not None:
         error = result.error
-        click.echo(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}", err=True)
-        if error.next_step:
-            click.echo(f"  next: {error.next_step}", err=True)
+        click.echo(plain(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}"), err=True)
+        click.echo(plain(f"  next: {next_of(error)}"), err=True)
     elif result.end_reason != "completed":
         next_step = _NEXT.get(result.end_reason, "moryflow run -c continues")
         click.echo(f"moryflow: the turn ended: {result.end_reason}\n  next: {next_step}", err=True)

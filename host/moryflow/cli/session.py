@@ -125,7 +125,7 @@ def show_tree(ctx: click.Context, session: str | None) -> None:
 @document_options
 @click.pass_context
 def switch(ctx: click.Context, session: str, node: str) -> None:
-    """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost (S1.7)."""
+    """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost."""
     from .hosting import with_store
 
     async def work(store: Any) -> tuple[Any, str]:
@@ -181,7 +181,7 @@ def search(ctx: click.Context, text: str, limit: int) -> None:
 @asking_options
 @click.pass_context
 def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
-    """Delete whole sessions, with what their sub-agents did. Audit files stay (D48)."""
+    """Delete whole sessions, with what their sub-agents did. Audit files stay."""
     from .hosting import with_store
     from .questions import confirm
 

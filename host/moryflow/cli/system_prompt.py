@@ -52,7 +52,7 @@ def _current(config: Any) -> dict[str, Any]:
 @document_options
 @click.pass_context
 def edit_prompt(ctx: click.Context, source: Path | None) -> None:
-    """Write a prompt of your own, beginning with what holds now. It replaces the built-in one entirely (S0.81)."""
+    """Write a prompt of your own, beginning with what holds now. It replaces the built-in one entirely."""
     from moryflow_sdk import ConfigError
 
     from moryflow.config.edit import set_value
@@ -80,7 +80,7 @@ def edit_prompt(ctx: click.Context, source: Path | None) -> None:
 @document_options
 @click.pass_context
 def set_param(ctx: click.Context, name: str, value: str) -> None:
-    """Override one parameter, or give it back to the model with the value "default" (S0.83)."""
+    """Override one parameter, or give it back to the model with the value "default"."""
     from moryflow_sdk import ConfigError
 
     from moryflow.config.edit import set_value, unset
@@ -104,7 +104,7 @@ def set_param(ctx: click.Context, name: str, value: str) -> None:
 @document_options
 @click.pass_context
 def reset_prompt(ctx: click.Context) -> None:
-    """Go back to the built-in prompt and the model's own parameters; other settings stay (S0.84)."""
+    """Go back to the built-in prompt and the model's own parameters; other settings stay."""
     from moryflow.config.edit import unset
 
     from .settings import settled

@@ -141,6 +141,8 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
         click.echo(as_json(_event(done, name, ms)))
     elif failed:
         click.echo(f"moryflow: {name}: {plain(result.output)}", err=True)
+        if result.code == "invalid_args":
+            click.echo(f"  next: moryflow tool show {name}", err=True)
     else:
         click.echo(plain(result.output), nl=not result.output.endswith("\n"))
     if result.status == "error" and not done.exit_code:

@@ -50,6 +50,7 @@ class ApprovalDesk:
         self._store = store
         self._open: dict[str, tuple[str, Ruling, asyncio.Future[Answer]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._deserted = False
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Remember the loop that turns run on."""
@@ -81,7 +82,8 @@ class ApprovalDesk:
                 future.set_result(Answer("once", by="mode"))
 
     async def nobody_left(self) -> None:
-        """Answer every open question with stop: whoever could have answered has gone."""
+        """Answer every open question with stop, and those still to come: whoever could have answered has gone."""
+        self._deserted = True
         for approval_id in tuple(self._open):
             await self.reply(approval_id, "stop", by="closed")
 
@@ -101,6 +103,8 @@ class ApprovalDesk:
             await self._ask(scope, journal, call, ruling, row)
             if on_ask == "fail":
                 raise ApprovalRequired(row.id)
+            if self._deserted:
+                await self.reply(row.id, "stop", by="closed")
             answer = await self._wait(row, future)
         answered = replace(row, state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
         return await self._apply(scope, journal, ruling, answered)

@@ -58,7 +58,7 @@ async def _awaited(implementation: Implementation, work: Awaitable[Any]) -> Any:
 
 async def _in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
     """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
-    task = asyncio.ensure_future(_guarded(work))
+    task = asyncio.ensure_future(guarded(work))
     try:
         done, _ = await asyncio.wait((task,), timeout=implementation.timeout)
     except asyncio.CancelledError:
@@ -77,7 +77,7 @@ def _leave(task: asyncio.Future[Any]) -> None:
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-async def _guarded(work: Awaitable[Any]) -> Any:
+async def guarded(work: Awaitable[Any]) -> Any:
     """Keep SystemExit and KeyboardInterrupt inside: raised from a task, they would end the host's loop.
 
     A person's Ctrl-C is not lost: at the first one asyncio or the command has stopped the turn already.

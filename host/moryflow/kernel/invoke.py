@@ -26,6 +26,7 @@ from moryflow_sdk import (
 
 from .approvals import OnAsk, call_row
 from .arguments import parse, unacceptable
+from .calls import guarded
 from .dispatch import Withheld
 from .journal import Journal
 from .offer import offered_tools
@@ -187,7 +188,7 @@ class Door:
         tool = owned.tool
         keywords = tool.bind(encoded, cast("ToolContext", view))
         if inspect.iscoroutinefunction(tool.function):
-            return await tool.function(**keywords)
+            return await guarded(tool.function(**keywords))
         return await self._dispatch.run_plain(owned, keywords, tool.timeout or DEFAULT_TIMEOUT)
 
     def _asker(self, call: ToolCall) -> Any:

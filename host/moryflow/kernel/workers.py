@@ -196,12 +196,23 @@ def _work(job: _Job) -> None:
         try:
             job.value = job.context.run(job.function, *job.arguments)
         except BaseException as error:  # the isolation boundary of the thread: whatever a plugin raises goes to its caller
-            job.error = RuntimeError("the plugin raised KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else error
+            job.error = _harmless(error)
     job.finished = True
     job.done.release()
     if job.future is not None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             job.loop.call_soon_threadsafe(_wake, job)
+
+
+def _harmless(error: BaseException) -> BaseException:
+    """Return `error`, or one that does not end the program in place of one that would."""
+    match error:
+        case KeyboardInterrupt():
+            return RuntimeError("the plugin raised KeyboardInterrupt")
+        case SystemExit():
+            return RuntimeError(f"the plugin called sys.exit({error.code!r})")
+        case _:
+            return error
 
 
 def _wake(job: _Job) -> None:

@@ -123,3 +123,37 @@ def test_a_home_that_cannot_be_made_is_named(cli: Any) -> None:
     done = cli("session", "list")
     assert done.returncode == 1
     assert "cannot be made: Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize("output", ["text", "stream-json"])
+def test_a_question_that_nobody_can_answer_any_more_stops_the_turn(cli: Any, output: str) -> None:
+    """Standard input has ended before the question came: nothing waits for ever (invariant 9)."""
+    model = cli.script(cli.calls("danger", what="it"), "after")
+    done = cli("run", "-m", model, "--on-ask", "prompt", "--output", output, "go")
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    turn = json.loads(cli("session", "show", "--json").stdout)["turns"][0]
+    assert turn["end_reason"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("words", "next_step"),
+    [
+        (("tool", "run", "hello"), "moryflow tool show hello"),
+        (("run", "--config", "{bad", "hi"), "moryflow config check"),
+        (("run", "-m", "script:nowhere", "hi"), "moryflow doctor"),
+    ],
+)
+def test_every_error_names_a_next_command(cli: Any, words: tuple[str, ...], next_step: str) -> None:
+    """Also where the error itself knows none (CONTRACT §1)."""
+    assert f"next: {next_step}" in cli(*words).stderr
+
+
+def test_help_shows_whole_sentences_and_the_command_s_own_flags_first(cli: Any) -> None:
+    """No verb is cut off with dots, no requirement number is shown (CONTRACT §1)."""
+    for noun in ("session", "config", "tool", "plugin", "approval", "model", "hook", "agent"):
+        shown = cli(noun, "--help").stdout
+        assert "..." not in shown.partition("Commands:")[2]
+        assert "(S" not in shown
+    shown = cli("run", "--help").stdout
+    assert shown.index("--model") < shown.index("--vault")

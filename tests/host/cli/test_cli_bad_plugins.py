@@ -62,3 +62,14 @@ def test_the_second_signal_ends_a_program_whose_loop_is_blocked(cli: Any, number
     process.send_signal(number)
     assert process.wait(timeout=20) == 130
     process.communicate()
+
+
+@pytest.mark.parametrize("how", ["raise KeyboardInterrupt", "raise SystemExit(3)"])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_tool_cannot_end_the_program(cli: Any, kind: str, how: str) -> None:
+    """Its call failed, the model is told, and the turn goes on (invariant 3)."""
+    body = f"{kind} leave() -> str:\n    'Leave.'\n    {how}\n"
+    cli.plugin("bad", f"from moryflow_sdk import *\n@tool(domain='read')\n{body}\n@hookimpl\ndef tools(): return [leave]\n")
+    done = cli("run", "-m", cli.script(cli.calls("leave"), "still here"), "go")
+    assert (done.returncode, done.stdout) == (0, "still here\n")
+    assert "[leave] error: leave (plugin bad) failed" in cli("session", "show").stdout
