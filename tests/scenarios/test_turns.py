@@ -226,3 +226,29 @@ async def test_mode_is_switched_recorded_and_lifts_open_questions(rig):
         assert (result.end_reason, session.mode) == ("completed", "full_access")
     assert next(e for e in events if e.type == "permission.replied").data["by"] == "mode"
     assert json.loads(json.dumps(next(e for e in events if e.type == "session.mode").as_json()))["to"] == "full_access"
+
+
+async def test_rules_of_person_and_agent_merge_and_children_are_sessions_of_their_own(rig):
+    """Permission by merged rules; parent and child sessions are separate, and the child knows its parent (S2.24)."""
+    async with rig.host() as host:
+        parent = await host.new_session(rig.vault, model="script:none")
+        child = await host.new_session(rig.vault, model="script:none", parent=parent.id)
+        assert (child.row.parent, child.id != parent.id) == (parent.id, True)
+        narrow = {"domain": "read", "pattern": "vault:**", "decision": "deny"}
+        child.agent = child.agent.replace(rules=(narrow,))
+        (rig.vault / "a.txt").write_text("alpha")
+        child.model = rig.script(rig.call("read", path="a.txt"), {"text": "no"})
+        result = await child.prompt("go")
+    assert [denial["cause"] for denial in result.denied] == ["policy"]
+
+
+async def test_a_turn_can_be_traced_from_its_records(rig):
+    """Which hook ran where, how long, with what outcome; compaction and pruning are nodes (S2.25)."""
+    (rig.vault / "a.txt").write_text("alpha")
+    await rig.run(rig.call("read", path="a.txt"), {"text": "ok"})
+    async with rig.host() as host:
+        session = (await host.store.sessions())[0]
+        rows = await host.store.hook_calls(session.id)
+        runs = await host.store.runs(session.id)
+    assert {(row.hook, row.plugin) for row in rows} >= {("tool_gate", "permission"), ("tool_after", "truncation")}
+    assert [run.end_reason for run in runs] == ["completed"]

@@ -63,7 +63,8 @@ def combine(verdicts: Given, *, mode: str, gate_us: int = 0) -> Ruling:
             patterns = dict.fromkeys(item for ask in asks for item in ask.remember)
             return ruling.replace(reason="; ".join(reasons), remember=tuple(patterns))
         case _:
-            return ruling
+            reasons = dict.fromkeys(verdict.reason for verdict in standing if verdict.reason)
+            return ruling.replace(reason="; ".join(reasons))
 
 
 def refused(ruling: Ruling, *, cause: str, reason: str, by: str, stop: bool = False) -> Ruling:

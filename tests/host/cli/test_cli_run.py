@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -227,14 +226,16 @@ def test_y_answers_no_permission_question(cli: Any) -> None:
 def test_two_processes_on_one_session(cli: Any) -> None:
     """The second is refused as busy; the first ends well and nothing is lost (ARCHITECTURE §5)."""
     first = json.loads(cli("run", "-m", cli.script("ok"), "one", "--json").stdout)["session"]
-    running = cli.start("run", "-r", first, "-m", cli.script({"text": "slow", "delay": 2}), "two")
-    deadline = time.monotonic() + 20
-    while (busy := cli("run", "-r", first, "-m", "script:none", "three")).returncode != 1 and time.monotonic() < deadline:
-        assert running.poll() is None
-    assert "in use by process" in busy.stderr
+    slow = cli.script({"text": "slow", "delay": 5})
+    running = cli.start("run", "-r", first, "-m", slow, "two", "--output", "stream-json")
+    for line in running.stdout:
+        if '"turn.start"' in line:
+            break
+    busy = cli("run", "-r", first, "-m", "script:none", "three")
+    assert (busy.returncode, "in use by process" in busy.stderr) == (1, True)
     assert "next: " in busy.stderr
     out, _ = running.communicate(timeout=30)
-    assert (running.returncode, out) == (0, "slow\n")
+    assert (running.returncode, lines(out)[-1]["text"]) == (0, "slow")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -11,7 +11,7 @@ from moryflow_sdk import DOMAINS, CommandContext, Deny, Rule, Target, ToolCall, 
 from moryflow_sdk.patterns import compile_rule
 
 from moryflow_builtins.permission import _in_sandbox
-from moryflow_builtins.permission.gate import judge_target, policy_of
+from moryflow_builtins.permission.deciding import judge_target, policy_of
 from moryflow_builtins.permission.judged import Decision, Judged, place_of, rule_json, told
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.rules import Probe, RuleSet

@@ -6,7 +6,7 @@ import click
 from moryflow_sdk import DOMAINS, CommandContext, Rule, Turn
 from moryflow_sdk.patterns import compile_rule
 
-from moryflow_builtins.permission.gate import policy_of
+from moryflow_builtins.permission.deciding import policy_of
 from moryflow_builtins.permission.judged import place_of, rule_json
 
 from .text import table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 
 from .simple import SimpleReader
 from .syntax import Chain, Command, Compound, Kind, Pipeline, Script, Word
@@ -17,13 +18,13 @@ _CASE_ENDS = (";;", ";&", ";;&")
 class CompoundReader(SimpleReader):
     """Adds keywords and what they begin to simple commands."""
 
+    @abstractmethod
     def script(self, *closing: str) -> Script:
         """Read a list; the grammar's part."""
-        raise NotImplementedError
 
+    @abstractmethod
     def command(self) -> Command:
         """Read one command; the grammar's part."""
-        raise NotImplementedError
 
     # -------------------------------------------------------------------------------- tokens
 

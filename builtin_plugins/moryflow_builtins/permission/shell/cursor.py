@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from .syntax import NotParsed, Script
 
 MAX_DEPTH = 40
@@ -17,13 +19,13 @@ class Cursor:
         self.depth = outer.depth if outer else 0
         self.quoted_spans: list[tuple[int, int]] = []
 
+    @abstractmethod
     def script_until(self, closing: str) -> Script:
         """Read commands up to `closing`, which is consumed; the grammar's part."""
-        raise NotImplementedError
 
+    @abstractmethod
     def nested(self, text: str) -> Script:
         """Read `text`, which was cut out of this one, as a script of its own; the grammar's part."""
-        raise NotImplementedError
 
     def failure(self, message: str) -> NotParsed:
         """Return what is raised to give up."""

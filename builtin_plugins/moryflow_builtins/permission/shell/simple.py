@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 
 from .cursor import Cursor
 from .lexer import BLANK, Lexer
@@ -33,13 +34,13 @@ class SimpleReader(Lexer):
         self.heredocs_read = 0
         self.substitutions = 0
 
+    @abstractmethod
     def reader(self, text: str) -> Lexer:
         """Return a reader for a text that was cut out of this one; the grammar's part."""
-        raise NotImplementedError
 
+    @abstractmethod
     def function_body(self, name: Word) -> Compound:
         """Read the body of a function; the grammar's part."""
-        raise NotImplementedError
 
     # -------------------------------------------------------------------------------- blanks, lines, operators
 
