@@ -137,7 +137,7 @@ def test_configured_servers_are_allowed_after_the_rule_that_asks(make_policy: Ma
     policy = make_policy(servers=("github", "we*ird"))
     assert judge(policy, "mcp", "github/create_issue").decision == "allow"
     other = judge(policy, "mcp", "gitlab/create_issue")
-    assert other.decision == "ask" and other.remember is not None and other.remember.pattern == "gitlab/create_issue"
+    assert other.decision == "ask" and other.remember is not None and other.remember.pattern == "mcp:gitlab/create_issue"
     assert judge(policy, "mcp", "we-ird/x").decision == "ask"
     assert (
         judge(make_policy([deny("mcp", "mcp:github/delete_*")], servers=("github",)), "mcp", "github/delete_all").decision

@@ -180,7 +180,7 @@ def test_a_rule_that_spells_a_guarded_option_out_covers_it(make_policy: MakePoli
         ("cd src && cat ../../x", "ask"),
         ("cd /tmp; echo x > y", "deny"),
         ("(cd /tmp); echo x > y", "allow"),
-        ("cd /tmp | cat; echo x > y", "allow"),
+        ("cd /tmp | cat -; echo x > y", "allow"),
         ("cd $x && cat a.md", "ask"),
         ("cd -; cat a.md", "ask"),
         ("cd .. && ls", "ask"),
@@ -265,7 +265,7 @@ def test_a_folder_that_passes_for_a_repository_is_not_trusted(make_policy: MakeP
     ("command", "patterns"),
     [
         ("npm test", ["npm test"]),
-        ("echo '*' \\\\", ["echo '\\*' '\\\\\\\\'"]),
+        ("echo '*' \\\\", ["echo '\\*' '\\\\'"]),
         ("git commit -m 'a b'", ["git commit -m 'a b'"]),
         ("make && make install", ["make", "make install"]),
         ("cat /etc/hosts", ["cat /etc/hosts", "fs:/etc/hosts"]),
