@@ -165,9 +165,12 @@ def explain(result: Any, flags: Flags) -> None:
         click.echo(plain(f"  next: {next_of(error)}"), err=True)
     elif result.end_reason != "completed":
         next_step = _NEXT.get(result.end_reason, "moryflow run -c continues")
-        click.echo(f"moryflow: the turn ended: {result.end_reason}\n  next: {next_step}", err=True)
-    if result.unasked and not flags.quiet:
-        click.echo(f"moryflow: {len(result.denied)} call(s) denied because nobody could be asked", err=True)
+        why = result.denied[-1]["reason"] if result.end_reason in ("doom_loop", "denied") and result.denied else ""
+        sentence = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
+        click.echo(plain(f"moryflow: {sentence}\n  next: {next_step}"), err=True)
+    unasked = sum(denial["cause"] == "headless" for denial in result.denied)
+    if unasked and not flags.quiet:
+        click.echo(f"moryflow: {unasked} call(s) denied because nobody could be asked", err=True)
         click.echo(
             "  next: run it at a terminal, allow it with a rule (moryflow permission rules), or --mode full_access -y", err=True
         )
