@@ -97,12 +97,6 @@ def store_error(error: BaseException, path: Path) -> StoreError:
     return StoreError(f"{message} ({error})", code=code, where=str(path), next_step=next_step)
 
 
-def not_found(session: str, path: Path) -> StoreError:
-    """Return the error for a session that does not exist."""
-    message = f"there is no session {session!r}"
-    return StoreError(message, code="not_found", where=str(path), next_step="`moryflow session list`")
-
-
 def invalid(message: str, *, where: str = "", next_step: str = "") -> StoreError:
     """Return the error for a value that must not be stored."""
     return StoreError(message, code="invalid", where=where, next_step=next_step)

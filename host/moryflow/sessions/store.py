@@ -43,11 +43,6 @@ class Store:
         return cls(database)
 
     @property
-    def path_of_file(self) -> Path:
-        """The database file."""
-        return self._database.path
-
-    @property
     def notices(self) -> list[str]:
         """Sentences about the file."""
         return self._database.notices

@@ -175,6 +175,8 @@ def damaged(lines: list[str]) -> dict[str, tuple[list[str], str]]:
         "artifact": (at(kinds["artifact"], state="lost"), "this is not an artifact"),
         "artifact field": (at(kinds["artifact"], bogus=1), "there is no field 'bogus'"),
         "cut": (lines[:-1], f"line {last - 1}: the file ends early"),
+        "count": ([*lines[:-1], '{"type":"end","lines":"3"}'], "the field 'lines' must be int"),
+        "no count": ([*lines[:-1], '{"type":"end"}'], "the field 'lines' is missing"),
         "a line lost": ([*lines[:-2], lines[-1]], f"line {last - 1}: {last} lines were exported"),
         "more": ([*lines, lines[-1]], f"line {last + 1}: there is more"),
         "double record": (_doubled(lines, kinds["call"]), "this record is there twice"),
