@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from moryflow_builtins.permission.judged import Judged
+from moryflow_builtins.permission.judged import MOST, Judged
 from moryflow_builtins.permission.policy import Policy
 
 from .facts import Facts, Inner, InnerText
@@ -39,6 +39,7 @@ class Judge:
         self._seen: dict[tuple[str, Bases, bool], After] = {}
         self._approved = False
         self._depth = 0
+        self._asked = 0
         self._denies = any(denies(rules) for rules in (policy.configured, *policy.narrowing))
         self._places = Places(policy, self.add)
         self._walker = Walker(self._simple, self._compound, self._redirect)
@@ -112,7 +113,9 @@ class Judge:
         answer = self._policy.by_command(target, line.programs, line.probe)
         if answer.decision != "ask":
             return answer
-        return replace(answer, reason=_worded(answer, line), remember=remembered(line, answer))
+        self._asked += 1
+        stored = remembered(line, answer) if self._asked <= MOST else None
+        return replace(answer, reason=_worded(answer, line), remember=stored)
 
     def _files(self, facts: Facts, args: Sequence[Arg], bases: Bases, *, exact: bool) -> None:
         for path in facts.reads:

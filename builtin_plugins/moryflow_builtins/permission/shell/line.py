@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from moryflow_sdk import Rule
 from moryflow_sdk.patterns import Pattern, compile_rule
@@ -21,50 +20,43 @@ _INSIDE = "\ue000"
 """Stands for white space inside a word, so that a rule's blanks are always the ends of words."""
 
 _SAFE = re.compile(r"[\w@%+=:,./^~-]+", re.ASCII)
+_SAFE_LINE = re.compile(r"[\w@%+=:,./^ -]*", re.ASCII)
 _PROGRAM = re.compile(r"[\w@%+=:,./~\[-]+", re.ASCII)
 
 
-@dataclass(frozen=True)
 class Line:
     """A command: assignments that change something, then its words.
 
-    :param raw: the command as it was written.
+    :ivar words: everything a rule has to cover.
+    :ivar plain: the words with quotes removed and one space between them.
+    :ivar quoted: the words as a person would type them; two commands that differ never look the same.
+    :ivar views: all the ways in which a rule that asks or denies may have meant this command.
     """
 
-    assigned: tuple[Arg, ...]
-    args: tuple[Arg, ...]
-    facts: Facts
-    raw: str
+    __slots__ = ("_firm", "args", "assigned", "facts", "plain", "quoted", "views", "words")
 
-    @cached_property
-    def words(self) -> tuple[Arg, ...]:
-        """Everything a rule has to cover."""
-        return (*self.assigned, *self.args)
+    def __init__(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], facts: Facts, raw: str) -> None:
+        self.assigned = assigned
+        self.args = args
+        self.facts = facts
+        self.words = (*assigned, *args) if assigned else args
+        self.plain = " ".join([word.text for word in self.words])
+        one_each = self.plain.count(" ") == len(self.words) - 1 and all(word.text for word in self.words)
+        simple = one_each and _SAFE_LINE.fullmatch(self.plain) is not None
+        self.quoted = self.plain if simple else " ".join(map(quote, self.words))
+        self._firm = self.plain if simple else " ".join([_joined_inside(word.text) for word in self.words])
+        self.views = tuple(dict.fromkeys((self.plain, self.quoted, raw, *self._other_views())))
 
-    @cached_property
-    def plain(self) -> str:
-        """The words with quotes removed and one space between them."""
-        return " ".join(word.text for word in self.words)
-
-    @cached_property
-    def quoted(self) -> str:
-        """The words as a person would type them; two commands that differ never look the same."""
-        return " ".join(quote(word) for word in self.words)
-
-    @cached_property
-    def _firm(self) -> str:
-        return " ".join(_joined_inside(word.text) for word in self.words)
-
-    @cached_property
-    def views(self) -> tuple[str, ...]:
-        """All the ways in which a rule that asks or denies may have meant this command."""
-        args = " ".join(word.text for word in self.args)
-        views = [self.plain, args, self.quoted, self.raw]
+    def _other_views(self) -> Iterator[str]:
+        """Yield the command without assignments, without the folder of its program, and as its facts say."""
+        rest = [word.text for word in self.args[1:]]
         name = name_of(self.args)
+        if self.assigned and self.args:
+            yield " ".join((self.args[0].text, *rest))
         if name and name != self.args[0].text:
-            views.append(" ".join((name, *(word.text for word in self.args[1:]))))
-        views += [" ".join((basename(view[0]), *(word.text for word in view[1:]))) for view in self.facts.views]
-        return tuple(dict.fromkeys(view.strip() for view in views))
+            yield " ".join((name, *rest))
+        for view in self.facts.views:
+            yield " ".join((basename(view[0]), *[word.text for word in view[1:]]))
 
     @property
     def programs(self) -> set[str]:
@@ -110,8 +102,10 @@ class Line:
             return f"{self.args[0].text!r} is an unusual name for a program"
         return ""
 
-    @cached_property
+    @property
     def _guards(self) -> tuple[Guard, ...]:
+        if not self.assigned:
+            return tuple(self.facts.guards)
         shift = len(self.assigned)
         own = (Guard(guard.index + shift, guard.why, guard.unseen) for guard in self.facts.guards)
         names = ((index, word.text.partition("=")[0]) for index, word in enumerate(self.assigned))
