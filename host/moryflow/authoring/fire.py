@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from moryflow_sdk import (
@@ -63,7 +64,9 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: str | 
     """
     name = spelled(hook)
     if name is None:
-        raise ConfigError(f"there is no hook {hook!r}", next_step="moryflow hook list")
+        near = get_close_matches(hook.replace("_", "."), [info.dotted for info in HOOKS.values()], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"there is no hook {hook!r}{hint}", next_step="moryflow hook list")
     info = HOOKS[name]
     if info.kind not in ("transform", "gate", "observe"):
         raise ConfigError(f"{info.dotted} is called while plugins load, not in a turn", next_step="moryflow plugin info NAME")

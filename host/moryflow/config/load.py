@@ -140,7 +140,7 @@ def inline_layer(inline: str, problems: list[Problem]) -> Layer:
 
     :raises ConfigError: it cannot be read or parsed; a wrong flag ends the command.
     """
-    if not inline.lstrip().startswith("{"):
+    if not inline.lstrip().startswith(("{", "[")):
         return _inline_file(Path(inline).expanduser(), problems)
     try:
         value = _parsed(inline)

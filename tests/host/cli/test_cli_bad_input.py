@@ -141,6 +141,7 @@ def test_a_question_that_nobody_can_answer_any_more_stops_the_turn(cli: Any, out
     [
         (("tool", "run", "hello"), "moryflow tool show hello"),
         (("run", "--config", "{bad", "hi"), "moryflow config check"),
+        (("run", "--config", "[1]", "hi"), "moryflow config check"),
         (("run", "-m", "script:nowhere", "hi"), "moryflow doctor"),
     ],
 )
@@ -157,3 +158,8 @@ def test_help_shows_whole_sentences_and_the_command_s_own_flags_first(cli: Any) 
         assert "(S" not in shown
     shown = cli("run", "--help").stdout
     assert shown.index("--model") < shown.index("--vault")
+
+
+def test_a_hook_that_is_nearly_right_gets_a_hint(cli: Any) -> None:
+    """Did you mean, for the names of hooks too (CONTRACT §1)."""
+    assert "did you mean 'chat.params'?" in cli("hook", "fire", "chat_prams").stderr
