@@ -85,9 +85,10 @@ def _lock(descriptor: int) -> bool:
 def _lock_windows(descriptor: int) -> bool:
     import msvcrt
 
+    windows = vars(msvcrt)  # these names exist only there
     os.lseek(descriptor, _FAR, os.SEEK_SET)
     try:
-        getattr(msvcrt, "locking")(descriptor, getattr(msvcrt, "LK_NBLCK"), 1)  # noqa: B009
+        windows["locking"](descriptor, windows["LK_NBLCK"], 1)
     except OSError:
         return False
     os.lseek(descriptor, 0, os.SEEK_SET)

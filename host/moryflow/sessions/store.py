@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from moryflow_sdk import Artifact, Event
 
-from . import forking, reading, writing
+from . import reading, writing
 from .database import Database
 from .encoding import now, random_id
 from .errors import invalid, store_error
@@ -195,6 +195,8 @@ class Store:
 
     async def fork(self, session: str, node: str | None = None, *, title: str = "") -> SessionRow:
         """Copy the path to `node` (or to the active node) into a new session; nodes keep their ids."""
+        from . import forking
+
         return await self._database.write(lambda to: forking.fork(to, session, node, title))
 
     async def delete(self, session: str) -> None:
@@ -204,6 +206,8 @@ class Store:
 
         :raises SessionBusy: someone holds one of them.
         """
+        from . import forking
+
         locks: list[FileLock] = []
         try:
             ids = await self._database.read(lambda db: forking.descendants(db, session))

@@ -61,9 +61,9 @@ def say(hold: Hold) -> Say:
 def python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run Python source in a process of its own and return what it printed."""
 
-    def run(source: str, *arguments: str, check: bool = True, **options: object) -> subprocess.CompletedProcess[str]:
+    def run(source: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", textwrap.dedent(source), *arguments]
-        return subprocess.run(command, check=check, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload]
+        return subprocess.run(command, check=check, capture_output=True, text=True, timeout=60)
 
     return run
 

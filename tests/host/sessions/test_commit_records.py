@@ -64,7 +64,7 @@ async def test_one_bad_part_undoes_the_whole_commit(store: Store, hold: Hold, se
     good = {"nodes": [NewNode("user", {"text": "x"})], "session": {"title": "T"}, "artifacts": [artifact(session.id)]}
     before = hold.session
     with pytest.raises(StoreError):
-        await hold.commit(Commit(**{**good, **bad}))  # type: ignore[arg-type]
+        await hold.commit(Commit(**{**good, **bad}))
     assert hold.path == await store.nodes(session.id) == await store.artifacts() == await store.events(session.id) == []
     assert await store.session(session.id) == hold.session == before
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "goes on"})]))

@@ -151,7 +151,7 @@ def damaged(lines: list[str]) -> dict[str, tuple[list[str], str]]:
         "blank": (["", "\n"], "nothing to import"),
         "not json": ([*lines[:2], "{broken", *lines[2:]], "line 3: this is not JSON"),
         "not an object": ([*lines[:2], "[1]", *lines[2:]], "line 3: a line is an object"),
-        "bytes": ([*lines[:2], b"\xff\xfe", *lines[2:]], "line 3: this is not JSON"),  # type: ignore[list-item]
+        "bytes": ([*lines[:2], b"\xff\xfe", *lines[2:]], "line 3: this is not JSON"),
         "too deep": ([*lines[:2], "[" * 200_000, *lines[2:]], "line 3: this is not JSON"),
         "no header": (lines[1:], "line 1: an export begins"),
         "two headers": ([lines[0], *lines], "line 2: an export begins"),
