@@ -89,6 +89,16 @@ async def test_switch_moves_the_active_node_and_appends_nothing(store: Store, ho
     assert [node.id for node in hold.path] == [one.id, two.id, three.id]
 
 
+async def test_compaction_and_pruning_leave_what_they_cut(store: Store, hold: Hold, say, session: SessionRow):
+    """The store is append-only: shortening appends nodes, and the path still has all of them (D14, S1.2)."""
+    before = await say("one", "two")
+    summary = {"summary": "s", "first_kept_node_id": before[1].id, "tokens_before": 9, "details": {}}
+    drafts = [NewNode("prune", {"nodes": {before[0].id: "cut"}}), NewNode("compaction", summary)]
+    added = (await hold.commit(Commit(nodes=drafts))).nodes
+    void = (await hold.commit(Commit(nodes=[NewNode("marker", {"void": added[1].id})]))).nodes
+    assert await store.path(session.id) == hold.path == [*before, *added, *void]
+
+
 async def test_switch_before_the_first_node_begins_a_second_root(store: Store, hold: Hold, say):
     """The first prompt can be redone: there may be several roots."""
     await say("one")

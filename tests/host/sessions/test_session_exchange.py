@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,7 @@ async def test_an_export_is_one_snapshot(store: Store, hold: Hold, say):
         await lines_of(store, "nothing")
 
 
-def damaged(lines: list[str]) -> dict[str, tuple[list[str], str]]:
+def damaged(lines: list[str]) -> dict[str, tuple[Sequence[str | bytes], str]]:
     """Return name -> (bad lines, what the sentence says)."""
 
     def at(number: int, **changes: object) -> list[str]:
