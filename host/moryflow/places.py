@@ -9,8 +9,14 @@ from moryflow_sdk import ConfigError
 
 
 def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
-    """Return Moryflow's own folder; it need not exist yet."""
-    return Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
+    """Return Moryflow's own folder; it need not exist yet.
+
+    :raises ConfigError: nothing says where it is, because this user has no home.
+    """
+    try:
+        return Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError("this user has no home folder", next_step="export MORYFLOW_HOME=DIR") from error
 
 
 def readable_vault(vault: Path | str | None) -> Path:

@@ -203,6 +203,7 @@ class Session:
         live.grants = [Rule(**grant) for grant in hold.session.grants]
         if hold.path:
             live.state = await self._states("session")
+            live.cut_off = [run for run in await store.runs(self._row.id) if run.state == "running"]
             live.call_ids = {call["id"] for node in hold.path if node.kind == "assistant" for call in node.payload["calls"]}
         return live
 

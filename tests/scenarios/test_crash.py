@@ -42,6 +42,8 @@ async def test_a_turn_killed_in_a_tool_is_resumed_and_the_tool_is_not_run_twice(
         session = await host.resume(rig.vault, model=rig.script({"text": "I was interrupted."}))
         result = await session.prompt("go on")
         path = await host.store.path(session.id)
+        runs = await host.store.runs(session.id)
+    assert [(run.state, run.end_reason) for run in runs] == [("ended", "interrupted"), ("ended", "completed")]
     assert count.read_text() == "ran\n"
     assert [node.payload["status"] for node in path if node.kind == "tool"] == ["interrupted"]
     assert [node.kind for node in path] == ["user", "assistant", "tool", "user", "assistant"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from moryflow_sdk import (
 
 from moryflow.sessions import CallRow
 
-from .events import now
+from .events import later, now
 from .journal import Journal
 from .models import stream
 from .request import RequestBuilder
@@ -95,8 +94,7 @@ class Answering:
         return finished
 
     async def _waiting(self, attempt: int, seconds: float, reason: str) -> None:
-        at = asyncio.get_running_loop().time() + seconds
-        data = {"attempt": attempt, "in": round(seconds, 1), "at": round(at, 3), "reason": reason}
+        data = {"attempt": attempt, "in": round(seconds, 1), "at": later(seconds), "reason": reason}
         self._journal.delta("session.status", status="retry", **data)
 
     def note(self, answer: Finished) -> Finished:

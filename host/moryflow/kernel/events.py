@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from moryflow_sdk import Event
 
@@ -15,6 +15,12 @@ Subscriber = Callable[[Event], None]
 def now() -> str:
     """Return the current time as events carry it: UTC, ISO 8601, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def later(seconds: float) -> str:
+    """Return the time in `seconds`, written like :func:`now`."""
+    moment = datetime.now(UTC) + timedelta(seconds=seconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Bus:

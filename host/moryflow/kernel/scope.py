@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from moryflow_sdk.services import Files
 
     from moryflow.config import Config
-    from moryflow.sessions import Hold, SessionRow, Store
+    from moryflow.sessions import Hold, RunRow, SessionRow, Store
 
     from .approvals import ApprovalDesk
     from .dispatch import Dispatcher
@@ -64,6 +64,7 @@ class LiveSession:
     kept: bool = False
     call_ids: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
+    cut_off: list[RunRow] = field(default_factory=list)
     inbox: list[Callable[[Journal], None]] = field(default_factory=list)
 
     @property

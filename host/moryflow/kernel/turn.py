@@ -7,6 +7,7 @@ costs two commits: the answer with the call's start, then its result with the ne
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from moryflow_sdk import Finished, ModelError, ModelProvider, MoryflowError, ToolRequest
@@ -106,6 +107,9 @@ class Turn:
 
     def _announce(self) -> None:
         scope = self._scope
+        for run in scope.live.cut_off:
+            self._journal.run(replace(run, state="ended", end_reason="interrupted", ended=self._begun))
+        scope.live.cut_off = []
         self._journal.run(self._run_row("running", None))
         self._journal.event("turn.start", purpose=scope.purpose, plugin_set=scope.plugin_set.id)
         self._journal.event("session.status", status="busy")
