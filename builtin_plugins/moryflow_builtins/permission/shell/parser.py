@@ -12,12 +12,12 @@ from .syntax import Chain, Command, Compound, Pipeline, Script, Simple, Text, Wo
 _ENDS = frozenset({";", "&", "&&", "||", "|", "|&", ")", ";;", ";&", ";;&"})
 
 
-_PLAIN = re.compile(r"([\w./@%+,-]+)(?: [\w./@%+,:=-]+)*(?= *(?:[;\n]|&&|&(?![>&])|\|\||\Z))", re.ASCII)
-"""A pipeline of one command of plain words; most are."""
+_PLAIN = re.compile(r"([\w./@%+,-]+)(?: [\w./@%+,:=-]+)*(?= *(?:[;\n|]|&&|&(?![>&])|\Z))", re.ASCII)
+"""A command of plain words; most are."""
 
 
 @lru_cache(maxsize=1024)
-def _plain_pipeline(text: str) -> Pipeline:
+def _plain(text: str) -> Pipeline:
     words = tuple(Word(word, (Text(word, quoted=False),)) for word in text.split(" "))
     return Pipeline((Simple(text, (), words, ()),))
 
@@ -104,12 +104,22 @@ class Parser(CompoundReader):
         return Chain(tuple(pipelines), tuple(operators))
 
     def _pipeline(self) -> Pipeline:
+        plain = self._plain_command()
+        if plain is None:
+            return self._full_pipeline()
+        return self._rest_of_pipeline(list(plain.commands), negated=False) if self._piped() else plain
+
+    def _plain_command(self) -> Pipeline | None:
         self.blanks()
-        plain = _PLAIN.match(self.text, self.position)
-        if plain and plain.group(1) not in RESERVED:
-            self.position = plain.end()
-            return _plain_pipeline(plain.group())
-        return self._full_pipeline()
+        found = _PLAIN.match(self.text, self.position)
+        if found is None or found.group(1) in RESERVED:
+            return None
+        self.position = found.end()
+        return _plain(found.group())
+
+    def _piped(self) -> bool:
+        self.blanks()
+        return self.peek() == "|" and self.peek(2) != "||"
 
     def _full_pipeline(self) -> Pipeline:
         negated = timed = False
@@ -121,12 +131,15 @@ class Parser(CompoundReader):
         self.blanks()
         if timed and (self.peek() in ("", "\n") or self.operator() in _ENDS):
             return Pipeline((Compound("empty", "time"),), negated)
-        commands = [self.command()]
+        return self._rest_of_pipeline([self.command()], negated=negated)
+
+    def _rest_of_pipeline(self, commands: list[Command], *, negated: bool) -> Pipeline:
         while self.take("|", "|&"):
             self.newlines()
-            while self.keyword("time"):
+            plain = self._plain_command()
+            while plain is None and self.keyword("time"):
                 pass
-            commands.append(self.command())
+            commands.append(plain.commands[0] if plain else self.command())
         return Pipeline(tuple(commands), negated)
 
     def _time_option(self) -> bool:
