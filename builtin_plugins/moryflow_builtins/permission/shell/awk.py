@@ -7,6 +7,7 @@ import re
 _ANYWHERE = re.compile(r"\b(system|getline|ARGV|ENVIRON|PROCINFO|SYMTAB|FUNCTAB)\b")
 _IN_CODE = re.compile(r"@|(?<!\|)\|(?!\|)|\b(close|fflush)\b")
 _OUTPUT = re.compile(r"\bprintf?\b[^;}\n]*>")
+_INNERMOST = re.compile(r"\([^()]*\)")
 _BEFORE_REGEX = frozenset("(,~!&|{};\n=<>?:+-*%^")
 _WORDS_BEFORE_REGEX = frozenset({"print", "printf", "return", "in", "case", "else", "do", "and", "or"})
 
@@ -16,7 +17,14 @@ def awk_is_dangerous(program: str) -> bool:
     if _ANYWHERE.search(program):
         return True
     code = _code_of(program)
-    return code is None or bool(_IN_CODE.search(code) or _OUTPUT.search(code))
+    return code is None or bool(_IN_CODE.search(code) or _OUTPUT.search(_without_parentheses(code)))
+
+
+def _without_parentheses(code: str) -> str:
+    """Drop what stands in parentheses, where ``>`` compares and does not write."""
+    while (shorter := _INNERMOST.sub(" 0 ", code)) != code:
+        code = shorter
+    return code
 
 
 def _code_of(program: str) -> str | None:

@@ -31,7 +31,7 @@ _ORDINARY = frozenset(
 _GUARDED_WORDS = frozenset({"worktree add", "worktree move", "remote add", "remote set-url", "notes edit", "stash branch"})
 
 _COMMON = (
-    "output=w ext-diff=g textconv=g no-index=g O=r orderfile=r upload-pack=x receive-pack=x exec=x e=n u=n "
+    "output=w ext-diff=g textconv=g text=n no-index=g O=r orderfile=r upload-pack=x receive-pack=x exec=x e=n u=n "
     "x=n i=n interactive=g open-files-in-pager=x template=r separate-git-dir=w config=c reference=r reference-if-able=r "
     "recurse-submodules=n output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
     "remote=x show-signature=g "
@@ -126,6 +126,7 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
     for found in read_options(args, table, verb + 1):
         if not found.operand:
             take_option(found, facts, args)
+            facts.perhaps += [found.value] if found.value is not None and not found.role else []
         elif found.value is not None:
             if "::" in found.value.text.partition("/")[0]:
                 facts.guard(found.index, "a transport of git can run programs")

@@ -75,6 +75,7 @@ def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> 
     for option in found:
         patterns |= option.name in ("e", "f", "regexp", "file", "files", "type-list")
         take_option(option, facts, args)
+        facts.perhaps += [option.value] if not option.operand and not option.role and option.value is not None else []
     files = [item.value for item in found if item.operand and item.value is not None]
     _take_operands(operands, files, facts, args, has_pattern=patterns)
 

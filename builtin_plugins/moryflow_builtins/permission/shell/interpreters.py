@@ -62,6 +62,7 @@ _ALIASES: dict[str, str] = {
     "mariadb": "mysql", "tsx": "ts-node", "red": "ed", "kotlin": "groovy", "iex": "elixir", "runhaskell": "runghc",
 }  # fmt: skip
 _VERSIONED = re.compile(r"(python|pypy|ruby|perl|php|lua|node|tclsh|guile)\d*(?:\.\d+)*")
+STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 _HARMLESS = frozenset({"--version", "-V", "--help", "-version", "-v", "-h"})
 _NO_STDIN = frozenset({"vim", "emacs", "nano"})
 
@@ -97,7 +98,11 @@ def _run_shell(args: Sequence[Arg], index: int, facts: Facts, *, text_follows: b
                 facts.unseen(f"{name} -c runs a text that is known only when it runs")
             facts.texts.append(InnerText(args[index]))
         return
-    reads_stdin = index >= len(args) or any(arg.text.startswith("-") and "s" in arg.text for arg in args[1:index])
+    reads_stdin = (
+        index >= len(args)
+        or args[index].text in STDIN
+        or any(arg.text.startswith("-") and "s" in arg.text for arg in args[1:index])
+    )
     if not reads_stdin:
         facts.reads.append(args[index])
         facts.guard(index, f"{name} runs the commands in {args[index].text}")
@@ -148,7 +153,7 @@ def _run_file(args: Sequence[Arg], index: int, facts: Facts, name: str, *, runs_
         facts.writes += [Write(arg) for arg in operands if not arg.text.startswith(("+", "-"))]
         facts.guard(len(args) - 1, f"{args[0].text} is an editor that runs commands")
         return
-    if operands[0].text == "-":
+    if operands[0].text in STDIN:
         facts.unseen(f"{args[0].text} runs whatever it reads")
         return
     facts.reads += operands if runs_code else operands[:1]

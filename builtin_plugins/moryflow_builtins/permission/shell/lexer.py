@@ -237,6 +237,8 @@ class Lexer(Cursor):
             closed = self.text.find("'", self.position)
             if closed < 0:
                 raise self.failure("a single quote is not closed")
+            if any(mark in self.text[self.position : closed] for mark in ("$(", "`")):
+                raise self.failure("a command is quoted inside an expansion, which may run it all the same")
             self.position = closed + 1
         return []
 

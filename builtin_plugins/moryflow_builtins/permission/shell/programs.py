@@ -66,7 +66,7 @@ ls dir vdir exa eza lsd | r. |
     indicator-style=v quoting-style=v level=v L=n
 tree | r. |
     L=v P=v I=v o=w H=v T=v charset=v filelimit=v sort=v timefmt=v gitfile=r infofile=r fromfile=g fromtabfile=g
-    output=w R=g
+    output=w R=g l=g
 file | r |
     f=r files-from=r m=r magic-file=r C=g compile=g z=g Z=g uncompress=g uncompress-noreport=g F=v e=v P=v
     separator=v exclude=v parameter=v
