@@ -14,7 +14,7 @@ MAX_COMMANDS = 2000
 
 def rough_commands(text: str) -> Iterator[str]:
     """Yield texts that may be commands, without quotes, keywords and assignments."""
-    for piece in _CUTS.split(text.replace("\\\n", ""), maxsplit=MAX_COMMANDS):
+    for piece in _CUTS.split(text.replace("\\\n", "").replace("{}", "_"), maxsplit=MAX_COMMANDS):
         words = _QUOTES.sub("", piece).split()
         while words and (words[0] in _LEADING or _ASSIGNED.match(words[0])):
             words.pop(0)
