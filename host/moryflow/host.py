@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, Ruling, ToolResult
 
-from .agents import DEFAULT_AGENT, DEFAULT_PROMPT
+from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from .builtins import BUILTINS
 from .config import Config
 from .generation import Sources, asked_for, switched_on
@@ -138,7 +138,8 @@ class Host:
         """Return the base of the system prompt: the agent's, else the custom one, else the built-in one (D58)."""
         custom = self.config.section("agents.runtime.prompt")
         chosen = custom.get("text") if custom.get("mode") == "custom" else None
-        return scope.agent.prompt or chosen or DEFAULT_PROMPT
+        chat_only = scope.model is not None and not scope.model.tools
+        return scope.agent.prompt or chosen or (CHAT_ONLY_PROMPT if chat_only else DEFAULT_PROMPT)
 
     # ---------------------------------------------------------------- choosing
 

@@ -34,7 +34,7 @@ def main() -> None:
 def start(order: dict[str, Any]) -> Any:
     """Load the weights and listen.
 
-    Sampling is what the model's makers recommend (temperature 0.2, top-p 0.9), with a slight repetition penalty because
+    Sampling is greedy, so that the same question gets the same answer, with a slight repetition penalty because
     so small a model falls into loops. One thread is left to others: with a thread on each core llama.cpp's waiting makes
     it ten times slower as soon as anything else runs.
     """
@@ -56,10 +56,10 @@ def start(order: dict[str, Any]) -> Any:
     params.n_parallel = 1
     params.cache_ram_mib = 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = order["threads"]
-    params.sampling.temp = 0.2
+    params.sampling.temp = 0.0
     params.sampling.top_p = 0.9
-    params.sampling.penalty_repeat = 1.05
-    params.sampling.penalty_last_n = 64
+    params.sampling.penalty_repeat = 1.1
+    params.sampling.penalty_last_n = 256
     return xllamacpp.Server(params)
 
 

@@ -28,4 +28,7 @@ How to answer
 - If you are not sure, say so. Never claim to have done what you have not done.
 """
 
+CHAT_ONLY_PROMPT = "You answer questions about files in one short sentence.\n"
+"""For models that can call no tool: they are small, and a long prompt is all they would talk about."""
+
 DEFAULT_AGENT = Agent(id="build", name="Build", description="Works on files with every tool; the default.", source="built-in")
