@@ -54,7 +54,8 @@ def _hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> 
             inside = names[: len(home)] == home
             above = whole and len(names) < len(home) and home[: len(names)] == names
             if domain == "edit" and (inside or above):
-                reason = f"{path} is Moryflow's own; no tool changes it, in any mode"
+                what = "is Moryflow's own" if inside else "holds Moryflow's own folder"
+                reason = f"{path} {what}; no tool changes it, in any mode"
                 return _limited(target, domain, reason, "change it yourself, outside the agent")
             if inside and _is_secret(names[len(home) :]):
                 return _limited(target, domain, f"{path} holds a secret of Moryflow; no tool reads it", "")

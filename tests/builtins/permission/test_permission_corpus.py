@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -63,6 +64,44 @@ def test_example_commands_get_no_more_than_they_may(file: Path, make_policy: Cal
     assert faults["hard"] == []
     assert len(faults["soft"]) <= 5, faults["soft"]
     assert len(faults["false asks"]) <= 0.09 * benign, faults["false asks"]
+
+
+AROUND = {
+    "list": "ls; {}",
+    "lines": "{}\nls",
+    "subshell": "( {}\n)",
+    "group": "{{ {}\n}}",
+    "condition": "if {}\nthen ls; fi",
+    "branch": "if ls; then {}\nfi",
+    "loop": "while {}\ndo ls; done",
+    "case": "case a in a) {}\n;; esac",
+    "substitution": "echo $( {}\n)",
+    "quoted substitution": 'echo "$( {}\n)"',
+    "assignment": "x=$( {}\n)",
+    "test": "[[ -n $( {}\n) ]]",
+    "process": "cat <( {}\n)",
+    "here-document": "cat <<END\n$( {}\n)\nEND",
+    "after and": "ls && {}",
+    "after or": "ls || {}",
+    "timed": "time {}",
+    "function": "f() {{ {}\n}}",
+    "text": "bash -c {}",
+    "evaluated": "eval {}",
+}
+
+
+@pytest.mark.parametrize("form", AROUND)
+def test_no_surroundings_make_a_command_freer(form: str, make_policy: Callable[..., Policy]) -> None:
+    """Whatever is put around an attack, it is judged at least as severely (R6, SECURITY §2.1)."""
+    policies = {name: make_policy(ruleset["rules"]) for name, ruleset in RULESETS.items()}
+    skipped = ("quoting", "unicode", "limit", "mode")
+    for case in (case for file in FILES for case in cases(file)):
+        command, policy = case["command"], policies[case["ruleset"]]
+        if case["kind"] != "attack" or case["cat"] in skipped or "<<" in command or "#" in command or command.startswith("("):
+            continue
+        text = shlex.quote(command) if form in ("text", "evaluated") else command
+        before, after = (judge_command(policy, one).worst.decision for one in (command, AROUND[form].format(text)))
+        assert ORDER[after] >= ORDER[before], (case["id"], AROUND[form].format(text))
 
 
 @pytest.mark.parametrize("size", [1, 1000, 43_000])

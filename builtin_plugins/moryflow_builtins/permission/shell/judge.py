@@ -40,6 +40,7 @@ class Judge:
         self._approved = False
         self._depth = 0
         self._asked = 0
+        self._changes = False
         self._denies = any(denies(rules) for rules in (policy.configured, *policy.narrowing))
         self._places = Places(policy, self.add)
         self._walker = Walker(self._simple, self._compound, self._redirect)
@@ -66,6 +67,7 @@ class Judge:
     def unsure(self, text: str, reason: str) -> None:
         """Ask about a text that may not be what it seems, and look for denied commands in it."""
         self.rough(text)
+        self._places.limits(text)
         self.ask(text, reason)
 
     def rough(self, text: str) -> None:
@@ -118,6 +120,7 @@ class Judge:
         return replace(answer, reason=_worded(answer, line), remember=stored)
 
     def _files(self, facts: Facts, args: Sequence[Arg], bases: Bases, *, exact: bool) -> None:
+        self._changes |= bool(facts.writes) or not facts.known
         for path in facts.reads:
             self._places.file(path, "read", bases)
         for write in facts.writes:
@@ -160,7 +163,7 @@ class Judge:
             return After(UNKNOWN, bases | UNKNOWN)
         if facts.moves is None:
             return after
-        stays = frozenset(base for base in bases if not self._places.surely_moves(facts.moves, base))
+        stays = frozenset(b for b in bases if self._changes or not self._places.surely_moves(facts.moves, b))
         return After(self._places.moved(facts.moves, bases), stays)
 
     def _inner(self, inner: Inner, bases: Bases, after: After) -> After:
@@ -253,6 +256,7 @@ class Judge:
         if redirect.operator in ("<", "<>", "<&"):
             self._places.file(target, "read", bases)
         if redirect.operator != "<":
+            self._changes = True
             self._places.file(target, "edit", bases)
 
 

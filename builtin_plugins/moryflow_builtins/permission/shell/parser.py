@@ -138,7 +138,8 @@ class Parser(CompoundReader):
             self.newlines()
             plain = self._plain_command()
             while plain is None and self.keyword("time"):
-                pass
+                while self._time_option():
+                    pass
             commands.append(plain.commands[0] if plain else self.command())
         return Pipeline(tuple(commands), negated)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from itertools import islice
 
 from moryflow_sdk import Target
 
@@ -17,7 +19,12 @@ from .words import Arg
 MAX_MOVES = 100
 """How often a script may change its folder before nobody keeps track of it."""
 
+MAX_TOKENS = 500
+"""How many words of a text that was not understood are looked at as paths."""
+
 NEUTRAL = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero"})
+_HOME = re.compile(r"\A\$(?:HOME|\{HOME\})(?=/|\Z)")
+_TOKENS = re.compile(r"[^\s;&|<>()`\"'\\]+")
 UNKNOWN: Bases = frozenset((None,))
 
 
@@ -34,7 +41,7 @@ class Places:
         """Judge a file in every folder the command may run in."""
         if path.static and path.text in NEUTRAL:
             return
-        known = path if path.static else _known_folder(path)
+        known = path if path.static else _likely(path)
         if known is None:
             return
         for base in sorted(bases, key=str):
@@ -54,6 +61,16 @@ class Places:
             elif base != str(self._policy.vault):
                 part = judge_file(self._policy, self._resolved(".", "read", base), "read", whole=False)
                 if part.decision != "allow":
+                    self._add(part)
+
+    def limits(self, text: str) -> None:
+        """Look in a text that was not understood for paths that no mode opens, as if they were written to."""
+        for token in islice(_TOKENS.finditer(text), MAX_TOKENS):
+            path = _HOME.sub("~", token.group())
+            if "/" in path or path.startswith("~"):
+                target = self._resolved(path, "edit", str(self._policy.vault))
+                part = judge_file(self._policy, target, "edit", whole=False)
+                if part.cause == "hard_limit":
                     self._add(part)
 
     def repository(self, bases: Bases) -> str:
@@ -100,11 +117,13 @@ class Places:
         return frozenset(moved)
 
 
-def _known_folder(path: Arg) -> Arg | None:
-    """Return the folder that a path which is only partly known is surely in."""
-    text = path.text
+def _likely(path: Arg) -> Arg | None:
+    """Return where a path that is only partly known leads: into the home it names, or surely into some folder."""
+    text = _HOME.sub("~", path.text)
     special = min((text.find(char) for char in "*?[$`{<>" if char in text), default=-1)
-    folder = text[:special].rpartition("/")[0] if special >= 0 else ""
+    if special < 0:
+        return Arg(text, tilde=text.startswith("~"))
+    folder = text[:special].rpartition("/")[0]
     if folder:
         return Arg(folder, tilde=folder.startswith("~"))
     return Arg("/") if text.startswith("/") and special != 0 else None

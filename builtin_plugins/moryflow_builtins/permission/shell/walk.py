@@ -112,7 +112,7 @@ class Walker:
             case "case":
                 return self._case(command.bodies, bases)
             case "function":
-                self.script(command.bodies[0], _UNKNOWN)
+                self.script(command.bodies[0], few(bases | _UNKNOWN))
                 return After(bases, bases)
             case _:
                 for body in command.bodies:
