@@ -190,6 +190,13 @@ def test_a_denial_that_a_mode_lifts_does_not_lift_what_no_mode_lifts(make_policy
         assert settle(judge_target(policy, given).verdict, mode="full_access", headless=False) == "deny"
 
 
+def test_a_question_that_no_mode_lifts_outlives_a_denial_that_one_lifts(make_policy: MakePolicy) -> None:
+    """`full_access` lifts the default deny outside the vault, and must not lift with it what is never lifted (D2, D26)."""
+    policy = make_policy([allow("bash", "*"), deny("read", "regex:(?!x)")])
+    given = Target(domain="bash", kind="shell", text="shell:cat a > /etc/x", given="cat a > /etc/x")
+    assert settle(judge_target(policy, given).verdict, mode="full_access", headless=False) != "allow"
+
+
 def test_no_rule_means_ask_and_nobody_to_ask_means_deny(make_policy: MakePolicy) -> None:
     """Without a match: ask; headless: deny (D27, R23)."""
     policy = make_policy(defaults=False)

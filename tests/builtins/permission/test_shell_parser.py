@@ -13,6 +13,7 @@ from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.shell.parser import parse
 from moryflow_builtins.permission.shell.syntax import NotParsed, Simple
+from moryflow_builtins.permission.shell.walk import After, Bases, Walker
 from moryflow_builtins.permission.shell.words import Arg, arguments
 
 BASH = shutil.which("bash")
@@ -55,6 +56,37 @@ def test_the_parser_refuses_what_bash_refuses(text: str) -> None:
     assert BASH is not None
     checked = subprocess.run([BASH, "--norc", "-n", "-c", text], capture_output=True, check=False)
     assert refused(text) == (checked.returncode != 0), checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("a `b \\`c x\\``", ["c x", "b `c x`", "a `b \\`c x\\``"]),
+        ('a "`b \\"c d\\"`"', ["b c d", 'a `b \\"c d\\"`']),
+        ("a <<E; b\n$(c)\nE\nd", ["c", "a", "b", "d"]),
+        ("a <<'E' | b\n$(c)\nE\nd", ["a", "b", "d"]),
+        ("a <<-E\n\tx\n\tE\nb", ["a", "b"]),
+        ("a $(b # c)\n) d", ["b", "a $(b # c)\n) d"]),
+        ("case x in a) b;; (c|d) e;& esac; f", ["b", "e", "f"]),
+        ("for i in 1; do a; done & b", ["a", "b"]),
+        ("f() { a; } 2>&1; b", ["a", "b"]),
+        ("a${x:-$(b)}", ["b", "a${x:-$(b)}"]),
+        ("[[ $(a) =~ (b|c) ]] && d", ["a", "d"]),
+        ("! a | b && ! c || d & e", ["a", "b", "c", "d", "e"]),
+        ("a=(1 $(b)) c[$(d)]=2 e", ["b", "d", "e"]),
+        ("a\\\nb # c \\\nd", ["ab", "d"]),
+    ],
+)
+def test_commands_are_found_where_they_stand(text: str, commands: list[str]) -> None:
+    """Lists, substitutions, here-documents and compound commands are taken apart completely (SECURITY §2.1)."""
+    found: list[str] = []
+
+    def note(command: Simple, bases: Bases) -> After:
+        found.append(" ".join(arg.text for arg in arguments(command.words)))
+        return After(bases, bases)
+
+    Walker(note, lambda _: None, lambda *_: None).script(parse(text)[0], frozenset(("/vault",)))
+    assert found == commands
 
 
 @needs_bash
