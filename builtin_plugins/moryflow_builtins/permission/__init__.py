@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from moryflow_sdk import Allow, Ask, Command, Rule, ToolCall, Turn, Verdict, hookimpl
+from moryflow_sdk import Command, Rule, ToolCall, Turn, Verdict, hookimpl
 from pydantic import BaseModel, ConfigDict
 
 name = "permission"
@@ -31,27 +31,15 @@ config_model = Configured
 @hookimpl
 async def tool_gate(call: ToolCall, turn: Turn) -> Verdict:
     """Judge a call by the rules of the person, of the session and of the agent."""
+    from .confined import in_sandbox
     from .deciding import decide, is_long, policy_of
 
     policy = policy_of(turn)
     if not is_long(call):
-        return _in_sandbox(decide(policy, call).verdict, call, turn)
+        return in_sandbox(decide(policy, call), call.domain, turn)
     import asyncio
 
-    return _in_sandbox((await asyncio.to_thread(decide, policy, call)).verdict, call, turn)
-
-
-def _in_sandbox(verdict: Verdict, call: ToolCall, turn: Turn) -> Verdict:
-    """Let a command go unasked that runs in a working sandbox, where a rule says so and no rule of a person asks (S0.36)."""
-    if call.domain != "bash" or not isinstance(verdict, Ask) or verdict.bypass == "never":
-        return verdict
-    if verdict.rule is not None and verdict.rule.source != "default":
-        return verdict
-    from moryflow_sdk.sandbox import confinement, find_sandbox
-
-    if not confinement(turn.rules.all()).unasked or find_sandbox() is None:
-        return verdict
-    return Allow(reason="in the sandbox, which a rule lets run unasked", rule=verdict.rule)
+    return in_sandbox(await asyncio.to_thread(decide, policy, call), call.domain, turn)
 
 
 @hookimpl

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from moryflow.builtins import BUILTINS
+from moryflow_sdk.sandbox import find_sandbox
 
 ALLOW_ALL = {"agents": {"runtime": {"mode": {"default": "full_access"}, "permission": {"rules": []}}}}
 ALLOW_ALL["agents"]["runtime"]["permission"]["rules"] = [
@@ -130,3 +131,16 @@ async def test_a_long_command_is_judged_beside_the_loop(bench):
     assert outcome.result.status == "denied"
     assert outcome.ruling.cause == "policy" and "rm *" in outcome.ruling.reason
     assert ticks > 5
+
+
+@pytest.mark.skipif(find_sandbox() is None, reason="no working sandbox here")
+async def test_the_sandbox_answers_no_question_of_a_person(bench):
+    """One rule lets confined commands go unasked, but not those that a person's own rule asks about (S0.36, S0.40)."""
+    rules(bench, ("bash", "sandbox:commands", "allow"), ("bash", "deploy *", "ask"))
+    calls = [
+        ("bash", {"command": "echo hi"}),
+        ("bash", {"command": "true; deploy now"}),
+        ("bash", {"command": "deploy now; true"}),
+    ]
+    outcome = await bench.run(bench.calls(*calls))
+    assert [tool["status"] for tool in outcome.tools()] == ["ok", "denied", "denied"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import click
-from moryflow_sdk import DOMAINS, CommandContext, Deny, Rule, Target, ToolCall, ToolError, Turn, Verdict
+from moryflow_sdk import DOMAINS, CommandContext, Deny, Rule, Target, ToolError, Turn, Verdict
 from moryflow_sdk.patterns import compile_rule
 
-from moryflow_builtins.permission import _in_sandbox
+from moryflow_builtins.permission.confined import in_sandbox
 from moryflow_builtins.permission.deciding import judge_target, policy_of
 from moryflow_builtins.permission.judged import Decision, Judged, place_of, rule_json, told
 from moryflow_builtins.permission.policy import Policy
@@ -121,7 +121,7 @@ def explained(turn: Turn, domain: str, given: str, mode: str) -> Explained:
         return Explained(judged, verdict, (), mode)
     decision = judge_target(policy, target_of(turn, domain, given))
     policy.matched.update(part.rule for part in decision.judged if part.rule and not compile_rule(part.rule).problem)
-    verdict = _in_sandbox(decision.verdict, ToolCall(id="", tool="", args={}, domain=domain), turn)
+    verdict = in_sandbox(decision, domain, turn)
     return Explained(decision.judged, verdict, tuple(_chain(policy, decision)), mode)
 
 
