@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shlex
 import time
 from collections import Counter
@@ -102,6 +103,22 @@ def test_no_surroundings_make_a_command_freer(form: str, make_policy: Callable[.
         text = shlex.quote(command) if form in ("text", "evaluated") else command
         before, after = (judge_command(policy, one).worst.decision for one in (command, AROUND[form].format(text)))
         assert ORDER[after] >= ORDER[before], (case["id"], AROUND[form].format(text))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_recombination_of_the_examples_gets_an_answer(seed: int, make_policy: Callable[..., Policy]) -> None:
+    """Words of all examples, shuffled: nothing crashes, and a denied command among them is found (R6)."""
+    chance = random.Random(seed)
+    words = sorted({word for case in cases(FILES[1]) for word in case["command"].split(" ") if len(word) < 40})
+    policy = make_policy(RULESETS["readonly_deny"]["rules"])
+    for _ in range(400):
+        joined = (
+            (chance.choice(words), chance.choice(["  ", " ", " ", "", "\n", ";", "|", "&&"]))
+            for _ in range(chance.randint(1, 10))
+        )
+        text = "".join(part for pair in joined for part in pair)
+        assert judge_command(policy, text).verdict.decision in ORDER
+        assert judge_command(policy, f"rm x\n{text}").worst.decision == "deny", text
 
 
 @pytest.mark.parametrize("size", [1, 1000, 43_000])
