@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from . import interpreters, scripts, state, wrappers
 from .facts import Facts, Guard, Inner, InnerText, Write
@@ -149,8 +149,27 @@ def _remote(arg: Arg) -> bool:
 
 
 def _first(args: Sequence[Arg], verbs: frozenset[str]) -> int:
-    """Return where the first of `verbs` stands; 0 where none does."""
-    return next((index for index, arg in enumerate(args[1:], 1) if arg.text.partition("=")[0] in verbs), 0)
+    """Return where one of `verbs` stands as the subcommand, or anywhere as an option; 0 where none does."""
+    heads = [arg.text.partition("=")[0] for arg in args]
+    option = next((index for index, head in enumerate(heads) if head.startswith("-") and head in verbs), 0)
+    return option or next((index for index in _subcommands(heads) if heads[index] in verbs), 0)
+
+
+def _subcommands(words: Sequence[str]) -> Iterator[int]:
+    """Yield where the subcommand may stand: what follows an option may be its value, a group has subcommands of its own."""
+    after_option = in_group = False
+    for index, word in enumerate(words[1:], 1):
+        if word.startswith("-"):
+            after_option = True
+            continue
+        yield index
+        if not after_option and not in_group and word not in _GROUPS:
+            return
+        in_group = word in _GROUPS
+        after_option = False
+
+
+_GROUPS = frozenset({"compose", "container", "image", "service", "exec", "tool", "project"})
 
 
 def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:

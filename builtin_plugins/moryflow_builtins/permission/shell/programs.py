@@ -138,7 +138,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {name: (operands, options) for name, oper
 VERBS_THAT_RUN: dict[str, frozenset[str]] = {
     name: frozenset(verbs.split())
     for names, verbs in {
-        "npm": "x init create config set explore edit --script-shell --node-options",
+        "npm": "exec x init create config set explore edit --script-shell --node-options",
         "pnpm": "dlx create config",
         "yarn": "dlx create config node",
         "bun": "x create",
