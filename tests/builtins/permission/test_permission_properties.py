@@ -139,7 +139,7 @@ def test_what_always_stores_answers_the_question(make_policy, rules, command) ->
 @RELAXED
 @given(rules=bash_rules, command=st.sampled_from(table(COMMANDS)), other=st.sampled_from(table(COMMANDS)))
 def test_what_always_stores_covers_nothing_else(make_policy, rules, command, other) -> None:
-    """The stored pattern is literal: it opens one command (D5)."""
+    """The stored pattern is literal: it opens the one command that was shown, and a change asks again (D5, R18)."""
     before = bash(make_policy(rules), command)
     stored = [{"domain": i.domain, "pattern": i.pattern, "decision": "allow"} for i in before.remember if i.domain == "bash"]
     assume(other != command and stored)
