@@ -37,6 +37,7 @@ ls " # ls ' # ls ` # ls $( # ls ${ # ls ( # ls ) # if ls # ls && # && ls # ; ls 
 case a in # [[ a # ((1 # ls > # ls < # echo a) # (ls # { ls # } ls # f( { ls; } # ls & & pwd # ls < < x # ! | # {ls;} # ()
 if; then ls; fi # while do done # a=(1 # (ls) x # { ls; } x # if ls; then ls; fi x # for a b in c; do ls; done # esac
 function { ls; } # ls <<< # select # case a in a ls;; esac # for x in a b do ls; done # echo a; ; echo b # ls | | cat
+]] # x[ y # a && ]] # x[1
 """
 TEXTS = [text for table in (VALID, INVALID) for line in table.strip().splitlines() for text in line.split(" # ")]
 

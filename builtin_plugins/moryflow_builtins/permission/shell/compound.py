@@ -11,7 +11,7 @@ from .syntax import Chain, Command, Compound, Kind, Pipeline, Script, Word
 CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 OPENERS = frozenset({"{", "if", "while", "until", "for", "select", "case", "function", "[[", "coproc"})
 RESERVED = CLOSERS | OPENERS | {"!", "time", "in", "]]"}
-_KEYWORD = re.compile(r"(?:!|\{|\}|\[\[|[a-z]+)(?=[ \t\n;&|<>()]|\Z)")
+_KEYWORD = re.compile(r"(?:!|\{|\}|\[\[|\]\]|[a-z]+)(?=[ \t\n;&|<>()]|\Z)")
 _CASE_ENDS = (";;", ";&", ";;&")
 
 

@@ -139,6 +139,8 @@ class SimpleReader(Lexer):
         head = _ASSIGNMENT.match(first.text)
         if head is None:
             name = _SUBSCRIPT.match(first.text)
+            if name and not any("]" in piece.text for piece in word.pieces if isinstance(piece, Text) and not piece.quoted):
+                raise self.failure("a subscript goes on after a blank")
             return Assignment(name.group(1), word.raw, (word,)) if name and _subscript_assigned(word) else None
         value = Word(word.raw[head.end() :], (Text(first.text[head.end() :], quoted=False), *word.pieces[1:]))
         if self.peek() != "(" or word.bare is None or head.end() != len(first.text):
