@@ -1,0 +1,135 @@
+"""Whose code may run: what appears in ``tools/`` and ``plugins/`` while a host runs waits for a person (ARCHITECTURE §7).
+
+What lies there when a host starts, and is not on this list, was put there by the person whose ``config.jsonc`` lies
+beside it. A file that *appears while a host runs* may have been written by an agent; it is listed in ``consents.json``
+and is not imported until a person says yes, over all restarts. After that its edits are taken freely.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+FOLDERS = ("plugins", "tools")
+"""The folders of the home whose files are code."""
+FILE = "consents.json"
+
+
+class Consents:
+    """The items of a home that wait, by path relative to it: ``tools/x.py``, ``plugins/x.py``, ``plugins/package``.
+
+    A file that is given by any name or path, also one deep in a package, stands for the item it belongs to. The list is
+    read again when it has changed: another process may have got the yes. One that cannot be read means that everything
+    waits; one that cannot be written still holds for this process.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._file = home / FILE
+        self._seen: tuple[int, int, int] | None = None
+        self._listed: dict[str, str] = {}
+        self._unwritten: dict[str, str] = {}
+
+    def waiting(self) -> dict[str, str]:
+        """Return what waits: the item's path relative to the home, and since when."""
+        try:
+            status = self._file.stat()
+        except OSError:
+            return dict(self._unwritten)
+        seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if seen != self._seen:
+            self._listed, self._seen = self._read(), seen
+        return {**self._listed, **self._unwritten}
+
+    def is_waiting(self, path: Path | str) -> bool:
+        """Whether the item of `path` waits for a person."""
+        waiting = self.waiting()
+        return bool(waiting) and self.item(path) in waiting
+
+    def hold(self, *paths: Path | str) -> None:
+        """Let the items of `paths` wait."""
+        items = {item for path in paths if (item := self.item(path))}
+        if not items - self.waiting().keys():
+            return
+        stamp = _now()
+        self._unwritten |= dict.fromkeys(items, stamp)
+        if self._change(lambda listed: {**dict.fromkeys(items, stamp), **listed}):
+            self._unwritten = {item: since for item, since in self._unwritten.items() if item not in items}
+
+    def give(self, path: Path | str) -> bool:
+        """A person said yes to the item of `path`; return whether it had waited.
+
+        :raises ConfigError: the list cannot be written.
+        """
+        item = self.item(path)
+        if item not in self.waiting():
+            return False
+        self._change(lambda listed: {name: since for name, since in listed.items() if name != item}, must=True)
+        self._unwritten.pop(item, None)
+        return True
+
+    def item(self, path: Path | str) -> str:
+        """Return the item that `path` belongs to, empty when it is not below a folder of code."""
+        absolute = Path(path) if Path(path).is_absolute() else self._home / path
+        for home, place in ((self._home, absolute), (self._home.resolve(), absolute.parent.resolve() / absolute.name)):
+            parts = place.relative_to(home).parts if place.is_relative_to(home) else ()
+            if len(parts) > 1 and parts[0] in FOLDERS and ".." not in parts:
+                return "/".join(parts[:2])
+        return ""
+
+    def _read(self) -> dict[str, str]:
+        try:
+            return {str(item): str(since) for item, since in json.loads(self._file.read_bytes())["waiting"].items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return dict.fromkeys(items(self._home), "")  # it is not known which of them wait
+
+    def _change(self, change: Callable[[dict[str, str]], dict[str, str]], *, must: bool = False) -> bool:
+        from moryflow_sdk import ConfigError
+
+        from .config.locked import locked, write_atomically
+
+        try:
+            with locked(self._file):
+                listed = self._read() if self._file.exists() else {}
+                text = json.dumps({"v": 1, "waiting": dict(sorted(change(listed).items()))}, indent=2)
+                write_atomically(self._file, f"{text}\n".encode())
+        except ConfigError:
+            if must:
+                raise
+            return False
+        self._seen = None
+        return True
+
+
+def items(home: Path) -> frozenset[str]:
+    """Return what lies in the folders of code: Python files and packages, by path relative to the home."""
+    return frozenset(_items(home))
+
+
+def _items(home: Path) -> Iterable[str]:
+    for folder in FOLDERS:
+        try:
+            entries = list(os.scandir(home / folder))
+        except OSError:
+            continue
+        for entry in entries:
+            if not entry.name.startswith((".", "_")) and (entry.name.endswith(".py") or _is_package(entry)):
+                yield f"{folder}/{entry.name}"
+
+
+def _is_package(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir() and Path(entry.path, "__init__.py").exists()
+    except OSError:
+        return False
+
+
+def _now() -> str:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+__all__ = ["FOLDERS", "Consents", "items"]
