@@ -58,7 +58,8 @@ def show_session(ctx: click.Context, session: str | None) -> None:
 
     row, path, runs = with_store(work)
     document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [asdict(run) for run in runs]}
-    head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {len(runs)} turns"
+    turns = f"{len(runs)} turn{'s' if len(runs) != 1 else ''}"
+    head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {turns}"
     summary_mark = SUMMARY.get(_language(), SUMMARY["en"])
     show(flags, document, "\n\n".join([plain(head), *filter(None, (_shown(node, summary_mark) for node in path))]))
 

@@ -65,13 +65,16 @@ _CODES = {
 }
 
 _SENTENCES = {
-    "no_space": ("the disk is full; nothing of this step was stored", "free some space, then `moryflow run --continue`"),
-    "io": ("the session database cannot be read or written", "check the disk and the folder, then `moryflow doctor`"),
+    "no_space": ("the disk is full; nothing of this step was stored", "free some space, then moryflow run --continue PROMPT"),
+    "io": ("the session database cannot be read or written", "check the disk and the folder, then moryflow doctor"),
     "locked": ("another program has kept the session database locked", "close it, then try again"),
     "readonly": ("the session database cannot be written", "make it writable, or set MORYFLOW_HOME to a folder that is"),
-    "corrupt": ("the session database is damaged", "`moryflow session list` moves it aside and saves what is readable"),
+    "corrupt": (
+        "the session database is damaged",
+        "moryflow session list (it moves the file aside and saves what is readable)",
+    ),
     "too_large": ("a value is larger than the session database can hold", "make the output smaller"),
-    "invalid": ("the session database refused the change", "`moryflow doctor`"),
+    "invalid": ("the session database refused the change", "moryflow doctor"),
 }
 
 

@@ -83,7 +83,7 @@ def require_epoch(connection: sqlite3.Connection, session: str, epoch: int) -> S
     row = session_row(connection, session)
     if row.epoch != epoch:
         message = f"session {session} was taken over by another process while this one was stopped; nothing was stored"
-        raise StaleEpoch(message, next_step=f"`moryflow run --resume {session}`")
+        raise StaleEpoch(message, next_step=f"moryflow run --resume {session}")
     return row
 
 
@@ -137,7 +137,7 @@ def _require_node(connection: sqlite3.Connection, session: str, node: str | None
         return ""
     found = execute(connection, "SELECT hash FROM nodes WHERE session = ? AND id = ?", (session, node)).fetchone()
     if found is None:
-        raise invalid(f"session {session} has no node {node!r}", next_step=f"`moryflow session tree {session}`")
+        raise invalid(f"session {session} has no node {node!r}", next_step=f"moryflow session tree {session}")
     return found[0]
 
 

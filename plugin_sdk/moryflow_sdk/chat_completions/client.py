@@ -15,7 +15,7 @@ from moryflow_sdk.models import ModelEvent, ModelRequest, ReasoningDelta, TextDe
 from .answer import Answer
 from .encode import Encoder
 from .endpoint import Endpoint
-from .failures import from_status
+from .failures import from_status, next_step
 from .sse import DONE, AnswerReader
 from .transport import Preparation, check, connection_error, load_httpx, new_client, unsendable
 
@@ -54,8 +54,17 @@ class ChatClient:
     async def stream(self, request: ModelRequest, name: str) -> AsyncGenerator[ModelEvent]:
         """Yield the answer of the model that the server calls `name`; closing the iterator drops the connection.
 
-        :raises ModelError: the call failed.
+        :raises ModelError: the call failed; it says what a person can do about it.
         """
+        try:
+            async with contextlib.aclosing(self._events(request, name)) as events:
+                async for event in events:
+                    yield event
+        except ModelError as error:
+            error.next_step = error.next_step or next_step(error.code, self.endpoint)
+            raise
+
+    async def _events(self, request: ModelRequest, name: str) -> AsyncGenerator[ModelEvent]:
         client = await self._ready()
         answer = Answer(self.endpoint)
         errors = load_httpx().HTTPError

@@ -245,5 +245,11 @@ def next_step(code: ModelErrorCode, endpoint: Endpoint, *, quota: bool = False) 
             return "compact the session (moryflow session compact) or choose a model with a larger context window"
         case "rate_limit" | "overloaded" | "timeout":
             return "try again later, or choose another model with -m"
+        case "bad_request":
+            return "choose another model with -m, or drop the parameter it names (moryflow config prompt show lists yours)"
+        case "content_filter":
+            return "say it in other words, or choose another model with -m"
+        case "protocol":
+            return f"check that {endpoint.url_source} is the address of an OpenAI-compatible API (most end in /v1)"
         case _:
             return ""
