@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -17,6 +19,7 @@ READER_GONE = 141
 
 def main(arguments: list[str] | None = None) -> int:
     """Run `moryflow` and return its exit code (CONTRACT §1)."""
+    _collect_rarely()
     _prepare_streams()
     try:
         code = _run(arguments)
@@ -24,6 +27,16 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         return _output_lost(error)
     return code
+
+
+def _collect_rarely() -> None:
+    """Spare the process most searches for garbage in cycles.
+
+    A start makes some 100,000 objects, and nearly all live to the end: looking through them again and again takes 25 ms
+    while starting, and 40 ms at exit, when everything goes with the process anyway.
+    """
+    gc.set_threshold(200_000, 10, 10)
+    atexit.register(gc.freeze)
 
 
 def _run(arguments: list[str] | None) -> int:
