@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
-
-from pydantic import PrivateAttr
+from typing import Any, Literal, cast
 
 from ._frozen import Frozen, FrozenMapping
 
@@ -60,6 +58,9 @@ class Message(Frozen):
     :param reasoning: what the model thought aloud, where a provider wants it back.
     """
 
+    # A slot, not a private field: it costs nothing until it is used, and a copy, which may differ, does not inherit it.
+    __slots__ = ("_wires",)
+
     role: Role
     text: str = ""
     images: tuple[Image, ...] = ()
@@ -67,17 +68,25 @@ class Message(Frozen):
     call_id: str = ""
     reasoning: str = ""
     node: str = ""
-    _encoded: dict[str, bytes] = PrivateAttr(default_factory=dict[str, bytes])
 
     def encoded(self, wire: str, encode: Callable[[Message], bytes]) -> bytes:
         """Return this message in the form a provider sends it, made once per `wire` name and kept.
 
         A step of a long session then costs what is new, not what is old.
         """
-        found = self._encoded.get(wire)
-        if found is None:
-            found = self._encoded[wire] = encode(self)
+        try:
+            return _wires_of(self)[wire]
+        except AttributeError:
+            _keep_wires(self, {})
+        except KeyError:
+            pass
+        found = _wires_of(self)[wire] = encode(self)
         return found
+
+
+_wires_of = cast("Callable[[Message], dict[str, bytes]]", Message.__dict__["_wires"].__get__)
+_keep_wires = cast("Callable[[Message, dict[str, bytes]], None]", Message.__dict__["_wires"].__set__)
+"""The slot itself; pydantic's own attribute access is ten times slower and refuses to set anything on a frozen value."""
 
 
 class SystemBlock(Frozen):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
+from json.encoder import encode_basestring
 from typing import Any
 
 from moryflow_sdk._frozen import thaw
@@ -14,6 +15,10 @@ from moryflow_sdk.messages import ChatParams, Message, ToolRequest
 from moryflow_sdk.models import ModelRequest, ToolSchema
 
 from .endpoint import Endpoint
+
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted = encode_basestring
+"""A string as JSON, without what an encoder for any value costs around it."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}\Z")
@@ -38,8 +43,8 @@ class Encoder:
             parts += [b',"tools":', self._encoded_tools(request.tools)]
         return b"".join([*parts, b"}"])
 
-    def _messages(self, request: ModelRequest) -> Iterator[bytes]:
-        """Yield encoded messages.
+    def _messages(self, request: ModelRequest) -> list[bytes]:
+        """Return the encoded messages.
 
         The leading system messages become one, and later ones become user messages: templates of many open models
         take a single system message and only at the head. Images of tool results follow the results, because a tool
@@ -47,18 +52,13 @@ class Encoder:
         """
         messages = request.messages
         leading = tuple(takewhile(lambda message: message.role == "system", messages))
-        if leading:
-            yield _dumps({"role": "system", "content": "\n\n".join(message.text for message in leading)})
+        head = [_plain("system", "\n\n".join(message.text for message in leading))] if leading else []
         images = request.model.images
         wire, encode = self._wire(images)
-        held: list[Message] = []
-        for message in messages[len(leading) :]:
-            if held and message.role != "tool":
-                yield from _shown(held)
-            yield message.encoded(wire, encode)
-            if images and message.role == "tool" and message.images:
-                held.append(message)
-        yield from _shown(held)
+        rest = messages[len(leading) :]
+        if images and any(message.images for message in rest):
+            return [*head, *_with_images(rest, wire, encode)]
+        return head + [message.encoded(wire, encode) for message in rest]
 
     def _wire(self, images: bool) -> tuple[str, Callable[[Message], bytes]]:
         short, reasoning = self._endpoint.short_ids, self._endpoint.send_reasoning
@@ -87,22 +87,39 @@ def _tool(tool: ToolSchema) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
+def _with_images(messages: Sequence[Message], wire: str, encode: Callable[[Message], bytes]) -> Iterator[bytes]:
+    """Yield encoded messages, the images of results behind the last result of their step."""
+    held: list[Message] = []
+    for message in messages:
+        if held and message.role != "tool":
+            yield from _shown(held)
+        yield message.encoded(wire, encode)
+        if message.role == "tool" and message.images:
+            held.append(message)
+    yield from _shown(held)
+
+
 def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> bytes:
     match message.role:
         case "tool":
             content = message.text if images or not message.images else f"{message.text}\n{_unseen(message)}".lstrip()
-            return _dumps({"role": "tool", "tool_call_id": wire_id(message.call_id, short=short), "content": content})
+            call = _quoted(wire_id(message.call_id, short=short))
+            return _bytes(f'{{"role":"tool","tool_call_id":{call},"content":{_quoted(content)}}}')
         case "assistant":
             return _dumps(_assistant(message, short=short, reasoning=reasoning))
         case "system":
-            return _dumps({"role": "user", "content": f"[system]\n{message.text}"})
+            return _plain("user", f"[system]\n{message.text}")
         case _ if not message.images:
-            return _dumps({"role": "user", "content": message.text})
+            return _plain("user", message.text)
         case _ if not images:
-            return _dumps({"role": "user", "content": f"{message.text}\n{_unseen(message)}".lstrip()})
+            return _plain("user", f"{message.text}\n{_unseen(message)}".lstrip())
         case _:
             text = [{"type": "text", "text": message.text}] if message.text else []
             return _dumps({"role": "user", "content": [*text, *_images(message)]})
+
+
+def _plain(role: str, text: str) -> bytes:
+    return _bytes(f'{{"role":"{role}","content":{_quoted(text)}}}')
 
 
 def _assistant(message: Message, *, short: bool, reasoning: bool) -> dict[str, Any]:
@@ -154,5 +171,9 @@ def _shown_images(message: Message) -> bytes:
 
 
 def _dumps(value: Mapping[str, Any] | Sequence[Any]) -> bytes:
-    """Encode compactly. Half characters become ``?``: no server takes them."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+    return _bytes(_json(value))
+
+
+def _bytes(text: str) -> bytes:
+    """Return the text as a request carries it. Half characters become ``?``: no server takes them."""
+    return text.encode(errors="replace")

@@ -109,6 +109,14 @@ def test_a_message_is_encoded_once_for_all_steps() -> None:
     assert json.loads(kept) == {"role": "user", "content": "hi"}
 
 
+def test_a_changed_copy_of_a_message_is_encoded_anew() -> None:
+    """What a hook redacted is what is sent, however it made the copy (S4.6)."""
+    secret = Message(role="user", text="the key is hunter2")
+    assert sent(secret)["messages"][0]["content"] == "the key is hunter2"
+    for copy in (secret.model_copy(update={"text": "gone"}), secret.replace(text="gone")):
+        assert sent(copy)["messages"][0]["content"] == "gone"
+
+
 def test_half_characters_do_not_break_a_request() -> None:
     """Lone surrogates may come from any source (S4.6)."""
     assert sent(Message(role="user", text="a\ud83db"))["messages"][0]["content"] == "a?b"
