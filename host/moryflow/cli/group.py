@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Run one prompt and print the answer"),
     "chat": ("chat", "Talk with an agent, with approvals and slash commands"),
+    "new": ("new", "Write a tool, an agent or a plugin to begin with"),
     "tool": ("tool", "List, show and run tools without a model"),
     "hook": ("hook", "List the hooks; call one hook chain with a given input"),
     "session": ("session", "List, show, branch, export and search sessions"),

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypeVar, cast
 from moryflow_sdk.events import Event
 from moryflow_sdk.scripted import ScriptedModel, ScriptedTurn
 
+from .distributions import PLUGINS, EntryPoints, read_project, write_distribution
 from .scripted_plugin import MODELS
 
 T = TypeVar("T")
@@ -45,6 +47,7 @@ class IsolatedHost:
         self.events: list[Event] = []
         self.environ: dict[str, str] = {"MORYFLOW_HOME": str(home)}
         self._config: dict[str, Any] = {}
+        self._on_path: list[str] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._host: Any = None
         for folder in (home, vault):
@@ -72,6 +75,33 @@ class IsolatedHost:
         for path in [target, *(target.rglob("*") if target.is_dir() else ())]:
             path.chmod(0o700 if path.is_dir() else 0o600)
         return target
+
+    def project(self, folder: Path) -> None:
+        """Let the plugin project in `folder` be installed for this host, as an editable installation would.
+
+        :raises ValueError: the folder's ``pyproject.toml`` names no plugin.
+        """
+        project = read_project(folder)
+        if project is None:
+            raise ValueError(f"{folder}/pyproject.toml has no [project.entry-points.{PLUGINS!r}]")
+        self.distribution(project.name, project.entry_points, version=project.version, sources=project.sources)
+
+    def distribution(
+        self, name: str, entry_points: EntryPoints, *, version: str = "0.1.0", sources: Path | None = None
+    ) -> Path:
+        """Let a package be installed for this host that is not: its metadata is there, in a folder on ``sys.path``.
+
+        :param entry_points: group to name to value, for example ``{"moryflow.plugins": {"hello": "hello_plugin"}}``.
+        :param sources: a folder with its modules, put on the path too.
+        :returns: the folder with the metadata; modules may be written beside it.
+        """
+        site = self.home.parent / "site"
+        written = write_distribution(site, name, entry_points, version=version)
+        for folder in (sources, site):
+            if folder is not None and str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+                self._on_path.append(str(folder))
+        return written
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Merge `settings` into the user's configuration."""
@@ -143,6 +173,8 @@ class IsolatedHost:
     def close(self) -> None:
         """Close the host and end its loop."""
         MODELS.pop(self.home, None)
+        while self._on_path:
+            sys.path.remove(self._on_path.pop())
         host, self._host = self._host, None
         if host is not None:
             self.wait(host.aclose())

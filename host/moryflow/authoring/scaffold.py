@@ -1,0 +1,136 @@
+"""Files to begin with: a tool, an agent, a plugin. Templates are files beside this one; ``$name`` is all they know."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from moryflow_sdk import ConfigError
+
+LONGEST = 40
+_TOOL = re.compile(r"[a-z][a-z0-9_]*\Z")
+_AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
+_PLUGIN = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\Z")
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """Files that are about to be written, by path, and what to type next."""
+
+    files: Mapping[Path, str]
+    following: tuple[str, ...]
+
+    @property
+    def existing(self) -> list[Path]:
+        """Files of these that are there already, with other content."""
+        return [path for path, text in self.files.items() if path.exists() and not _same(path, text)]
+
+    def write(self) -> None:
+        """Write the files and their folders; only their owner may change them, as running them asks for (R17).
+
+        :raises OSError: one cannot be written.
+        """
+        for path, text in self.files.items():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(path.stat().st_mode & 0o755)
+
+
+def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()) -> Scaffold:
+    """Return a tool in one file.
+
+    :param taken: names of tools there are.
+    :raises ConfigError: the name cannot be one of a tool.
+    """
+    _check(name, _TOOL, "a tool", "small letters, digits and _, beginning with a letter", name.lower().replace("-", "_"))
+    if keyword.iskeyword(name):
+        raise ConfigError(f"{name!r} is a word of Python itself", next_step=f"moryflow new tool my_{name}")
+    _check_free(name, taken, "a tool", f"my_{name}")
+    file = folder / f"{name}.py"
+    text = _filled("tool.py.in", name=name, file=str(file))
+    return Scaffold({file: text}, (f"moryflow tool run {name} --name Ada", f"$EDITOR {file}"))
+
+
+def agent_scaffold(name: str, folder: Path) -> Scaffold:
+    """Return an agent: a Markdown file.
+
+    :raises ConfigError: the name cannot be an agent's id.
+    """
+    from moryflow_sdk.agent_files import RESERVED
+
+    _check(name, _AGENT, "an agent", "letters, digits, - and _", re.sub(r"\s+", "-", name.strip()))
+    _check_free(name, RESERVED, "an agent", f"my-{name}")
+    file = folder / f"{name}.md"
+    text = _filled("agent.md.in", name=name, title=_title(name))
+    return Scaffold({file: text}, (f"$EDITOR {file}", "moryflow agent check", f'moryflow run --agent {name} "Hello"'))
+
+
+def plugin_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()) -> Scaffold:
+    """Return a plugin: a project with its package, manifest, tests and settings.
+
+    :param folder: where the project's own folder is made.
+    :param taken: names of plugins there are.
+    :raises ConfigError: the name cannot be one of a plugin.
+    """
+    short = name.removeprefix("moryflow-")
+    near = re.sub(r"[\s_]+", "-", name.strip().lower())
+    _check(short, _PLUGIN, "a plugin", "small letters, digits and -, beginning with a letter", near)
+    _check_free(short, taken, "a plugin", f"my-{short}")
+    tool = short.replace("-", "_")
+    tool = f"{tool}_tool" if keyword.iskeyword(tool) else tool
+    words = {"name": short, "project": f"moryflow-{short}", "package": f"moryflow_{short.replace('-', '_')}", "tool": tool}
+    root = folder / words["project"]
+    templates = Path(__file__).with_name("templates") / "plugin"
+    files = {
+        root / _placed(path.relative_to(templates), words["package"]): _filled(
+            f"plugin/{path.relative_to(templates).as_posix()}", title=_title(short), **words
+        )
+        for path in sorted(templates.rglob("*.in"))
+    }
+    following = (f"cd {root}", "python3 -m pytest", "moryflow plugin install -e .", f"moryflow tool run {tool} --name Ada")
+    return Scaffold(files, following)
+
+
+def _placed(template: Path, package: str) -> Path:
+    name = template.name.removesuffix(".in")
+    parts = [package if part == "package" else part for part in template.parts[:-1]]
+    return Path(*parts, ".gitignore" if name == "gitignore" else name)
+
+
+def _filled(template: str, **words: str) -> str:
+    from importlib.resources import files
+
+    text = files("moryflow.authoring").joinpath("templates", *template.split("/")).read_text(encoding="utf-8")
+    return Template(text).safe_substitute(words)
+
+
+def _title(name: str) -> str:
+    return re.sub(r"[-_]+", " ", name).strip().capitalize()
+
+
+def _check(name: str, pattern: re.Pattern[str], what: str, rule: str, near: str) -> None:
+    kind = what.rpartition(" ")[2]
+    if not pattern.match(name):
+        near = re.sub(r"[^A-Za-z0-9_-]+", "", near.replace(" ", "_" if kind == "tool" else "-")).strip("-_")[:LONGEST]
+        hint = f"; did you mean {near!r}?" if pattern.match(near) else ""
+        step = f"moryflow new {kind} {near}" if hint else f"moryflow new {kind} hello"
+        raise ConfigError(f"{name!r} cannot be the name of {what}: {rule}{hint}", next_step=step)
+    if len(name) > LONGEST:
+        raise ConfigError(f"the name is longer than {LONGEST} characters", next_step=f"moryflow new {kind} {name[:12]}")
+
+
+def _check_free(name: str, taken: frozenset[str], what: str, near: str) -> None:
+    if name in taken:
+        kind = what.rpartition(" ")[2]
+        raise ConfigError(f"Moryflow itself has {what} named {name!r}", next_step=f"moryflow new {kind} {near}")
+
+
+def _same(path: Path, text: str) -> bool:
+    try:
+        return path.read_text(encoding="utf-8") == text
+    except (OSError, UnicodeDecodeError):
+        return False
