@@ -35,13 +35,23 @@ _BACKUP = re.compile(r"(~|\.(bak|backup|old|orig|save|swp|tmp|copy))$")
 
 
 def sensitive(path: str) -> bool:
-    """Whether `path` (a name, a path or a target's text, with ``/`` between names) looks like a file of secrets.
+    """Whether `path` (a name, a path or a target's text, with ``/`` between names) looks like a file of secrets."""
+    return sensitive_name(path) or in_sensitive_folder(path)
+
+
+def in_sensitive_folder(path: str) -> bool:
+    """Whether a folder above `path` is one in which every file counts."""
+    return not _FOLDERS.isdisjoint(_plain(path).rstrip("/").split("/")[:-1])
+
+
+def sensitive_name(path: str) -> bool:
+    """Whether the last name of `path` is that of a file of secrets.
 
     A trailing slash, spaces, dots, a stream (``:name``) or a backup ending hide nothing: some file systems, and
     people, make the same file of them.
     """
-    *folders, name = _plain(path).rstrip("/").split("/")
-    if _NAME.match(name) or not _FOLDERS.isdisjoint(folders):
+    name = _plain(path).rstrip("/").rpartition("/")[2]
+    if _NAME.match(name):
         return True
     bare = _BACKUP.sub("", name.partition(":")[0].strip().rstrip(". "))
     return bare != name and _NAME.match(bare) is not None

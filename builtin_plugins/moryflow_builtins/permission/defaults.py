@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from moryflow_sdk import Rule
-from moryflow_sdk.sensitive import SENSITIVE_FOLDERS, SENSITIVE_NAMES, sensitive
+from moryflow_sdk.sensitive import SENSITIVE_FOLDERS, SENSITIVE_NAMES, in_sensitive_folder, sensitive_name
 
 RUNS_LATER_FOLDERS: tuple[str, ...] = (
     ".git", ".hg", ".svn", ".githooks", ".husky", ".vscode", ".vscode-server", ".idea", ".fleet", ".zed", ".cursor",
@@ -117,6 +117,7 @@ def _names(parts: Iterable[str]) -> Iterator[str]:
     return (part.rstrip(". ") or part for part in parts)
 
 
-def sensitive_target(text: str) -> bool:
-    """Whether a target in the vault names a file of secrets; wider than the printed globs (``.env.bak``, ``.env.``)."""
-    return text.startswith("vault:") and sensitive(text)
+def matches_sensitive(rule: Rule, text: str) -> bool:
+    """Whether a target in the vault is what such a rule guards; wider than its printed globs (``.env.bak``, ``.env.``)."""
+    guarded = sensitive_name if rule.pattern == _SENSITIVE_FILES else in_sensitive_folder
+    return text.startswith("vault:") and guarded(text)

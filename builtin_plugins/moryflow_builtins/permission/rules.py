@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 from moryflow_sdk import DOMAINS, Rule
@@ -99,12 +99,12 @@ def _program(pattern: Pattern) -> str:
 
 
 def _compile(rule: Rule) -> CompiledRule:
-    from .defaults import guards_sensitive, plain_text, sensitive_target
+    from .defaults import guards_sensitive, matches_sensitive, plain_text
 
     if rule.domain not in ("read", "edit"):
         return CompiledRule(rule, compile_rule(rule))
     if guards_sensitive(rule):
-        return CompiledRule(rule, Pattern(sensitive_target))
+        return CompiledRule(rule, Pattern(partial(matches_sensitive, rule)))
     if rule.source == "default":
         return CompiledRule(rule, compile_rule(rule), plain_text)
     if _VOLUME_FOLDS and rule.decision != "allow" and not rule.pattern.startswith("regex:"):

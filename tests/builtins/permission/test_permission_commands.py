@@ -79,6 +79,15 @@ def test_explain_takes_what_the_tool_would_get(bench, domain, given, decision, t
         assert found["targets"][0]["target"] == target
 
 
+@pytest.mark.parametrize(
+    ("path", "part"), [(".env", "*.env"), ("a/.ENV.local~", "*.env"), (".ssh/config", ".ssh,"), (".ssh/id_rsa", ".ssh,")]
+)
+def test_explain_names_the_very_rule_that_guards_a_secret(bench, path, part):
+    """Names and folders are two rules; the one that is shown is the one a person would change (S0.33, R22)."""
+    (target,) = json.loads(bench.cli("permission", "explain", "read", path, "--json").stdout)["targets"]
+    assert target["rule"]["pattern"].startswith(f"vault:**/{{{part}")
+
+
 def test_explain_knows_of_the_sandbox(bench):
     """What a rule lets run unasked inside is explained as it happens on this machine (S0.36)."""
     rules(bench, ("bash", "sandbox:commands", "allow"))
