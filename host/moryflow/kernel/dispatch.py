@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Turn, Verdict
+from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, SystemBlock, Turn, Verdict
 
 from .calls import Outcome, call, describe, root_of
 from .ledger import Ledger, Place
 from .quarantine import Quarantine
 from .records import HookFailure, Implementation, OwnedTool, PluginSet
-from .values import changed, judged
+from .values import blocks, changed, judged
 from .workers import Broken, Overrun
 
 T = TypeVar("T")
@@ -76,7 +76,8 @@ class Dispatcher:
             outcome = await self._call(scope, place, implementation, context)
             change = None
             if outcome.value is not None:
-                change = _checked(outcome, lambda given, before=value: changed(hook, before, given))
+                chain = implementations[implementation.position :]
+                change = _checked(outcome, lambda given, before=value, chain=chain: changed(hook, before, given, chain))
             if outcome.status == "ok":
                 scope.ledger.add(place, implementation, "changed" if change else "ok", outcome.ns, change and change.delta)
                 value = context[name] = change.value if change else value
@@ -104,15 +105,17 @@ class Dispatcher:
                 verdicts.append((implementation.plugin, verdict))
         return verdicts
 
-    async def contribute(self, scope: HookScope, hook: str, /, **context: Any) -> list[tuple[str, Any]]:
-        """Collect items, each with the plugin it comes from; a plugin that fails adds nothing."""
-        items: list[tuple[str, Any]] = []
+    async def contribute(self, scope: HookScope, hook: str, /, **context: Any) -> list[tuple[str, SystemBlock]]:
+        """Collect blocks for the system prompt, each with the plugin it comes from; a plugin that fails adds none."""
+        items: list[tuple[str, SystemBlock]] = []
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
             outcome = await self._call(scope, place, implementation, context)
+            found = _checked(outcome, blocks) if outcome.value else ()
             if outcome.status == "ok":
-                scope.ledger.add(place, implementation, "ok", outcome.ns)
-                items += [(implementation.plugin, item) for item in outcome.value or ()]
+                added = {"blocks": [{"id": block.id, "chars": len(block.text)} for block in found]} if found else None
+                scope.ledger.add(place, implementation, "changed" if added else "ok", outcome.ns, added)
+                items += [(implementation.plugin, block) for block in found or ()]
             else:
                 self._fail(scope, place, implementation, outcome, "skipped")
         return items

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .values import DELTA_LIMIT
 
@@ -71,8 +71,18 @@ def _head(place: Place, implementation: Implementation) -> tuple[str, str, int, 
 
 
 def _limited(delta: Any) -> Any:
-    """Return `delta`, or of a very large one only its fields and its size."""
-    if delta is None:
-        return None
-    size = len(json.dumps(delta, ensure_ascii=False, default=str))
-    return delta if size <= DELTA_LIMIT else {"too_large": size, "fields": sorted(delta)}
+    """Return `delta` without the sides of it that are very large; in their place stand its fields and their size."""
+    if not isinstance(delta, dict):
+        return delta
+    values = cast("dict[str, Any]", delta)
+    was = values.get("was")
+    new = {name: value for name, value in values.items() if name != "was"}
+    if (size := _size(new)) > DELTA_LIMIT:
+        new = {"too_large": size, "fields": sorted(new)}
+    if was is None or _size(was) > DELTA_LIMIT:
+        return new
+    return {**new, "was": was}
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False, default=str))

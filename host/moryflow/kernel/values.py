@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import (
     Allow,
@@ -15,14 +15,18 @@ from moryflow_sdk import (
     Frozen,
     Message,
     Stop,
+    SystemBlock,
     SystemPrompt,
     ToolCall,
     ToolResult,
     Verdict,
 )
 
+if TYPE_CHECKING:
+    from .records import Implementation
+
 DELTA_LIMIT = 65536
-"""Characters of JSON that one change may take in the store."""
+"""Characters of JSON that either side of one change may take in the store."""
 _TYPES: dict[str, type[Frozen]] = {
     "chat_system": SystemPrompt,
     "chat_params": ChatParams,
@@ -41,20 +45,21 @@ class Change:
     """A value after a transform, and JSON of what is new about it."""
 
     value: Any
-    delta: Any
+    delta: dict[str, Any]
 
 
-def changed(hook: str, before: Any, returned: Any) -> Change | None:
+def changed(hook: str, before: Any, returned: Any, chain: Sequence[Implementation]) -> Change | None:
     """Return what a transform changed, ``None`` if nothing.
 
     A changed value is built anew from its fields, so that it is validated and frozen however a plugin made it.
 
+    :param chain: the implementation that returned it, and those that are called after it.
     :raises Nonsense: it has the wrong type or breaks a rule of the hook.
     """
     if returned is before:
         return None
     value = _accepted(hook, before, returned)
-    return None if value is before else Change(value, _delta(hook, before, value))
+    return None if value is before else Change(value, _delta(hook, before, value, chain))
 
 
 def _accepted(hook: str, before: Any, returned: Any) -> Any:
@@ -69,6 +74,18 @@ def _accepted(hook: str, before: Any, returned: Any) -> Any:
     if hook == "tool_before" and (value.id != before.id or value.tool != before.tool):
         raise Nonsense("tool_before may change the arguments, not the id or the tool")
     return value
+
+
+def blocks(returned: Any) -> tuple[SystemBlock, ...]:
+    """Return the blocks that ``system_blocks`` contributed.
+
+    :raises Nonsense: one is none.
+    """
+    items = cast("tuple[Any, ...]", returned)
+    for item in items:
+        if not isinstance(item, SystemBlock):
+            raise Nonsense(f"system_blocks must return SystemBlock items, not {type(item).__name__}")
+    return items
 
 
 def judged(hook: str, returned: Any) -> Verdict | None:
@@ -124,24 +141,45 @@ def _check_pairs(messages: Sequence[Message]) -> None:
         raise Nonsense(f"call {sorted(open_calls)[0]!r} has lost its result")
 
 
-def _delta(hook: str, before: Any, after: Any) -> Any:
-    """Return JSON of what changed: fields with their new values; for messages, the part that was replaced."""
-    if hook != "chat_messages":
-        new = {name: value for name in type(after).model_fields if (value := getattr(after, name)) != getattr(before, name)}
-        long = {name for name, value in new.items() if isinstance(value, str) and len(value) > DELTA_LIMIT}
-        return {
-            **after.model_dump(mode="json", include=new.keys() - long),
-            **{name: {"too_large": len(new[name])} for name in long},
-        }
-    start, end = _common(before, after), 0
+def _delta(hook: str, before: Any, after: Any, chain: Sequence[Implementation]) -> dict[str, Any]:
+    """Return JSON of what changed: fields with their new values and, under ``was``, their old ones.
+
+    What a redactor has not seen yet, or was called to remove, is not written down: of it only the size is.
+    """
+    shown = not any(item.withholds for item in chain[1:])
+    if hook == "chat_messages":
+        return _spliced(before, after, shown)
+    names = [name for name in type(after).model_fields if getattr(after, name) != getattr(before, name)]
+    clean = shown and not chain[0].withholds
+    was = _written(before, names, clean)
+    if clean and "output" in was and after.output_id:
+        was["output"] = {"stored": after.output_id}  # the whole output is an artifact by now
+    return {**_written(after, names, shown), "was": was}
+
+
+def _written(value: Frozen, names: Sequence[str], shown: bool) -> dict[str, Any]:
+    """Return fields of `value` as JSON; of those that are secret or too large, their size."""
+    fields = {name: getattr(value, name) for name in names}
+    if not shown:
+        return {name: {"withheld": _size(item)} for name, item in fields.items()}
+    long = {name: len(item) for name, item in fields.items() if isinstance(item, str) and len(item) > DELTA_LIMIT}
+    short = value.model_dump(mode="json", include={name for name in fields if name not in long})
+    return {**short, **{name: {"too_large": size} for name, size in long.items()}}
+
+
+def _spliced(before: Sequence[Message], after: Sequence[Message], shown: bool) -> dict[str, Any]:
+    """Return which part of a list of messages was replaced, and by what."""
+    start = _common(before, after)
     rest_before, rest_after = before[start:], after[start:]
     end = _common(rest_before[::-1], rest_after[::-1])
     inserted = rest_after[: len(rest_after) - end]
-    return {
-        "at": start,
-        "removed": len(rest_before) - end,
-        "inserted": [message.model_dump(mode="json", exclude_defaults=True) for message in inserted],
-    }
+    items = [message.model_dump(mode="json", exclude_defaults=True) for message in inserted]
+    written = items if shown else [{"withheld": _size(message.text)} for message in inserted]
+    return {"at": start, "removed": len(rest_before) - end, "inserted": written}
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str) else len(str(value))
 
 
 def _common(left: Sequence[Any], right: Sequence[Any]) -> int:

@@ -18,8 +18,8 @@ CALL = ToolCall(id="c1", tool="read", args={})
 EVENT = Event(type="turn.start", session="s1")
 
 
-async def after(bench: Any, scope: Any, call: ToolCall = CALL) -> ToolResult:
-    return await bench.dispatcher.transform(scope, "tool_after", ToolResult(), call=call)
+async def after(bench: Any, scope: Any, call: ToolCall = CALL, output: str = "") -> ToolResult:
+    return await bench.dispatcher.transform(scope, "tool_after", ToolResult(output=output), call=call)
 
 
 # ---------------------------------------------------------------- observers
@@ -180,11 +180,37 @@ async def test_calls_that_changed_nothing_are_one_row_with_count_and_time(bench:
     quiet = [row for row in rows if row.plugin == "quiet"]
     loud = [row for row in rows if row.plugin == "loud"]
     assert [(row.outcome, row.count, row.delta, row.position) for row in quiet] == [("ok", 3, None, 0)]
-    assert [(row.outcome, row.count, row.delta) for row in loud] == [("changed", 1, {"output": "x", "title": "t"})] * 3
+    change = {"output": "x", "title": "t", "was": {"output": "", "title": ""}}
+    assert [(row.outcome, row.count, row.delta) for row in loud] == [("changed", 1, change)] * 3
     row = loud[0]
     assert (row.session, row.turn, row.step, row.hook, row.call_id, row.position) == ("s1", "t1", 1, "tool_after", "c1", 1)
     assert row.plugin_hash == scope.plugin_set.plugins["loud"].hash and row.us > 0
     assert scope.ledger.drain() == []
+
+
+async def test_what_a_redactor_removes_is_not_written_down(bench: Any):
+    """Neither what it was given nor what plugins before it made of that; their sizes are (invariant 10)."""
+    add = "@hookimpl{}\ndef tool_after(result):\n    return result.replace(output={})\n"
+    bench.user("a_note", add.format("", "result.output + ' (noted)'"))
+    bench.user("b_redact", add.format("(on_failure='withhold')", "result.output.replace('secret', '***')"))
+    bench.user("c_sign", add.format("", "result.output + ' --'"))
+    scope = await bench.scope()
+    await after(bench, scope, output="secret")
+    note, redact, sign = (row.delta for row in scope.ledger.drain())
+    assert note == {"output": {"withheld": 14}, "was": {"output": {"withheld": 6}}}
+    assert redact == {"output": "*** (noted)", "was": {"output": {"withheld": 14}}}
+    assert sign == {"output": "*** (noted) --", "was": {"output": "*** (noted)"}}
+
+
+async def test_blocks_for_the_system_prompt_are_recorded_by_their_size(bench: Any):
+    """The bill of a plugin counts what it adds; what is no block costs the plugin, not the turn (invariant 5)."""
+    bench.user("a_block", "@hookimpl\ndef system_blocks():\n    return [SystemBlock(id='a', text='12345')]\n")
+    bench.user("b_wrong", "@hookimpl\ndef system_blocks():\n    return ['text']\n")
+    scope = await bench.scope()
+    assert [plugin for plugin, _ in await bench.dispatcher.contribute(scope, "system_blocks")] == ["a_block"]
+    good, bad = scope.ledger.drain()
+    assert (good.outcome, good.delta) == ("changed", {"blocks": [{"id": "a", "chars": 5}]})
+    assert bad.outcome == "failed" and "SystemBlock" in scope.failures[0].error
 
 
 async def test_the_chain_lists_calls_in_order_and_of_one_call(bench: Any):
