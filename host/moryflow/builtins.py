@@ -11,6 +11,7 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.search",
     "moryflow_builtins.shell",
     "moryflow_builtins.user_agents",
+    "moryflow_builtins.config_hooks",
     "moryflow_builtins.openai_compatible",
     "moryflow_builtins.local_model",
     "moryflow_builtins.script_model",
@@ -19,6 +20,9 @@ BUILTINS: tuple[str, ...] = (
 
 FINAL_TOOL_AFTER = "truncation"
 """The one occupant of the last phase of ``tool_after``."""
+
+AMONG_USER = frozenset({"user_agents", "config_hooks"})
+"""Plugins that bring what the user wrote: their hooks are called among the user's, after all others (S0.95)."""
 
 CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("audit", "Show the decisions that were taken, with filters"),

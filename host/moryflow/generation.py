@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .builtins import FINAL_TOOL_AFTER, RESERVED
+from .builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
 from .config import Config, load_config
 from .kernel.plugins import PluginSet, PluginSettings, load_plugin_set, start
 from .loading.plugin_context import plain_context
@@ -41,6 +41,7 @@ class Sources:
             settings=PluginSettings(disabled=disabled, only=self.only, safe_mode=self.safe_mode),
             config=config,
             final_after=FINAL_TOOL_AFTER,
+            among_user=AMONG_USER,
             previous=previous,
         )
         return config, await start(plugin_set, plain_context(self.home, self.environ), reserved=RESERVED)

@@ -48,6 +48,7 @@ class ToolResult(Frozen):
     :param title: one line for people, for example ``read notes.md (120 lines)``.
     :param metadata: JSON for hooks and clients, never sent to the model.
     :param spool: a file that holds the whole output when it was too large for memory (over 32 MiB).
+    :param format: ``json`` when the body returned something other than text and the host wrote it as JSON.
     """
 
     status: ResultStatus = "ok"
@@ -60,6 +61,7 @@ class ToolResult(Frozen):
     output_id: str | None = None
     path: str | None = None
     spool: str | None = None
+    format: Literal["text", "json"] = "text"
 
 
 TargetsFunction = Callable[[Mapping[str, Any]], Sequence[TargetRequest]]

@@ -6,9 +6,11 @@ import difflib
 import json
 import types
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from typing_extensions import get_type_hints, is_typeddict
 
 from .layers import MISSING, Layer, dotted, merged, step_into
 from .problems import MOST, Problem
@@ -73,16 +75,24 @@ def _without_bad(
 ) -> Layer:
     bad: dict[tuple[str | int, ...], str] = {}
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
-        place = _deepest(section, detail["loc"])
-        bad.setdefault((*path, *place), str(detail["msg"]))
-    for place in bad:
-        value = layer.find(place)
-        shown = "" if isinstance(value, Mapping | list) else f", not {json.dumps(value, ensure_ascii=False)[:60]}"
-        message = f"{dotted(place)}: {_sentence(bad[place])}{shown}; the default holds"
+        place = (*path, *_deepest(section, detail["loc"]))
+        bad.setdefault(place, _fault(layer, place, (*path, *detail["loc"]), str(detail["msg"])))
+    for place, message in bad.items():
         problems.append(layer.problem(place, message, code="config_value"))
     for place in sorted(bad, key=_last_first, reverse=True):
         layer = layer.without(place) if place else layer
     return layer
+
+
+def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int, ...], message: str) -> str:
+    """Say what is wrong at `location`, and what is left out for it: the value, or the entry of a list at `place`."""
+    if isinstance(place[-1] if place else "", int):
+        value, name, left_out = layer.find(location), dotted(location), "the entry is left out"
+    else:
+        value, name, left_out = layer.find(place), dotted(place), "the default holds"
+    plain = value is not MISSING and not isinstance(value, Mapping | list)
+    shown = f", not {json.dumps(value, ensure_ascii=False)[:60]}" if plain else ""
+    return f"{name}: {_sentence(message)}{shown}; {left_out}"
 
 
 def _last_first(place: tuple[str | int, ...]) -> tuple[Any, ...]:
@@ -135,7 +145,10 @@ def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
     return problems[:MOST]
 
 
-def _compare(layer: Layer, path: tuple[str, ...], value: Any, shape: Any, problems: list[Problem]) -> None:
+def _compare(layer: Layer, path: tuple[str | int, ...], value: Any, shape: Any, problems: list[Problem]) -> None:
+    if isinstance(value, list) and isinstance(shape, Entries):
+        for index, item in enumerate(value):
+            _compare(layer, (*path, index), item, shape.shape, problems)
     if not isinstance(value, Mapping) or not isinstance(shape, Mapping):
         return
     for key, item in value.items():
@@ -147,6 +160,13 @@ def _compare(layer: Layer, path: tuple[str, ...], value: Any, shape: Any, proble
             problems.append(
                 layer.problem((*path, key), f'unknown key "{dotted((*path, key))}"', hint, code="config_unknown_key")
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A list, and the shape of each of its entries."""
+
+    shape: Any
 
 
 def fields(model: type[BaseModel]) -> dict[str, Any]:
@@ -162,9 +182,11 @@ def _shape(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inner(annotation: Any) -> Any:
-    """Return the shape below a field: a model's, ``{"*": True}`` for a free mapping, else nothing."""
+    """Return the shape below a field: of a model or typed dictionary, ``{"*": True}`` for a free mapping, else nothing."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return _shape(annotation)
+    if is_typeddict(annotation):
+        return {name: _inner(inner) for name, inner in get_type_hints(annotation).items()}
     origin = get_origin(annotation)
     if origin is Annotated:
         return _inner(get_args(annotation)[0])
@@ -172,4 +194,7 @@ def _inner(annotation: Any) -> Any:
         return next((inner for inner in map(_inner, get_args(annotation)) if inner), None)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"*": True}
+    if origin in (tuple, list):
+        shape = _inner(get_args(annotation)[0])
+        return Entries(shape) if shape else None
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from .records import TIERS, Implementation
@@ -17,10 +17,13 @@ class Cycle(Exception):
         self.plugins = tuple(plugins)
 
 
-def ordered(implementations: Iterable[Implementation], final: str = "") -> tuple[Implementation, ...]:
+def ordered(
+    implementations: Iterable[Implementation], final: str = "", among_user: Container[str] = ()
+) -> tuple[Implementation, ...]:
     """Return `implementations` of one hook, ordered: by tier, then ``before=``/``after=`` within it, then by name.
 
     :param final: the built-in plugin that has the final phase to itself; it comes last.
+    :param among_user: built-in plugins that bring what the user wrote; they are ordered with the user's (S0.95).
     :raises Cycle: the wishes of one tier contradict each other.
     """
     tiers: dict[str, list[Implementation]] = {tier: [] for tier in TIERS}
@@ -29,7 +32,7 @@ def ordered(implementations: Iterable[Implementation], final: str = "") -> tuple
         if final and implementation.plugin == final and implementation.tier == "builtin":
             last.append(implementation)
         else:
-            tiers[implementation.tier].append(implementation)
+            tiers["user" if implementation.plugin in among_user else implementation.tier].append(implementation)
     result = [item for tier in TIERS for item in _within_tier(tiers[tier])]
     return tuple(replace(item, position=place) for place, item in enumerate(result + last))
 

@@ -23,7 +23,7 @@ def as_result(outcome: Any) -> ToolResult:
         return ToolResult(output=outcome)
     if outcome is None:
         return ToolResult(output="done")
-    return ToolResult(output=json.dumps(outcome, ensure_ascii=False, default=str))
+    return ToolResult(output=json.dumps(outcome, ensure_ascii=False, default=str), format="json")
 
 
 def tool_payload(call: ToolCall, result: ToolResult) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -18,12 +19,14 @@ from moryflow.kernel.records import (
     Implementation,
     LoadFailure,
     LoadRecord,
+    Pending,
     Plugin,
     PluginSet,
     PluginSettings,
 )
 from moryflow.kernel.workers import Life
 
+from .admission import Admission, admit_all
 from .discovery import Candidate, discover
 from .gate_memory import GateMemory, looks_like_gate
 from .importing import Imported, hidden, import_named, import_sources, source_file
@@ -32,6 +35,7 @@ from .registration import Registry
 from .settings import settings_of
 
 T = TypeVar("T")
+NOTHING: Mapping[str, LoadFailure] = MappingProxyType({})
 
 
 def load_plugin_set(
@@ -41,7 +45,11 @@ def load_plugin_set(
     settings: PluginSettings,
     config: ConfigReader,
     final_after: str = "truncation",
+    among_user: Container[str] = (),
     previous: PluginSet | None = None,
+    admission: Admission | None = None,
+    development: Sequence[Path] = (),
+    held_back: Mapping[str, LoadFailure] = NOTHING,
 ) -> PluginSet:
     """Load every plugin there is and return the set, not yet started. Never raises for a plugin's sake.
 
@@ -49,13 +57,29 @@ def load_plugin_set(
     its last good load, also when it is not found any more (deleting a gate must not open the door). Only disabling it
     by name takes it off that list; safe mode and ``MORYFLOW_PLUGINS`` do not.
 
+    :param final_after: the built-in plugin that has the last phase of ``tool_after``.
+    :param among_user: built-in plugins whose hooks are called among the user's.
     :param previous: the generation before; plugins whose code and settings are unchanged are taken over from it, with
-        their threads and what they have started.
+        their threads and what they have started; of one that cannot be loaded any more, the version of `previous` goes on.
+    :param admission: says whose code may be imported; without it everyone's.
+    :param development: plugins that lie elsewhere and are being written.
+    :param held_back: plugins that are not to be loaded as they are now, because that was tried.
     """
-    loading = _Loading(home, settings, config, previous)
-    for candidate in discover(home, builtins):
+    loading = _Loading(home, settings, config, previous, admission or admit_all, held_back)
+    for candidate in discover(home, builtins, development):
         loading.add(candidate)
-    return loading.finish(final_after)
+    return loading.finish(final_after, among_user)
+
+
+def load_alone(candidate: Candidate, *, home: Path, config: ConfigReader, mark: Callable[[str], None]) -> PluginSet:
+    """Load one plugin and nothing else, for the probe; nothing is remembered.
+
+    :param mark: told when the plugin is imported and registration begins.
+    """
+    loading = _Marked(home, PluginSettings(), config, None)
+    loading.mark = mark
+    loading.add(candidate)
+    return loading.close()
 
 
 class _Skip(Exception):
@@ -65,11 +89,22 @@ class _Skip(Exception):
 class _Loading:
     """A generation in the making."""
 
-    def __init__(self, home: Path, settings: PluginSettings, config: ConfigReader, previous: PluginSet | None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        settings: PluginSettings,
+        config: ConfigReader,
+        previous: PluginSet | None,
+        admission: Admission = admit_all,
+        held_back: Mapping[str, LoadFailure] = NOTHING,
+    ) -> None:
         self._home = home
         self._settings = settings
         self._config = config
+        self._admission = admission
+        self._held_back = held_back
         self._previous = previous.plugins if previous else {}
+        self._records_before = {record.name: record for record in previous.records} if previous else {}
         self._registry = Registry()
         self._memory = GateMemory(home)
         self._taken: dict[str, Candidate] = {}
@@ -90,20 +125,22 @@ class _Loading:
             record = replace(record, status="skipped", reason=str(skip))
             self._note_gate(candidate)
         except LoadFailure as failure:
-            record = _failed(record, failure)
-            self._note_gate(candidate)
+            record = self._kept(candidate, failure) or self._lost(candidate, record, failure)
         ms = (time.perf_counter() - started) * 1000
         self._records.setdefault(record.name, []).append(replace(record, import_ms=round(ms, 3)))
 
-    def finish(self, final_after: str) -> PluginSet:
+    def finish(self, final_after: str, among_user: Container[str]) -> PluginSet:
         """Order the hooks, look for what was expected and not found, and close the set."""
-        hooks = self._ordered(final_after)
+        hooks = self._ordered(final_after, among_user)
         self._name_absent()
         for name in self._settings.disabled:
             self._memory.forget(name)
         for plugin in self._plugins.values():
             self._memory.note(plugin.tier, plugin.name, plugin.gate)
         self._memory.save()
+        return self._closed(hooks)
+
+    def _closed(self, hooks: dict[str, tuple[Implementation, ...]]) -> PluginSet:
         return PluginSet(
             id=_identity(self._plugins, hooks),
             records=tuple(record for records in self._records.values() for record in records),
@@ -142,13 +179,45 @@ class _Loading:
             raise candidate.problem
         manifest = read_manifest(Path(candidate.manifest), candidate.name) if candidate.manifest else None
         known = self._previous.get(candidate.name)
-        imported = import_sources(candidate, known) if candidate.tier == "user" else import_named(candidate, known)
+        if candidate.name in self._held_back:
+            raise self._held_back[candidate.name]
+        imported = self._import(candidate, known)
         try:
             return self._build(candidate, imported, manifest, record)
         except (LoadFailure, _Skip):
             if imported.forget is not None:
                 imported.forget()
             raise
+
+    def _import(self, candidate: Candidate, known: Plugin | None) -> Imported:
+        """Import a candidate if it is admitted.
+
+        :raises LoadFailure: it is not, or its import failed.
+        """
+        if candidate.tier == "builtin":
+            return import_named(candidate, known)
+        self._admission.place(candidate)
+        check = partial(self._admission.code, candidate)
+        if candidate.tier == "user":
+            return import_sources(candidate, known, check)
+        return import_named(candidate, known, self._admission.prints, check)
+
+    def _kept(self, candidate: Candidate, failure: LoadFailure) -> LoadRecord | None:
+        """Go on with the version before, if there is one that may; return its record."""
+        plugin, record = self._previous.get(candidate.name), self._records_before.get(candidate.name)
+        lasting = failure.stage not in ("discover", "consent")
+        if not lasting or plugin is None or record is None or plugin.tier != candidate.tier:
+            return None
+        self._plugins[plugin.name] = plugin
+        self._found[plugin.name] = self._registry.add(plugin)
+        return replace(_remarked(record, failure), kept=True)
+
+    def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+        """Return the record of a plugin that is not there."""
+        if failure.stage != "consent" or self._memory.knows(candidate.tier, candidate.name):
+            self._note_gate(candidate)
+        failed = _failed(record, failure)
+        return replace(failed, status="pending") if isinstance(failure, Pending) else failed
 
     def _build(
         self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
@@ -204,12 +273,12 @@ class _Loading:
 
     # ---------------------------------------------------------------- all plugins
 
-    def _ordered(self, final_after: str) -> dict[str, tuple[Implementation, ...]]:
+    def _ordered(self, final_after: str, among_user: Container[str]) -> dict[str, tuple[Implementation, ...]]:
         """Order every hook; plugins that contradict each other fail, and the others are ordered without them."""
         while True:
             try:
                 return {
-                    hook: ordered(found, final_after if hook == "tool_after" else "")
+                    hook: ordered(found, final_after if hook == "tool_after" else "", among_user)
                     for hook in HOOKS
                     if (found := [item for items in self._found.values() for item in items if item.hook == hook])
                 }
@@ -246,6 +315,25 @@ class _Loading:
             )
             record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
             self._records[name] = [_failed(record, failure)]
+
+
+class _Marked(_Loading):
+    """Loads one plugin and says how far it is."""
+
+    mark: Callable[[str], None]
+
+    def close(self) -> PluginSet:
+        """Return the set of what was loaded."""
+        return self._closed({hook: tuple(i for i in self._all() if i.hook == hook) for hook in HOOKS})
+
+    def _all(self) -> list[Implementation]:
+        return [item for items in self._found.values() for item in items]
+
+    def _build(
+        self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
+    ) -> tuple[Plugin, LoadRecord]:
+        self.mark("register")
+        return super()._build(candidate, imported, base, record)
 
 
 def _failed(record: LoadRecord, failure: LoadFailure) -> LoadRecord:

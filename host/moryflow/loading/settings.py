@@ -55,8 +55,8 @@ def _valid(name: str, manifest: Manifest, values: Mapping[str, Any]) -> Any:
 def _without(name: str, manifest: Manifest, values: Mapping[str, Any], error: ValidationError) -> Any:
     """Return the settings with defaults in place of the wrong ones, or all defaults if that is not enough."""
     left = thaw(values)
-    for wrong in error.errors():
-        _remove(left, wrong["loc"])
+    for place in sorted({_removable(left, wrong["loc"]) for wrong in error.errors()}, key=_last_first):
+        _remove(left, place)
     for attempt in (left, {}):
         try:
             return _valid(name, manifest, attempt)
@@ -65,14 +65,40 @@ def _without(name: str, manifest: Manifest, values: Mapping[str, Any], error: Va
     raise LoadFailure("config", f"its own defaults are not valid: {_said(error)}") from error
 
 
-def _remove(values: Any, place: Sequence[int | str]) -> None:
-    """Remove the deepest key of `place` that can be removed from a mapping."""
-    owner, key = values, place[0] if place else None
+Place = tuple[int | str, ...]
+
+
+def _removable(values: Any, place: Sequence[int | str]) -> Place:
+    """Return the deepest part of `place` that exists; of a list the whole entry, for half a one is not what was written."""
+    found: list[int | str] = []
     for part in place:
-        if not isinstance(values, dict) or part not in values:
+        if not _holds(values, part):
             break
-        owner, key, values = values, part, values[part]
-    owner.pop(key, None)
+        found.append(part)
+        values = values[part]
+        if isinstance(part, int):
+            break
+    return tuple(found or place[:1])
+
+
+def _holds(values: Any, part: int | str) -> bool:
+    if isinstance(values, dict):
+        return part in values
+    return isinstance(values, list) and isinstance(part, int) and part < len(values)
+
+
+def _last_first(place: Place) -> tuple[str, int]:
+    """Sort so that removing one entry of a list does not move those that are removed after it."""
+    numbers = [part for part in place if isinstance(part, int)]
+    return (".".join(str(part) for part in place if isinstance(part, str)), -numbers[0] if numbers else 0)
+
+
+def _remove(values: Any, place: Place) -> None:
+    """Remove what stands at `place`, if it is there."""
+    for part in place[:-1]:
+        values = values[part]
+    if place and _holds(values, place[-1]):
+        del values[place[-1]]
 
 
 def _failure(path: str, place: Sequence[int | str], text: str, config: ConfigReader) -> LoadFailure:
