@@ -8,11 +8,11 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Image, Message, ToolRequest
+from moryflow_sdk import Message, ToolRequest
 
 if TYPE_CHECKING:
     from moryflow.sessions import Node
@@ -26,7 +26,7 @@ class ContextBuilder:
     step of a long session costs what is new. The cache never changes the answer: a node is immutable."""
 
     def __init__(self) -> None:
-        self._messages: dict[tuple[str, str], Message | None] = {}
+        self._messages: dict[str, tuple[str, Message | None]] = {}
         self._settled: list[Message] = []
         self._until = 0
         self._last: Node | None = None
@@ -44,21 +44,22 @@ class ContextBuilder:
 
     def message(self, node: Node, placeholder: str = "") -> Message | None:
         """Return the message of one node, made once."""
-        key = (node.id, placeholder)
-        if key not in self._messages:
-            self._messages[key] = message_of(node, placeholder)
-        return self._messages[key]
+        found = self._messages.get(node.id)
+        if found is None or found[0] != placeholder:
+            found = self._messages[node.id] = (placeholder, message_of(node, placeholder))
+        return found[1]
 
     def _whole(self, path: Sequence[Node]) -> list[Message]:
         head, visible = effective(path)
         placeholders = pruned(path)
-        shown = [(node, placeholders.get(node.id, "")) for node in visible if node.kind != "compaction"]
+        shown = [node for node in visible if node.kind != "compaction"]
         if head is not None:
-            shown.insert(0, (head, ""))
+            shown.insert(0, head)
         known = self._messages
-        self._messages = {(node.id, text): known[node.id, text] for node, text in shown if (node.id, text) in known}
+        self._messages = {node.id: known[node.id] for node in shown if node.id in known} if known else {}
         with _no_collection():
-            view = paired([message for message in (self.message(*item) for item in shown) if message is not None])
+            made = [self.message(node, placeholders.get(node.id, "")) for node in shown]
+            view = paired([message for message in made if message is not None])
         self._settled, self._until = [], 0
         self._settle(path, view, 0)
         return view
@@ -136,51 +137,71 @@ def pruned(path: Sequence[Node]) -> dict[str, str]:
 
 def message_of(node: Node, placeholder: str = "") -> Message | None:
     """Return the message a node stands for, or ``None`` when it is not for the model."""
+    make = _MESSAGES.get(node.kind)
+    return make(node, placeholder) if make is not None else None
+
+
+def _made(fields: dict[str, Any]) -> Message:
+    """Return a validated message. Thousands are built at once, and this is pydantic's shortest way to one."""
+    return Message.__pydantic_validator__.validate_python(fields)
+
+
+def _user(node: Node, placeholder: str) -> Message:
     payload = node.payload
-    match node.kind:
-        case "user":
-            text = _user_text(payload) if payload.get("files") else payload.get("text", "")
-            text = f"{text}\n{placeholder}".lstrip("\n") if placeholder else text
-            return Message(role="user", text=text, node=node.id, **_images(payload, placeholder))
-        case "assistant":
-            return _assistant(node)
-        case "tool":
-            text = placeholder or payload.get("output", "")
-            images = _images(payload, placeholder)
-            return Message(role="tool", text=text, call_id=payload["call_id"], node=node.id, **images)
-        case "note":
-            return Message(role="user", text=f"[note from the host]\n{payload.get('text', '')}", node=node.id)
-        case "compaction":
-            summary = payload["summary"]
-            text = summary if summary.startswith(SUMMARY_MARK) else f"{SUMMARY_MARK}\n{summary}"
-            return Message(role="system", text=text, node=node.id)
-        case _:
-            return None
+    text = _with_files(payload) if payload.get("files") else payload.get("text", "")
+    if placeholder:
+        text = f"{text}\n{placeholder}".lstrip("\n")
+    elif payload.get("images"):
+        return _made({"role": "user", "text": text, "node": node.id, "images": payload["images"]})
+    return _made({"role": "user", "text": text, "node": node.id})
 
 
-def _user_text(payload: Mapping[str, Any]) -> str:
+def _with_files(payload: Mapping[str, Any]) -> str:
     files = [f'<file path="{item["path"]}">\n{item["text"]}\n</file>' for item in payload.get("files", ())]
     return "\n\n".join([*files, payload.get("text", "")] if payload.get("text") or not files else files)
 
 
-def _images(payload: Mapping[str, Any], placeholder: str) -> dict[str, Any]:
-    """Return the field for images; none where there are none, for thousands of messages are built at once."""
-    shown = () if placeholder else payload.get("images")
-    return {"images": tuple(Image(**image) for image in shown)} if shown else {}
-
-
-def _assistant(node: Node) -> Message | None:
+def _assistant(node: Node, placeholder: str) -> Message | None:
     payload = node.payload
     text, asked = payload.get("text", ""), payload.get("calls")
-    fields: dict[str, Any] = {"reasoning": payload["reasoning"]} if payload.get("reasoning") else {}
-    if asked:
-        fields["tool_calls"] = tuple([_request(call) for call in asked])
-    elif not text:
+    if not (text or asked):
         return None
-    return Message(role="assistant", text=text, node=node.id, **fields)
+    fields: dict[str, Any] = {"role": "assistant", "text": text, "node": node.id}
+    if asked:
+        fields["tool_calls"] = [_request(call) for call in asked]
+    if payload.get("reasoning"):
+        fields["reasoning"] = payload["reasoning"]
+    return _made(fields)
 
 
-def _request(call: Mapping[str, Any]) -> ToolRequest:
+def _tool(node: Node, placeholder: str) -> Message:
+    payload = node.payload
+    fields = {"role": "tool", "text": placeholder or payload.get("output", ""), "call_id": payload["call_id"], "node": node.id}
+    if payload.get("images") and not placeholder:
+        fields["images"] = payload["images"]
+    return _made(fields)
+
+
+def _note(node: Node, placeholder: str) -> Message:
+    return _made({"role": "user", "text": f"[note from the host]\n{node.payload.get('text', '')}", "node": node.id})
+
+
+def _summary(node: Node, placeholder: str) -> Message:
+    summary = node.payload["summary"]
+    text = summary if summary.startswith(SUMMARY_MARK) else f"{SUMMARY_MARK}\n{summary}"
+    return _made({"role": "system", "text": text, "node": node.id})
+
+
+_MESSAGES: Mapping[str, Callable[[Node, str], Message | None]] = {
+    "user": _user,
+    "assistant": _assistant,
+    "tool": _tool,
+    "note": _note,
+    "compaction": _summary,
+}
+
+
+def _request(call: Mapping[str, Any]) -> dict[str, str]:
     """Return a stored call in a form that every provider accepts back, whatever the model had written."""
     name = call["name"] if _TOOL_NAME.match(call["name"]) else "unknown_tool"
     arguments = call.get("arguments", "")
@@ -188,7 +209,7 @@ def _request(call: Mapping[str, Any]) -> ToolRequest:
         usable = isinstance(json.loads(arguments), dict)
     except (ValueError, RecursionError):
         usable = False
-    return ToolRequest(id=call["id"], name=name, arguments=arguments if usable else "{}")
+    return {"id": call["id"], "name": name, "arguments": arguments if usable else "{}"}
 
 
 def paired(messages: Sequence[Message]) -> list[Message]:
@@ -196,6 +217,8 @@ def paired(messages: Sequence[Message]) -> list[Message]:
 
     A result whose call is not in view is left out; a call whose result is missing gets a sentence instead.
     """
+    if _in_order(messages):
+        return list(messages)
     results = {message.call_id: message for message in messages if message.role == "tool"}
     view: list[Message] = []
     for message in messages:
@@ -204,6 +227,22 @@ def paired(messages: Sequence[Message]) -> list[Message]:
         view.append(message)
         view += [results.get(call.id) or _unknown(call) for call in message.tool_calls]
     return view
+
+
+def _in_order(messages: Sequence[Message]) -> bool:
+    """Whether they are as they must be already, as they nearly always are."""
+    asked: tuple[ToolRequest, ...] = ()
+    answered = 0
+    for message in messages:
+        if message.role != "tool":
+            if answered != len(asked):
+                return False
+            asked, answered = message.tool_calls, 0
+        elif answered < len(asked) and asked[answered].id == message.call_id:
+            answered += 1
+        else:
+            return False
+    return answered == len(asked)
 
 
 def _unknown(call: ToolRequest) -> Message:
