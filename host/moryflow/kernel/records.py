@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Tier = Literal["builtin", "installed", "user"]
 TIERS: tuple[Tier, ...] = ("builtin", "installed", "user")
-Stage = Literal["discover", "manifest", "import", "register", "config", "start", "contribute"]
+Stage = Literal["discover", "consent", "probe", "manifest", "import", "register", "config", "start", "contribute"]
 Status = Literal["loaded", "pending", "failed", "skipped"]
 _numbers = itertools.count(1)
 
@@ -52,6 +52,7 @@ class LoadRecord:
 
     :param error: why it failed; of a loaded plugin, what it had to leave out.
     :param reason: why it was skipped.
+    :param kept: what lies there now cannot be used, so the version before goes on.
     """
 
     name: str
@@ -71,6 +72,7 @@ class LoadRecord:
     tools: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     gate: bool = False
+    kept: bool = False
 
 
 class LoadFailure(PluginError):
@@ -82,6 +84,10 @@ class LoadFailure(PluginError):
         self.file = file
         self.line = line
         self.hint = hint
+
+
+class Pending(LoadFailure):
+    """A plugin is not loaded yet: it waits for a person, or for the probe."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from moryflow_sdk import PluginError
 from moryflow.kernel.records import LoadFailure, Tier
 
 from .entry_points import Found, installed
+from .projects import entry_points_of
 from .sources import check_owned
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -26,6 +27,8 @@ class Candidate:
     :param file: the file that names it, for errors before its own file is known; likewise `line`.
     :param manifest: its ``plugin.toml``, if it has one.
     :param problem: why it cannot be loaded although it was found.
+    :param editable: the folder of the project, of a plugin that is installed from its sources.
+    :param roots: what that project adds to ``sys.path``.
     """
 
     name: str
@@ -37,15 +40,25 @@ class Candidate:
     line: int = 0
     manifest: str = ""
     problem: LoadFailure | None = None
+    editable: str = ""
+    roots: tuple[str, ...] = ()
 
 
-def discover(home: Path, builtins: Sequence[str]) -> Iterator[Candidate]:
-    """Yield every plugin there is: built-ins in the given order, installed ones by name, the user's own by name."""
+def discover(home: Path, builtins: Sequence[str], development: Sequence[Path] = ()) -> Iterator[Candidate]:
+    """Yield every plugin there is: built-ins in the given order, installed ones by name, the user's own by name.
+
+    :param development: plugins that are being written elsewhere; each takes the place of one of its tier and name.
+    """
     for dotted in builtins:
         yield Candidate(dotted.rpartition(".")[2], "builtin", dotted, dotted)
+    own = [candidate for path in development for candidate in in_development(path)]
+    replaced = {(candidate.tier, candidate.name) for candidate in own}
     for found in sorted(installed(home / "cache"), key=lambda item: (item.name, item.dist)):
-        yield _installed(found)
-    yield from _files(home / "plugins")
+        if ("installed", found.name) not in replaced:
+            yield _installed(found)
+    yield from (candidate for candidate in own if candidate.tier == "installed")
+    yield from (each for each in _files(home / "plugins") if ("user", each.name) not in replaced)
+    yield from (candidate for candidate in own if candidate.tier == "user")
 
 
 def _installed(found: Found) -> Candidate:
@@ -59,6 +72,8 @@ def _installed(found: Found) -> Candidate:
         line=found.line,
         manifest=found.manifest,
         problem=_bad_name(found.name, found.file),
+        editable=found.editable,
+        roots=found.roots,
     )
 
 
@@ -73,21 +88,37 @@ def _files(folder: Path) -> Iterator[Candidate]:
         unsafe = _refused(error)
         yield Candidate("plugins", "user", str(folder), str(folder), file=str(folder), problem=unsafe)
         return
-    for path in paths:
-        package = (path / "__init__.py").is_file()
-        if path.name.startswith((".", "_")) or not (package or path.suffix == ".py"):
-            continue
-        name = path.name if package else path.stem
-        toml = path / "plugin.toml"
-        yield Candidate(
-            name=name,
-            tier="user",
-            source=str(path),
-            target=str(path),
-            file=str(path / "__init__.py" if package else path),
-            manifest=str(toml) if package and toml.is_file() else "",
-            problem=_bad_name(name, str(path)),
-        )
+    yield from (candidate for path in paths if (candidate := _of_file(path)) is not None)
+
+
+def _of_file(path: Path) -> Candidate | None:
+    """Return the plugin that is a file, or a folder with ``__init__.py``; ``None`` for anything else."""
+    package = (path / "__init__.py").is_file()
+    if path.name.startswith((".", "_")) or not (package or path.suffix == ".py"):
+        return None
+    name = path.name if package else path.stem
+    toml = path / "plugin.toml"
+    return Candidate(
+        name=name,
+        tier="user",
+        source=str(path),
+        target=str(path),
+        file=str(path / "__init__.py" if package else path),
+        manifest=str(toml) if package and toml.is_file() else "",
+        problem=_bad_name(name, str(path)),
+    )
+
+
+def in_development(path: Path) -> list[Candidate]:
+    """Return the plugins at `path`: a file, a package, or a project with entry points in its ``pyproject.toml``."""
+    if (path / "pyproject.toml").is_file():
+        return [_installed(found) for found in entry_points_of(path)]
+    single = _of_file(path)
+    if single is not None:
+        return [single]
+    text = "there is no plugin here: a .py file, a package, or a project with entry points of moryflow.plugins"
+    problem = LoadFailure("discover", text, file=str(path), hint="moryflow new plugin NAME writes one")
+    return [Candidate(path.stem, "user", str(path), str(path), file=str(path), problem=problem)]
 
 
 def _bad_name(name: str, file: str) -> LoadFailure | None:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
 class Found:
-    """One entry point: `file` and `line` say where it is declared."""
+    """One entry point: `file` and `line` say where it is declared.
+
+    :param editable: of a package that is installed from its sources: the folder of the project.
+    :param roots: of such a package: the folders that its ``.pth`` files add to ``sys.path``.
+    """
 
     name: str
     value: str
@@ -27,23 +34,41 @@ class Found:
     file: str
     line: int = 0
     manifest: str = ""
+    editable: str = ""
+    roots: tuple[str, ...] = ()
 
 
-def installed(cache: Path) -> list[Found]:
-    """Return the entry points of :data:`PLUGINS` of all installed packages.
+@dataclass(frozen=True)
+class Installed:
+    """What is installed: the plugins, and a hash of the names and versions of everything."""
+
+    found: tuple[Found, ...]
+    surroundings: str
+
+
+def installed(cache: Path) -> tuple[Found, ...]:
+    """Return the entry points of :data:`PLUGINS` of all installed packages; see :func:`look_around`."""
+    return look_around(cache).found
+
+
+def look_around(cache: Path) -> Installed:
+    """Return what is installed.
 
     The answer is kept in `cache` under a key of the search path and the change time of each folder on it: installing
     or removing a package changes one. A start that finds the key unchanged reads no metadata and does not import
     importlib_metadata.
     """
     file = cache / "entry_points.json"
-    key = _key()
+    key = environment_key()
     known = _remembered(file, key)
     if known is not None:
         return known
-    found = list(_scan())
-    _write(file, {"key": key, "found": [asdict(item) for item in found]})
-    return found
+    names: list[str] = []
+    found = tuple(_scan(names))
+    surroundings = hashlib.sha256("\n".join([sys.version, *sorted(names)]).encode()).hexdigest()
+    content = {"found": [asdict(item) for item in found], "surroundings": surroundings}
+    _write(file, {"key": key, **content})
+    return Installed(found, surroundings)
 
 
 def search_path() -> list[str]:
@@ -55,7 +80,8 @@ def search_path() -> list[str]:
     return [entry for entry in dict.fromkeys(sys.path) if Path(entry).is_absolute() and Path(entry).resolve() != here]
 
 
-def _key() -> list[Any]:
+def environment_key() -> list[Any]:
+    """Return what changes when a package is installed or removed: the search path and the change time of each folder."""
     places: list[Any] = [_VERSION, sys.version]
     for entry in search_path():
         try:
@@ -65,11 +91,14 @@ def _key() -> list[Any]:
     return places
 
 
-def _remembered(file: Path, key: list[Any]) -> list[Found] | None:
+def _remembered(file: Path, key: list[Any]) -> Installed | None:
     """Return what was found under `key`, ``None`` when that is not known (any more)."""
     try:
         content = json.loads(file.read_bytes())
-        return [Found(**item) for item in content["found"]] if content["key"] == key else None
+        if content["key"] != key:
+            return None
+        found = (Found(**{**item, "roots": tuple(item["roots"])}) for item in content["found"])
+        return Installed(tuple(found), str(content["surroundings"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -85,8 +114,11 @@ def _write(file: Path, content: dict[str, Any]) -> None:
         return
 
 
-def _scan() -> Iterator[Found]:
-    """Read the metadata folders on the search path; of two with the same name the first counts, as for imports."""
+def _scan(names_seen: list[str]) -> Iterator[Found]:
+    """Read the metadata folders on the search path; of two with the same name the first counts, as for imports.
+
+    :param names_seen: is given the name of every folder.
+    """
     seen: set[str] = set()
     for entry in search_path():
         try:
@@ -99,6 +131,7 @@ def _scan() -> Iterator[Found]:
             project = re.sub(r"[-_.]+", "-", name.removesuffix(".egg-info").split("-")[0]).lower()
             if project not in seen:
                 seen.add(project)
+                names_seen.append(name)
                 yield from _of_package(Path(entry, name))
 
 
@@ -119,12 +152,32 @@ def _of_package(folder: Path) -> Iterator[Found]:
     except Exception as error:  # metadata of a third party: whatever is wrong with it is named, not raised
         yield Found(name, f"unreadable: {error}", name, version, str(file))
         return
+    editable, roots = _sources(folder)
     manifests = {point.name: point.value for point in points if point.group == MANIFESTS}
     for point in points:
         if point.group == PLUGINS:
             said = manifests.get(point.name, "")
-            toml = str(_locate(said, folder.parent)) if said else ""
-            yield Found(point.name, point.value, name, version, str(file), _line(text, point.name), toml)
+            toml = str(locate_file(said, folder.parent)) if said else ""
+            line = _line(text, point.name)
+            yield Found(point.name, point.value, name, version, str(file), line, toml, editable, roots)
+
+
+def _sources(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Return where the sources of an editable installation are, and what its ``.pth`` files add to ``sys.path``."""
+    try:
+        said = json.loads((folder / "direct_url.json").read_text("utf-8"))
+        if not said.get("dir_info", {}).get("editable"):
+            return "", ()
+        record = (folder / "RECORD").read_text("utf-8").splitlines()
+    except (OSError, ValueError, AttributeError):
+        return "", ()
+    project = unquote(urlsplit(str(said.get("url", ""))).path)
+    lines: list[str] = []
+    for name in (row.partition(",")[0] for row in record):
+        if name.endswith(".pth") and "/" not in name:
+            with suppress(OSError, UnicodeDecodeError):
+                lines += (folder.parent / name).read_text("utf-8").splitlines()
+    return project, tuple(line for line in lines if Path(line).is_absolute() and Path(line).is_dir())
 
 
 def _identity(package: Any, folder: Path) -> tuple[str, str]:
@@ -136,7 +189,7 @@ def _identity(package: Any, folder: Path) -> tuple[str, str]:
         return (stem.split("-")[0], stem.partition("-")[2])
 
 
-def _locate(said: str, site: Path) -> Path:
+def locate_file(said: str, site: Path) -> Path:
     """Return the path of ``package:plugin.toml`` without importing the package."""
     package, _, name = said.partition(":")
     top, *rest = package.split(".")

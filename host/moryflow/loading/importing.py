@@ -9,19 +9,25 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from moryflow_sdk import PluginError
 
+from moryflow import __version__
 from moryflow.kernel.calls import describe, root_of
 from moryflow.kernel.records import LoadFailure, Plugin
 
+from . import packages
 from .discovery import Candidate
 from .manifest import ATTRIBUTES
+from .packages import import_module
 from .sources import Sources, digest, forget, keep, load_sources, read_sources
+from .units import Fingerprints, unit_of
+
+Check = Callable[[str], None]
+"""Called with the hash of code before it is imported; raises when it is not to be."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ def sources_of(candidate: Candidate) -> Sources:
         raise LoadFailure("discover", f"it cannot be read: {error}", file=candidate.file) from error
 
 
-def import_sources(candidate: Candidate, known: Plugin | None) -> Imported:
+def import_sources(candidate: Candidate, known: Plugin | None, check: Check | None = None) -> Imported:
     """Run a user's plugin as a new module, or take the module of `known` if its files are the same.
 
     :raises LoadFailure: its files are not safe to run, or its code raised, with the line in its own files.
@@ -58,6 +64,8 @@ def import_sources(candidate: Candidate, known: Plugin | None) -> Imported:
         module = known.object
         keep(module.__name__)
     else:
+        if check is not None:
+            check(sources.hash)
         try:
             module = load_sources(candidate.name, sources)
         except BaseException as error:
@@ -65,17 +73,30 @@ def import_sources(candidate: Candidate, known: Plugin | None) -> Imported:
     return Imported(module, sources.hash, str(sources.main), partial(forget, module.__name__))
 
 
-def import_named(candidate: Candidate, known: Plugin | None) -> Imported:
-    """Import ``module`` or ``module:attribute``.
+def import_named(
+    candidate: Candidate, known: Plugin | None, prints: Fingerprints | None = None, check: Check | None = None
+) -> Imported:
+    """Import ``module`` or ``module:attribute``; again, with all of its package, when its files have changed.
 
     :raises LoadFailure: it cannot be imported, or is not something with hooks.
     """
     module_name, attributes = _parts(candidate.target)
+    for root in candidate.roots:
+        if root not in sys.path:  # installed while this process runs: Python reads .pth files when it starts
+            sys.path.append(root)
+    unit = unit_of(candidate.target) if candidate.tier != "builtin" else None
+    content = (
+        (prints or Fingerprints()).of(unit) if unit else digest({candidate.target: (candidate.version or __version__).encode()})
+    )
+    if check is not None and unit is not None and not (known is not None and known.hash == content):
+        check(content)
     try:
-        module = importlib.import_module(module_name)
+        module = import_module(module_name, unit, content)
         plugin: Any = module
         for part in attributes:
             plugin = getattr(plugin, part)
+    except LoadFailure:
+        raise
     except BaseException as error:
         raise _failure(error, "", candidate, module_name) from error
     if inspect.isclass(plugin) or plugin is None:
@@ -87,28 +108,22 @@ def import_named(candidate: Candidate, known: Plugin | None) -> Imported:
             hint="let the entry point name the module, or an instance",
         )
     file = getattr(module, "__file__", None) or ""
-    same = known is not None and known.object is plugin
-    return Imported(plugin, known.hash if known is not None and same else _hash(module, file), file)
+    return Imported(plugin, content, file)
 
 
 def source_file(candidate: Candidate) -> str:
     """Return where the code of a plugin probably is, without importing it; empty when that cannot be told."""
     if candidate.tier == "user":
         return candidate.file
+    unit = unit_of(candidate.target)
+    if unit is None:
+        return ""
+    if not unit.root.is_dir():
+        return str(unit.root)
     module_name, _ = _parts(candidate.target)
-    top, *rest = module_name.split(".")
-    try:
-        spec = find_spec(top)  # of a top-level name: looks, and imports nothing
-    except (ImportError, ValueError):
-        return ""
-    if spec is None:
-        return ""
-    for folder in spec.submodule_search_locations or ():
-        path = Path(folder).joinpath(*rest)
-        for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
-            if file.is_file():
-                return str(file)
-    return "" if rest else spec.origin or ""
+    path = unit.root.joinpath(*module_name.removeprefix(unit.name).strip(".").split("."))
+    wanted = (path / "__init__.py", path.with_name(f"{path.name}.py"))
+    return next((str(file) for file in wanted if file.is_file()), "")
 
 
 def hidden(plugin: Any, file: str, hooks: Iterable[str]) -> str:
@@ -124,18 +139,6 @@ def _parts(target: str) -> tuple[str, list[str]]:
     """Split ``module:object.attribute [extras]``."""
     module_name, _, attributes = target.partition("[")[0].partition(":")
     return module_name.strip(), [part for part in attributes.strip().split(".") if part]
-
-
-def _hash(module: Any, file: str) -> str:
-    """Return a hash of the Python files of a module, or of the package that it is."""
-    if not file.endswith(".py"):
-        return digest({module.__name__: b""})
-    path = Path(file)
-    paths = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
-    try:
-        return digest({item.relative_to(path.parent).as_posix(): item.read_bytes() for item in paths})
-    except OSError:
-        return digest({module.__name__: b""})
 
 
 def _failure(error: BaseException, file: str, candidate: Candidate, module: str = "") -> LoadFailure:
@@ -169,7 +172,7 @@ def _first_file(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if name not in (__file__, importlib.__file__) and not name.startswith("<"):
+        if name not in (__file__, packages.__file__, importlib.__file__) and not name.startswith("<"):
             return name
         trace = trace.tb_next
     if isinstance(error, SyntaxError) and error.filename:

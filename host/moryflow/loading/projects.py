@@ -1,0 +1,36 @@
+"""Plugins that are being written: the entry points that a project's ``pyproject.toml`` declares."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from .entry_points import MANIFESTS, PLUGINS, Found, locate_file
+
+
+def entry_points_of(project: Path) -> list[Found]:
+    """Return the plugins that a project declares; its modules can be imported from then on."""
+    import tomllib
+
+    file = project / "pyproject.toml"
+    try:
+        values: dict[str, Any] = tomllib.loads(file.read_text("utf-8")).get("project", {})
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return [Found(project.name, f"unreadable: {error}", project.name, "", str(file))]
+    groups = values.get("entry-points", {})
+    root = _root(project)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    found: list[Found] = []
+    for name, value in groups.get(PLUGINS, {}).items():
+        said = groups.get(MANIFESTS, {}).get(name, "")
+        toml = str(locate_file(said, root)) if said else ""
+        dist, version = str(values.get("name", project.name)), str(values.get("version", ""))
+        found.append(Found(str(name), str(value), dist, version, str(file), manifest=toml, editable=str(project)))
+    return found
+
+
+def _root(project: Path) -> Path:
+    """Return the folder that a project's modules are imported from."""
+    return project / "src" if (project / "src").is_dir() else project
