@@ -1,0 +1,5 @@
+"""Manage plugins without running them: install, list, lock, update, remove.
+
+Nothing in this room imports a third-party plugin. What a plugin is, is read from its metadata, its ``plugin.toml`` and
+what was remembered of its last load; its code runs in the probe (``probing/``) or in a host, nowhere else.
+"""

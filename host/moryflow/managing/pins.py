@@ -1,0 +1,99 @@
+"""The host's constraints: what it runs on stays as it is, whatever a plugin would like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .cards import Package, metadata_of
+from .errors import InstallError
+from .packages import Installed, installed_packages, normal
+
+HOST = "moryflow"
+BAD_RELEASES: Mapping[str, tuple[str, ...]] = {"litellm": ("1.82.7", "1.82.8")}
+"""Releases that are never installed: these two were malicious (R31)."""
+
+
+def host_pins(installed: Mapping[str, Installed] | None = None) -> dict[str, str]:
+    """Return name and version of the host and of all it needs, as they are installed now.
+
+    What an extra would add is pinned too when it is there: the host uses what it finds.
+    """
+    from packaging.requirements import Requirement
+
+    known = installed_packages() if installed is None else installed
+    pins: dict[str, str] = {}
+    waiting: list[tuple[str, frozenset[str]]] = [(HOST, frozenset({"re2", "search", "sandbox"}))]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        name, extras = item = waiting.pop()
+        if item in seen or name not in known:
+            continue
+        seen.add(item)
+        _, version, requires = metadata_of(_metadata(known[name]))
+        if version:
+            pins[name] = version
+        for text in requires:
+            wanted = Requirement(text)
+            if _applies(wanted, extras):
+                waiting.append((normal(wanted.name), frozenset(wanted.extras)))
+    return pins
+
+
+def constraints(pins: Mapping[str, str]) -> str:
+    """Return a constraints file that holds the host's packages and keeps bad releases out."""
+    lines = [f"{name}=={version}" for name, version in sorted(pins.items())]
+    lines += [f"{name}!={version}" for name, versions in BAD_RELEASES.items() for version in versions]
+    return "\n".join(lines) + "\n"
+
+
+def refuse_conflicts(package: Package, pins: Mapping[str, str]) -> None:
+    """Refuse a package that wants another version of something the host runs on.
+
+    :raises InstallError: naming who wants what, and what is here.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in package.requires:
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            continue
+        here = pins.get(normal(wanted.name))
+        if here is None or not _applies(wanted, frozenset()) or wanted.specifier.contains(here, prereleases=True):
+            continue
+        who = f"{package.name} {package.version}".rstrip()
+        needs = f"{wanted.name}{wanted.specifier}"
+        raise InstallError(
+            f"{who} wants {needs}, but Moryflow runs on {wanted.name} {here}, which a plugin may not change",
+            next_step=f"ask for a version of {package.name} that works with {wanted.name} {here}",
+        )
+
+
+def bad_release(name: str, version: str) -> bool:
+    """Whether this release is known to be malicious."""
+    return version in BAD_RELEASES.get(normal(name), ())
+
+
+def refuse_bad(items: Iterable[tuple[str, str]]) -> None:
+    """Refuse a plan that holds a release known to be malicious.
+
+    :raises InstallError: naming it.
+    """
+    for name, version in items:
+        if bad_release(name, version):
+            raise InstallError(f"{name} {version} is known to be malicious and is not installed (R31)")
+
+
+def _applies(wanted: object, extras: frozenset[str]) -> bool:
+    marker = getattr(wanted, "marker", None)
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
+
+
+def _metadata(item: Installed) -> str:
+    try:
+        return (item.info / "METADATA").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+__all__ = ["BAD_RELEASES", "HOST", "constraints", "host_pins", "refuse_bad", "refuse_conflicts"]
