@@ -99,8 +99,7 @@ class Dispatcher:
                 failure = self._fail(scope, place, implementation, outcome, "denied")
                 verdicts.append((implementation.plugin, _denial(failure)))
                 continue
-            change = None if verdict is None else {"decision": verdict.decision}
-            scope.ledger.add(place, implementation, "ok", outcome.ns, change)
+            scope.ledger.add(place, implementation, "ok", outcome.ns, verdict)
             if verdict is not None:
                 verdicts.append((implementation.plugin, verdict))
         return verdicts

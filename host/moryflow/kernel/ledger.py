@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
+from moryflow_sdk import Frozen
+
 from .values import DELTA_LIMIT
 
 if TYPE_CHECKING:
@@ -29,13 +31,13 @@ class Ledger:
         """Whether :meth:`chain` still knows what was drained (``tool run --json``, ``hook fire``)."""
 
     def add(self, place: Place, implementation: Implementation, outcome: str, ns: int, delta: Any = None) -> None:
-        """Record one call; `delta` is JSON of what changed."""
+        """Record one call; `delta` is JSON of what changed, or the verdict of a gate."""
         self._entries.append((place, implementation, outcome, ns, delta))
 
     def drain(self) -> list[HookCallRow]:
         """Return rows for everything since the last drain.
 
-        Calls that changed nothing become one row per (step, call, hook, plugin) with their number and total time.
+        Calls that changed and said nothing become one row per (step, call, hook, plugin) with their number and total time.
         """
         from moryflow.sessions import HookCallRow
 
@@ -45,7 +47,7 @@ class Ledger:
         quiet: dict[tuple[Place, int], tuple[Implementation, int, int]] = {}
         rows: list[HookCallRow] = []
         for place, implementation, outcome, ns, delta in entries:
-            if outcome != "ok":
+            if outcome != "ok" or delta is not None:
                 rows.append(HookCallRow(*_head(place, implementation), outcome, ns // 1000, place[3], _limited(delta), 1))
                 continue
             key = (place, id(implementation))
@@ -72,6 +74,8 @@ def _head(place: Place, implementation: Implementation) -> tuple[str, str, int, 
 
 def _limited(delta: Any) -> Any:
     """Return `delta` without the sides of it that are very large; in their place stand its fields and their size."""
+    if isinstance(delta, Frozen):
+        return {"decision": getattr(delta, "decision", ""), **delta.model_dump(mode="json", exclude_defaults=True)}
     if not isinstance(delta, dict):
         return delta
     values = cast("dict[str, Any]", delta)

@@ -188,6 +188,16 @@ async def test_calls_that_changed_nothing_are_one_row_with_count_and_time(bench:
     assert scope.ledger.drain() == []
 
 
+async def test_what_a_gate_said_is_written_down(bench: Any):
+    """Its whole verdict, so that a changed gate can be compared with it (invariant 10)."""
+    bench.user("strict", "@hookimpl\ndef tool_gate(call):\n    return Deny('no', next_step='ask')\n")
+    bench.user("silent", "@hookimpl\ndef tool_gate(call): ...\n")
+    scope = await bench.scope()
+    await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
+    rows = {row.plugin: (row.outcome, row.delta) for row in scope.ledger.drain()}
+    assert rows == {"strict": ("ok", {"decision": "deny", "reason": "no", "next_step": "ask"}), "silent": ("ok", None)}
+
+
 async def test_what_a_redactor_removes_is_not_written_down(bench: Any):
     """Neither what it was given nor what plugins before it made of that; their sizes are (invariant 10)."""
     add = "@hookimpl{}\ndef tool_after(result):\n    return result.replace(output={})\n"
