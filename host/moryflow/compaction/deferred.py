@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from moryflow.kernel.compacting import Compaction
     from moryflow.sessions import Node
 
+UNKNOWN_WINDOW = 32_000
+"""Tokens to reckon with where the window is unknown; the limit is then 120,000 characters (S0.15), about as much."""
+
 _SHARE = 8
 """A history of less than this part of the window is far below every limit, whatever prompt and tools add."""
 _SMALLEST_WINDOW, _LARGEST = 32_000, 20_000
@@ -17,7 +20,7 @@ _SMALLEST_WINDOW, _LARGEST = 32_000, 20_000
 class Deferred:
     """Stands for a turn's compaction and makes it when it may matter.
 
-    :param window: tokens of the context window, ``None`` when unknown; a person's own settings also count as unknown.
+    :param window: tokens of the context window; ``None`` where a person has settings of their own.
     """
 
     def __init__(self, path: Callable[[], Sequence[Node]], window: int | None, make: Callable[[], Compaction]) -> None:
@@ -25,6 +28,8 @@ class Deferred:
         self._window = window or 0
         self._make = make
         self._made: Compaction | None = None
+        self._weighed = 0
+        self._weight = 0.0
 
     async def before_step(self) -> None:
         """Shorten the view where it is too long."""
@@ -48,7 +53,12 @@ class Deferred:
     def _plainly_short(self) -> bool:
         if self._made is not None or self._window < _SMALLEST_WINDOW:
             return False
-        return sum(map(_weight, self._path())) < min(self._window / _SHARE, _LARGEST)
+        path = self._path()
+        if len(path) < self._weighed:
+            self._weighed, self._weight = 0, 0.0
+        self._weight += sum(map(_weight, path[self._weighed :]))
+        self._weighed = len(path)
+        return self._weight < min(self._window / _SHARE, _LARGEST)
 
 
 def _weight(node: Node) -> float:

@@ -12,7 +12,7 @@ from moryflow_sdk import ConfigError, ModelProvider, MoryflowError
 from moryflow.kernel.context import effective, pruned
 
 from .apply import Record, note_pruning, scope_can_be_shortened
-from .measure import characters, measured
+from .measure import measured
 from .planning import Job, Trigger, is_prepared, plan_job, room_for
 from .policy import limit_of
 from .prune import PruneLimits, harder, limits_of, plan_images, plan_pruning
@@ -117,7 +117,7 @@ class TurnCompaction:
     def _too_long(self, tokens: float) -> bool:
         if self._main[1].context_window:
             return self._limit.exceeded(tokens)
-        return characters(self._context.build(self._path)) > self._settings.fallback_char_limit
+        return self._meter.characters(self._context.build(self._path)) > self._settings.fallback_char_limit
 
     def _beyond_window(self, tokens: float) -> bool:
         window = self._main[1].context_window

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from moryflow.sessions import Node
 
 Estimate = Callable[[str], float]
+Counted = tuple[str, Usage]
+"""The node of an answer, and what its provider counted."""
 
 IMAGE_TOKENS = 1200
 """For an image of unknown size; Anthropic counts width times height / 750, at most about 1,600."""
@@ -44,11 +46,17 @@ ESTIMATORS: Mapping[str, Estimate] = {"chars": chars, "script": script_aware}
 
 
 class Meter:
-    """Counts messages and remembers what it counted; a message of a node never changes."""
+    """Counts messages and remembers what it counted; a message of a node never changes.
+
+    A view that begins like the one before costs what is new in it.
+    """
 
     def __init__(self, estimate: Estimate = chars) -> None:
         self.estimate = estimate
         self._known: dict[tuple[str, str], float] = {}
+        self._view: list[Message] = []
+        self._totals: list[tuple[float, int]] = [(0.0, 0)]
+        self._counted: tuple[Node | None, Counted | None] = (None, None)
 
     def message(self, message: Message) -> float:
         """Return about how many tokens `message` costs, its images and calls included (D60)."""
@@ -62,7 +70,28 @@ class Meter:
 
     def view(self, messages: Sequence[Message]) -> float:
         """Return about how many tokens `messages` cost together."""
-        return sum(map(self.message, messages))
+        return self._measured(messages)[0]
+
+    def characters(self, messages: Sequence[Message]) -> int:
+        """Return the characters of `messages`, arguments of calls included (S0.15)."""
+        return self._measured(messages)[1]
+
+    def last_counted(self, path: Sequence[Node]) -> Counted | None:
+        """Return :func:`last_counted` of `path`; what was looked at before is not looked at again."""
+        seen, known = self._counted
+        found = last_counted(path, seen, known)
+        self._counted = (path[-1] if path else None, found)
+        return found
+
+    def _measured(self, messages: Sequence[Message]) -> tuple[float, int]:
+        """Return tokens and characters of `messages`, from where they differ from the last ones on."""
+        same = _alike(self._view, messages)
+        del self._view[same:], self._totals[same + 1 :]
+        for message in messages[same:]:
+            tokens, length = self._totals[-1]
+            self._view.append(message)
+            self._totals.append((tokens + self.message(message), length + _length(message)))
+        return self._totals[-1]
 
     def forget(self, visible: Sequence[Message]) -> None:
         """Keep only what `visible` still needs, so that a session that goes on for ever does not grow in memory."""
@@ -79,9 +108,16 @@ def _image(width: int | None, height: int | None) -> float:
     return min(1600.0, width * height / _PIXELS_PER_TOKEN) if width and height else IMAGE_TOKENS
 
 
-def characters(messages: Sequence[Message]) -> int:
-    """Return the characters of `messages`, arguments of calls included (S0.15)."""
-    return sum(len(m.text) + sum(len(call.name) + len(call.arguments) for call in m.tool_calls) for m in messages)
+def _alike(known: list[Message], messages: Sequence[Message]) -> int:
+    """Return how many messages at the beginning are the same."""
+    if list(messages[: len(known)]) == known:
+        return len(known)
+    pairs = enumerate(zip(known, messages, strict=False))
+    return next((index for index, (old, new) in pairs if old is not new), min(len(known), len(messages)))
+
+
+def _length(message: Message) -> int:
+    return len(message.text) + sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
 
 
 def measured(path: Sequence[Node], view: Sequence[Message], meter: Meter, overhead: float) -> float:
@@ -93,7 +129,7 @@ def measured(path: Sequence[Node], view: Sequence[Message], meter: Meter, overhe
     :param overhead: tokens of system prompt and tools.
     """
     estimate = overhead + meter.view(view)
-    counted = last_counted(path)
+    counted = meter.last_counted(path)
     if counted is None:
         return estimate
     node, usage = counted
@@ -107,12 +143,17 @@ def measured(path: Sequence[Node], view: Sequence[Message], meter: Meter, overhe
     return usage.input + usage.output + rest
 
 
-def last_counted(path: Sequence[Node]) -> tuple[str, Usage] | None:
-    """Return the last answer whose provider counted a view that still stands, with its usage."""
+def last_counted(path: Sequence[Node], seen: Node | None = None, known: Counted | None = None) -> Counted | None:
+    """Return the last answer whose provider counted a view that still stands, with its usage.
+
+    :param seen: a node of `path` up to which the answer is `known`.
+    """
     for node in reversed(path):
+        if node is seen:
+            return known
         if node.kind in ("compaction", "prune") or (node.kind == "marker" and "void" in node.payload):
             return None
         if node.kind == "assistant" and node.payload.get("usage", {}).get("input", 0) > 0:
-            known = {name: value for name, value in node.payload["usage"].items() if name in Usage.model_fields}
-            return node.id, Usage(**known)
+            usage = {name: value for name, value in node.payload["usage"].items() if name in Usage.model_fields}
+            return node.id, Usage(**usage)
     return None

@@ -32,3 +32,18 @@ async def test_only_a_plainly_short_session_is_not_measured(items, window, asked
     path = path_of(*items)
     await Deferred(lambda: path, window, lambda: real).before_step()
     assert real.asked == asked
+
+
+async def test_a_session_that_grows_is_measured_once_it_matters():
+    """What was weighed before is not weighed again, and a path that became another is weighed anew (S0.12)."""
+    real, path = Counted(), path_of(user("hello"))
+    deferred = Deferred(lambda: path, 128_000, lambda: real)
+    await deferred.before_step()
+    path = path_of()
+    await deferred.before_step()
+    path = path_of(*[user("hello")] * 15_999)
+    await deferred.before_step()
+    assert real.asked == 0
+    path += path_of(user("hello"), user("hello"))
+    await deferred.before_step()
+    assert real.asked == 1
