@@ -39,8 +39,8 @@ def test_a_growing_or_changed_view_is_measured_like_a_new_one():
 def test_the_last_count_of_a_growing_path_is_found_again():
     """What was looked at before is not looked at again, and nothing is missed (S0.12)."""
     path = path_of(
-        user(), says(usage={"input": 10, "output": 1}), user(), says(usage={"input": 20, "output": 1}), user(), compaction("n2"),
-        user(), says(usage={"input": 5, "output": 1}), user(),
+        user(), says(usage={"input": 10, "output": 1}), user(), says(usage={"input": 20, "output": 1}), user(),
+        compaction("n2"), user(), says(usage={"input": 5, "output": 1}), user(),
     )  # fmt: skip
     meter = Meter()
     for end in [*range(len(path) + 1), 3, 2, len(path)]:
