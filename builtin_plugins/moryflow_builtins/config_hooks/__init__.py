@@ -8,28 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from moryflow_sdk import ChatParams, SystemBlock, SystemPrompt, ToolCall, ToolResult, Turn, hookimpl
 
-from .settings import HookSettings
+from .settings import After, Before, HookSettings
 
 name = "config_hooks"
 config_model = HookSettings
 config_path = "agents.runtime.hooks"
 
-_PARAMS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens"}
-Entry = TypeVar("Entry", bound=Any)
+Entry = TypeVar("Entry", Before, After)
 
 
 @hookimpl
 def chat_system(system: SystemPrompt, turn: Turn) -> SystemPrompt | None:
     """Add the text as a block of its own, or put it in place of all (S0.96); ``system_blocks`` come after it (D52)."""
-    hook = turn.config.chat.get("system", {})
-    if not hook.get("text"):
+    settings: HookSettings = turn.config
+    hook = settings.chat.system if settings.chat else None
+    if hook is None or not hook.text:
         return None
-    block = SystemBlock(id=name, text=hook["text"])
-    match hook.get("mode", "append"):
+    block = SystemBlock(id=name, text=hook.text)
+    match hook.mode:
         case "replace":
             return SystemPrompt(blocks=(block,))
         case "prepend":
@@ -41,31 +41,37 @@ def chat_system(system: SystemPrompt, turn: Turn) -> SystemPrompt | None:
 @hookimpl
 def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:
     """Override the parameters that are given (S0.97)."""
-    given = turn.config.chat.get("params")
-    return params.replace(**{_PARAMS[key]: value for key, value in given.items()}) if given else None
+    settings: HookSettings = turn.config
+    if settings.chat is None or settings.chat.params is None:
+        return None
+    given = {key: value for key, value in settings.chat.params if value is not None}
+    return params.replace(**given) if given else None
 
 
 @hookimpl
 def tool_before(call: ToolCall, turn: Turn) -> ToolCall | None:
     """Add the arguments that the call does not give; what it gives stays (S0.98)."""
+    settings: HookSettings = turn.config
+    if settings.tool is None:
+        return None
     args = dict(call.args)
-    for hook in _for(call.tool, turn.config.tool.get("before", ())):
-        args = {**hook.get("mergeInput", {}), **args}
+    for hook in _for(call.tool, settings.tool.before):
+        args = {**hook.merge_input, **args}
     return call.replace(args=args) if len(args) > len(call.args) else None
 
 
 @hookimpl
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Put text around an output that is text: not around errors, nor what the host wrote as JSON (S0.99)."""
-    hooks = _for(call.tool, turn.config.tool.get("after", ()))
-    if not hooks or result.status != "ok" or result.format != "text" or result.spool:
+    settings: HookSettings = turn.config
+    if settings.tool is None or result.status != "ok" or result.format != "text" or result.spool:
         return None
     output = result.output
-    for hook in hooks:
-        output = f"{hook.get('prependText', '')}{output}{hook.get('appendText', '')}"
+    for hook in _for(call.tool, settings.tool.after):
+        output = f"{hook.prepend_text}{output}{hook.append_text}"
     return result.replace(output=output) if output != result.output else None
 
 
 def _for(tool: str, entries: Iterable[Entry]) -> list[Entry]:
     """Return the entries about `tool` (S0.100)."""
-    return [entry for entry in entries if fnmatchcase(tool, entry["tool"])]
+    return [entry for entry in entries if fnmatchcase(tool, entry.tool)]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from typing_extensions import get_type_hints, is_typeddict
 
 from .layers import MISSING, Layer, dotted, merged, step_into
 from .problems import MOST, Problem
@@ -182,11 +181,9 @@ def _shape(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inner(annotation: Any) -> Any:
-    """Return the shape below a field: of a model or typed dictionary, ``{"*": True}`` for a free mapping, else nothing."""
+    """Return the shape below a field: of a model, ``{"*": True}`` for a free mapping, else nothing."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return _shape(annotation)
-    if is_typeddict(annotation):
-        return {name: _inner(inner) for name, inner in get_type_hints(annotation).items()}
     origin = get_origin(annotation)
     if origin is Annotated:
         return _inner(get_args(annotation)[0])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow_builtins.config_hooks import tool_before
+from moryflow_builtins.config_hooks.settings import HookSettings
 from moryflow_sdk import ToolCall
 
 SHOUT = """
@@ -126,12 +128,9 @@ ARGS = st.dictionaries(st.text(max_size=3), st.integers())
 def test_merging_keeps_every_given_argument(given_args, merged):
     """For any arguments: what was given stays, what was missing is added, nothing else (S0.98)."""
 
-    class Turn:
-        class config:
-            tool = {"before": ({"tool": "t", "mergeInput": merged},)}
-
+    settings = HookSettings.model_validate({"tool": {"before": [{"tool": "t", "mergeInput": merged}]}})
     call = ToolCall(id="1", tool="t", args=given_args)
-    changed = tool_before(call, Turn) or call
+    changed = tool_before(call, SimpleNamespace(config=settings)) or call
     assert dict(changed.args) == {**merged, **given_args}
 
 
