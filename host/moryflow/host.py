@@ -109,7 +109,7 @@ class Host:
         """Return what shortens a turn's view; a turn without a model needs none."""
         if provider is None or requests is None or scope.model is None:
             return NoCompaction()
-        from .compaction.deferred import Deferred
+        from .compaction.deferred import UNKNOWN_WINDOW, Deferred
 
         def make() -> Compaction:
             from .compaction.manager import TurnCompaction
@@ -117,7 +117,8 @@ class Host:
             return TurnCompaction(self.compaction, scope, journal, provider, requests)
 
         usual = not self.config.section("agents.runtime.compaction") and "compaction" not in self.__dict__
-        return Deferred(lambda: scope.live.hold.path, scope.model.context_window if usual else None, make)
+        window = (scope.model.context_window or UNKNOWN_WINDOW) if usual else None
+        return Deferred(lambda: scope.live.hold.path, window, make)
 
     @property
     def tools(self) -> Mapping[str, OwnedTool]:

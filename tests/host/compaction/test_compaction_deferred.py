@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from compaction_paths import path_of, says, user
-from moryflow.compaction.deferred import Deferred
+from moryflow.compaction.deferred import UNKNOWN_WINDOW, Deferred
 from moryflow.kernel.compacting import NoCompaction
 
 
@@ -20,6 +20,8 @@ class Counted(NoCompaction):
     [
         ([user("hello"), says("hi")], 128_000, 0),
         ([user("hello")], None, 1),
+        ([user("hello")] * 3_999, UNKNOWN_WINDOW, 0),
+        ([user("hello")] * 4_000, UNKNOWN_WINDOW, 1),
         ([user("hello")], 8000, 1),
         ([user("hello")] * 20_000, 128_000, 1),
         ([user("look", images=[{"media_type": "image/png", "data": ""}])], 128_000, 1),
@@ -27,7 +29,7 @@ class Counted(NoCompaction):
     ],
 )
 async def test_only_a_plainly_short_session_is_not_measured(items, window, asked):
-    """Unknown or small windows, images, large counts and long paths are measured at every step (S0.12)."""
+    """Small windows, limits of a person, images, large counts and long paths are measured at every step (S0.12)."""
     real = Counted()
     path = path_of(*items)
     await Deferred(lambda: path, window, lambda: real).before_step()
