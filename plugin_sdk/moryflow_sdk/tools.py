@@ -16,7 +16,7 @@ from .messages import Image
 from .targets import Domain, Target, TargetRequest
 
 if TYPE_CHECKING:
-    from .context import ToolContext
+    from .context import ToolContext, Turn
     from .models import ModelInfo
 
 ResultStatus = Literal["ok", "error", "denied", "interrupted"]
@@ -29,6 +29,7 @@ class ToolCall(Frozen):
 
     In ``tool_before`` only `id`, `tool`, `args` and `step` count. From ``tool_gate`` on the value is final:
     `args` were validated, `targets` resolved, and `hash` is the SHA-256 of the canonical JSON of `args` (R11).
+    `source` is the file that the tool was taken from, for tools that a plugin found in files.
     """
 
     id: str
@@ -38,6 +39,7 @@ class ToolCall(Frozen):
     domain: Domain = "tool"
     targets: tuple[Target, ...] = ()
     hash: str = ""
+    source: str = ""
 
 
 class ToolResult(Frozen):
@@ -73,8 +75,9 @@ class Tool:
 
     :param targets: arguments → what the call touches; without it the tool is asked about as ``tool:<name>``.
     :param offered: whether a model is told of the tool; a tool that is not offered is refused when called (R23).
+    :param offered_in: whether there is use for it in a turn, asked often; where there is none it is not told of and refused.
     :param timeout: seconds the body may run; ``None`` means the host's default.
-    :param direct: may be called without a model (``moryflow tool run``).
+    :param source: the file it was taken from, by a plugin that finds tools in files; `revision` tells its versions apart.
     """
 
     name: str
@@ -85,8 +88,11 @@ class Tool:
     parallel_safe: bool = False
     timeout: float | None = None
     offered: Callable[[ModelInfo], bool] | None = None
+    offered_in: Callable[[Turn], bool] | None = None
     context_parameter: str | None = None
     schema: Mapping[str, Any] | None = field(default=None, repr=False)
+    source: str = ""
+    revision: str = ""
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
@@ -141,6 +147,7 @@ def tool(
     parallel_safe: bool = False,
     timeout: float | None = None,
     offered: Callable[[ModelInfo], bool] | None = None,
+    offered_in: Callable[[Turn], bool] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -155,6 +162,7 @@ def tool(
     parallel_safe: bool = False,
     timeout: float | None = None,
     offered: Callable[[ModelInfo], bool] | None = None,
+    offered_in: Callable[[Turn], bool] | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function with type hints and a docstring.
 
@@ -176,6 +184,7 @@ def tool(
             parallel_safe=parallel_safe,
             timeout=timeout,
             offered=offered,
+            offered_in=offered_in,
             context_parameter=_context_parameter(target),
         )
 
