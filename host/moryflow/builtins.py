@@ -10,6 +10,8 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.files",
     "moryflow_builtins.search",
     "moryflow_builtins.shell",
+    "moryflow_builtins.agents",
+    "moryflow_builtins.tasks",
     "moryflow_builtins.user_agents",
     "moryflow_builtins.config_hooks",
     "moryflow_builtins.openai_compatible",
@@ -34,5 +36,5 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
 _HOST_COMMANDS = """
 run chat serve acp dev new plugin tool hook agent model session trace replay approval config doctor completion
 """
-RESERVED = {"agents": frozenset({"build", "default_compact_agent"}), "commands": frozenset(_HOST_COMMANDS.split())}
+RESERVED = {"agents": frozenset({"default_compact_agent"}), "commands": frozenset(_HOST_COMMANDS.split())}
 """Names of the host's own that no plugin may take."""

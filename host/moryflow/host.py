@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, Ruling, ToolResult
+from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, Ruling, ToolResult, thaw
 
 from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from .builtins import BUILTINS
@@ -35,6 +35,7 @@ from .sessions import SessionRow, Store
 if TYPE_CHECKING:
     from .authoring.fire import FireResult
     from .compaction.memory import Memory
+    from .kernel.family import Started
     from .kernel.journal import Journal
     from .kernel.plugins import OwnedTool
     from .kernel.request import RequestBuilder
@@ -231,13 +232,30 @@ class Host:
             row = await self.store.latest(str(folder))
             if row is None:
                 raise ConfigError(f"no session of {folder} to continue", next_step="moryflow session list")
-        chosen = self.agent(agent) if agent else self.agents.get(row.agent, self.agent(None))
+        chosen = self.agent(agent) if agent else self._agent_of(row)
         return self._session(row, chosen, model)
+
+    def _agent_of(self, row: SessionRow) -> Agent:
+        """Return the agent a session has; of a child, as it was narrowed when it was started (R4)."""
+        spawned = (row.origin or {}).get("spawn")
+        if spawned is not None:
+            return Agent.model_validate(thaw(spawned["agent"]))
+        return self.agents.get(row.agent, self.agent(None))
 
     def _session(self, row: SessionRow, agent: Agent, model: str | None) -> Session:
         session = Session(self, row, agent, model)
         self._sessions.append(session)
         return session
+
+    def child(self, row: SessionRow, agent: Agent, model: str | None, started: Started) -> Session:
+        """Return a child session, to be prompted by the turn that started it."""
+        session = Session(self, row, agent, model, started)
+        self._sessions.append(session)
+        return session
+
+    def forget(self, session: Session) -> None:
+        """Let go of a session that nobody prompts any more."""
+        self._sessions.remove(session)
 
     async def call_tool(
         self,
@@ -288,6 +306,8 @@ class Host:
 
     async def aclose(self) -> None:
         """Stop turns, free providers, dispose of plugins, close the store."""
+        for session in tuple(self._sessions):
+            await session.children.aclose()
         for session in self._sessions:
             session.cancel()
             session.release()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import Rule
 
 from moryflow.kernel.events import now
+from moryflow.kernel.family import Rights
 from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.sessions import Node, SessionRow
 
@@ -43,8 +44,8 @@ def blank_session(vault: Path | str | None, mode: str | None) -> SessionRow:
 
 def looking_scope(host: Host, row: SessionRow, mode: str | None) -> TurnScope:
     """Return a scope for `row` that reads and never writes."""
-    live = LiveSession(hold=ReadOnlyHold(row), mode=mode or row.mode)  # type: ignore[arg-type]
-    live.grants = [Rule(**grant) for grant in row.grants]
+    rights = Rights(mode or row.mode, [Rule(**grant) for grant in row.grants])
+    live = LiveSession(hold=ReadOnlyHold(row), rights=rights)  # type: ignore[arg-type]
     agent = host.agents.get(row.agent) or host.agent(None)
     return TurnScope(
         around=host.surroundings,

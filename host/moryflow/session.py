@@ -25,6 +25,7 @@ from moryflow_sdk import (
 
 from moryflow.kernel.approvals import ApprovalRequired
 from moryflow.kernel.context import ContextBuilder
+from moryflow.kernel.family import Budget, Rights, Started
 from moryflow.kernel.invoke import Judged
 from moryflow.kernel.journal import Journal
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
@@ -32,6 +33,8 @@ from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
 from moryflow.kernel.watchdog import Watchdog
 from moryflow.sessions import SessionRow, Unfinished, unfinished
+
+from .children import Children
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -56,12 +59,18 @@ MODES = ("agent", "full_access")
 class Session:
     """One conversation. Its lock is held for a turn, or from :meth:`keep` to :meth:`release` (as ``chat`` does)."""
 
-    def __init__(self, host: Host, row: SessionRow, agent: Agent, model: str | None) -> None:
+    def __init__(self, host: Host, row: SessionRow, agent: Agent, model: str | None, started: Started | None = None) -> None:
         self._host = host
         self._row = row
         self.agent = agent
         self.model = model
         self.context = ContextBuilder()
+        self.children = Children(host, self)
+        self.options = RunOptions()
+        self._started = started
+        self._inbox: list[Callable[[Journal], None]] = []
+        self._notes: list[Callable[[Journal], None]] = []
+        self._settling = False
         self._live: LiveSession | None = None
         self._kept = False
         self._task: asyncio.Task[EndReason] | None = None
@@ -112,7 +121,8 @@ class Session:
         return await self._turn(None, options or RunOptions())
 
     def cancel(self) -> None:
-        """Stop the running turn. What it has is kept; a running call gets an ``interrupted`` result."""
+        """Stop the running turn and every child. What they have is kept; a running call gets an ``interrupted`` result."""
+        self.children.cancel()
         if self._live is not None and self._task is not None and not self._task.done():
             self._live.cancelled = True
             self._task.cancel()
@@ -134,21 +144,42 @@ class Session:
             journal.session(mode=chosen)
             journal.event("session.mode", **change)
 
-        await self.note(record, now=lambda live: setattr(live, "mode", chosen))
+        await self.note(record, now=lambda live: setattr(live.rights, "mode", chosen))
         self._host.approvals.reconsider(self.id)
 
-    async def note(self, record: Callable[[Journal], None], *, now: Callable[[LiveSession], None] | None = None) -> None:
-        """Apply `record` at the running turn's next pause, or at once when none runs (invariant 6)."""
-        if self.running and self._live is not None:
+    async def note(
+        self,
+        record: Callable[[Journal], None],
+        *,
+        now: Callable[[LiveSession], None] | None = None,
+        between_calls: bool = True,
+    ) -> None:
+        """Apply `record` at the running turn's next pause, or at once when none runs (invariant 6).
+
+        :param between_calls: it may also come between a call and its result, as a change of mode may; if not, it waits for
+            the turn that settles what an earlier one left open.
+        """
+        (self._inbox if between_calls else self._notes).append(record)
+        if self._settling and self._live is not None:
             if now:
                 now(self._live)
-            self._live.inbox.append(record)
             return
         async with self._holding() as live:
             if now:
                 now(live)
+            await self._empty_inbox(live)
+
+    async def _empty_inbox(self, live: LiveSession) -> None:
+        """Apply what came while no turn ran, or too late for the one that did."""
+        waiting = self._inbox.copy()
+        self._inbox.clear()
+        if self._notes and not await self._left_open(live):
+            waiting += self._notes
+            self._notes.clear()
+        if waiting:
             journal = Journal(self._scope(live, None, "main", True))
-            record(journal)
+            for record in waiting:
+                record(journal)
             await journal.commit()
 
     async def call(self, name: str, arguments: str, options: RunOptions) -> DirectCall:
@@ -199,8 +230,9 @@ class Session:
     async def _load(self) -> LiveSession:
         store = self._host.store
         hold = await store.hold(self._row.id)
-        live = LiveSession(hold=hold, mode=hold.session.mode)
-        live.grants = [Rule(**grant) for grant in hold.session.grants]
+        above = self._started.scope.live.rights if self._started else None
+        rights = above or Rights(hold.session.mode, [Rule(**grant) for grant in hold.session.grants])
+        live = LiveSession(hold=hold, rights=rights, inbox=self._inbox, notes=self._notes)
         if hold.path:
             live.state = await self._states("session")
             live.cut_off = [run for run in await store.runs(self._row.id) if run.state == "running"]
@@ -227,6 +259,7 @@ class Session:
             live.turn_states = await self._turn_states() if prompt is None else {}
             if prompt is None and not left and not _can_continue(live):
                 raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
+            self.options = options
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
             turn = Turn(scope, provider, self.context, options)
             self._host.check_strict(scope)
@@ -242,6 +275,14 @@ class Session:
 
     async def _run(self, scope: TurnScope, turn: Turn, work: Coroutine[Any, Any, EndReason]) -> TurnResult:
         """Run `work`, settle whatever way it ended, and return the result."""
+        self._settling = True
+        try:
+            return await self._settled(scope, turn, work)
+        finally:
+            self._settling = False
+            await self._empty_inbox(scope.live)
+
+    async def _settled(self, scope: TurnScope, turn: Turn, work: Coroutine[Any, Any, EndReason]) -> TurnResult:
         scope.live.cancelled = False
         self._task = asyncio.create_task(work)
         with _watched(scope):
@@ -259,15 +300,21 @@ class Session:
                 return turn.result("host_error", error or failure)
 
     def _scope(self, live: LiveSession, model: ModelInfo | None, purpose: Purpose, headless: bool) -> TurnScope:
+        started, options = self._started, self.options
+        above = started.scope if started else None
         return TurnScope(
-            around=self._host.surroundings,
+            around=above.around if above else self._host.surroundings,
             live=live,
-            plugin_set=self._host.plugin_set,
+            plugin_set=above.plugin_set if above else self._host.plugin_set,
             turn=f"t_{secrets.token_hex(6)}",
             agent=self.agent,
             model=model,
             purpose=purpose,
             headless=headless,
+            children=self.children,
+            started=started,
+            budget=Budget(options.max_steps, options.max_cost, above.budget if above else None),
+            spent=self.children.spent,
         )
 
 

@@ -25,7 +25,7 @@ from .models import (
     ToolSchema,
 )
 from .redact import redact
-from .services import Artifact, Entry, NodeView, SessionView, SpawnResult, StoredCall
+from .services import Artifact, Entry, NodeView, SessionView, Spawned, SpawnResult, StoredCall
 from .targets import (
     DOMAINS,
     Identity,
@@ -91,6 +91,7 @@ __all__ = [
     "SessionView",
     "SlashResult",
     "SpawnResult",
+    "Spawned",
     "Status",
     "Stop",
     "StoredCall",

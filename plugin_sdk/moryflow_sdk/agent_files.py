@@ -6,6 +6,7 @@ ever executed. A file that is wrong gives a :class:`Diagnostic` with file and li
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ MAX_FRONTMATTER_BYTES = 64 * 1024
 MAX_FILE_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 RESERVED = frozenset({"default_compact_agent", "build", "compaction", "title", "summary"})
+_JSON_HEAD = re.compile(r"---[ \t]*\n(\{.*?\})[ \t]*\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _KNOWN = frozenset({"id", "name", "description", "modelSettings", "mode", "model", "tools", "permission", "hidden", "maxSteps"})
 
@@ -33,8 +35,11 @@ class _Wrong(Exception):
         self.code, self.line, self.column = code, line, column
 
 
-def read_agent(path: Path) -> tuple[Agent | None, list[Diagnostic]]:
-    """Return the agent in the file at `path`, or ``None``, and what is wrong with it. Never raises."""
+def read_agent(path: Path, *, reserved: frozenset[str] = RESERVED) -> tuple[Agent | None, list[Diagnostic]]:
+    """Return the agent in the file at `path`, or ``None``, and what is wrong with it. Never raises.
+
+    :param reserved: ids that it may not have; only the plugin that brings the built-in agents gives another set.
+    """
     try:
         if not path.is_file():
             raise _Wrong("agent_read", "this is not a regular file")
@@ -44,17 +49,19 @@ def read_agent(path: Path) -> tuple[Agent | None, list[Diagnostic]]:
         return None, [Diagnostic(file=str(path), code=wrong.code, message=str(wrong))]
     except OSError as error:
         return None, [Diagnostic(file=str(path), code="agent_read", message=f"it cannot be read: {error.strerror}")]
-    return parse_agent(data, str(path), default_id=path.stem)
+    return parse_agent(data, str(path), default_id=path.stem, reserved=reserved)
 
 
-def parse_agent(data: bytes, source: str, *, default_id: str = "") -> tuple[Agent | None, list[Diagnostic]]:
+def parse_agent(
+    data: bytes, source: str, *, default_id: str = "", reserved: frozenset[str] = RESERVED
+) -> tuple[Agent | None, list[Diagnostic]]:
     """Return the agent that `data` describes, or ``None``, and what is wrong with it.
 
     :param default_id: used for files of other systems, which have a ``name`` and no ``id``; only when it is valid.
     """
     try:
         metadata, body = _split(_text(data))
-        agent, warnings = _agent(metadata, body, source, default_id)
+        agent, warnings = _agent(metadata, body, source, _id(metadata, default_id, reserved))
     except _Wrong as wrong:
         found = Diagnostic(file=source, code=wrong.code, message=str(wrong), line=wrong.line, column=wrong.column)
         return None, [found]
@@ -74,7 +81,9 @@ def _text(data: bytes) -> str:
 
 
 def _split(text: str) -> tuple[Mapping[str, Any], str]:
-    """Return frontmatter and body, through python-frontmatter with a handler of ours."""
+    """Return frontmatter and body: plain JSON at once, all else through python-frontmatter with a handler of ours."""
+    if (plain := _plain_json(text)) is not None:
+        return plain
     import frontmatter
     from frontmatter.default_handlers import BaseHandler
 
@@ -93,6 +102,37 @@ def _split(text: str) -> tuple[Mapping[str, Any], str]:
     return metadata, body
 
 
+def _plain_json(text: str) -> tuple[dict[str, Any], str] | None:
+    """Read frontmatter that is plain JSON with the standard library, which costs a host's start nothing.
+
+    Whatever is odd about it is left to the careful way, which knows how to say so.
+    """
+    found = _JSON_HEAD.match(text)
+    if found is None or len(found[1].encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES or _too_deep(found[1]):
+        return None
+    try:
+        value: dict[str, Any] = json.loads(found[1], object_pairs_hook=_each_once)
+    except (ValueError, RecursionError):
+        return None
+    return value, text[found.end() :].strip()
+
+
+def _too_deep(block: str) -> bool:
+    depth = 0
+    for char in block:
+        depth += (char in "[{") - (char in "]}")
+        if depth > MAX_DEPTH:
+            return True
+    return False
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key is given twice")
+    return value
+
+
 def _load(block: str) -> dict[str, Any]:
     if len(block.encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES:
         raise _Wrong("agent_frontmatter", f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES // 1024} KiB", 1)
@@ -105,11 +145,8 @@ def _load(block: str) -> dict[str, Any]:
 def _json5(block: str) -> Any:
     import json5
 
-    depth = 0
-    for char in block:
-        depth += (char in "[{") - (char in "]}")
-        if depth > MAX_DEPTH:
-            raise _Wrong("agent_frontmatter", f"the frontmatter is nested deeper than {MAX_DEPTH}", 2)
+    if _too_deep(block):
+        raise _Wrong("agent_frontmatter", f"the frontmatter is nested deeper than {MAX_DEPTH}", 2)
     try:
         return json5.loads(block, allow_duplicate_keys=False)
     except (ValueError, RecursionError) as error:
@@ -147,11 +184,11 @@ def _yaml(block: str) -> Any:
         raise _Wrong("agent_frontmatter", f"the frontmatter is not YAML: {reason}", line, column) from error
 
 
-def _agent(metadata: Mapping[str, Any], body: str, source: str, default_id: str) -> tuple[Agent, list[str]]:
+def _agent(metadata: Mapping[str, Any], body: str, source: str, name: str) -> tuple[Agent, list[str]]:
     warnings = [f"the field {key!r} is not known and is ignored" for key in metadata if key not in _KNOWN]
     tools, denied = _tools(metadata.get("tools"), warnings)
     fields = {
-        "id": _id(metadata, default_id),
+        "id": name,
         "name": _string(metadata, "name", warnings),
         "description": _string(metadata, "description", warnings),
         "mode": _choice(metadata, warnings),
@@ -162,12 +199,20 @@ def _agent(metadata: Mapping[str, Any], body: str, source: str, default_id: str)
         "rules": _rules(metadata.get("permission"), source),
         "settings": _settings(metadata.get("modelSettings"), warnings),
         "hidden": metadata.get("hidden") is True,
+        "max_steps": _steps(metadata.get("maxSteps"), warnings),
         "source": source,
     }
     return Agent.model_validate(fields), warnings
 
 
-def _id(metadata: Mapping[str, Any], default_id: str) -> str:
+def _steps(value: Any, warnings: list[str]) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    warnings.append(f"maxSteps: {value!r:.60} is not a whole number above 0; it is ignored")
+    return None
+
+
+def _id(metadata: Mapping[str, Any], default_id: str, reserved: frozenset[str]) -> str:
     if "id" not in metadata and "modelSettings" not in metadata and isinstance(metadata.get("description"), str):
         found: Any = default_id  # a file of another system: the file name is the name
     else:
@@ -176,7 +221,7 @@ def _id(metadata: Mapping[str, Any], default_id: str) -> str:
         raise _Wrong("agent_id" if "id" not in metadata or found == "" else "agent_frontmatter", "it needs an id, a text", 2)
     if not _ID.match(found):
         raise _Wrong("agent_id", f"the id {found[:80]!r} may hold letters, digits, '-' and '_' only", 2)
-    if found.lower() in RESERVED:
+    if found.lower() in reserved:
         raise _Wrong("agent_id", f"the id {found!r} is the host's own", 2)
     return found
 

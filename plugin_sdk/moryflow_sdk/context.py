@@ -12,7 +12,7 @@ from .verdicts import Ask, Rule
 if TYPE_CHECKING:
     from .agents import Agent
     from .models import ModelInfo, Purpose
-    from .services import Artifacts, CodeLoader, Complete, Emit, Files, History, Rules, SessionInfo, Spawn, Watch
+    from .services import Artifacts, CodeLoader, Complete, Emit, Files, History, Rules, SessionInfo, Spawn, Spawned, Watch
     from .tools import ToolCall
 
 
@@ -20,12 +20,14 @@ class PluginContext(Protocol):
     """What a plugin is given while it is set up: ``plugin_start`` and the contribute hooks.
 
     :ivar environ: the environment of the host, where keys are looked for.
+    :ivar profile: ``local`` or ``remote`` (D71).
     """
 
     name: str
     home: Path
     environ: Mapping[str, str]
     data_dir: Path
+    profile: str
     config: Any
     log: Logger
     emit: Emit
@@ -41,6 +43,7 @@ class Turn(Protocol):
     """The turn a hook runs in, as one plugin sees it.
 
     :ivar session: id of the session; `id` is the turn's, `step` counts model calls from 1.
+    :ivar parent: the session that this one is a child of; `spawned` says which plugin started this very turn as a child's.
     :ivar vault: the folder the agent works in, resolved; `home` is Moryflow's own folder.
     :ivar mode: ``agent`` or ``full_access``, read now and not when the turn began.
     :ivar headless: nobody can be asked.
@@ -56,6 +59,7 @@ class Turn(Protocol):
     id: str
     session: str
     parent: str | None
+    spawned: Spawned | None
     vault: Path
     home: Path
     agent: Agent

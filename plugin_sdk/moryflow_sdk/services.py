@@ -227,8 +227,25 @@ class Rules(Protocol):
         ...
 
 
+class Spawned(Frozen):
+    """Why a turn runs in a child session: which plugin started it, and what it said then.
+
+    Made by the kernel for the one turn that :class:`Spawn` runs. It is not stored and not read back, so neither a name, nor
+    a resumed, forked or imported session can claim it.
+    """
+
+    plugin: str
+    metadata: FrozenMapping = {}
+
+
 class SpawnResult(Frozen):
-    """What a child session gave."""
+    """What a child session gave.
+
+    :param end_reason: as of any turn; ``running`` for one that was started in the background.
+    :param text: its last answer.
+    :param denied: calls that were refused, as in the ``result`` of a turn.
+    :param error: why it failed, where the end reason alone does not say it.
+    """
 
     session: str
     text: str
@@ -236,10 +253,16 @@ class SpawnResult(Frozen):
     usage: Usage = Usage()
     cost: float | None = None
     steps: int = 0
+    denied: tuple[FrozenMapping, ...] = ()
+    error: str = ""
 
 
 class Spawn(Protocol):
-    """Run another agent in a child session, with rules that can only be narrower (R4)."""
+    """Run another agent in a child session, with rules that can only be narrower (R4).
+
+    The child has the parent's mode and grants, the parent's rules beside its own, and only tools that the parent has too. What
+    it spends counts for the parent, its questions reach the parent's person, and it ends when the parent is stopped.
+    """
 
     async def __call__(
         self,
@@ -249,11 +272,26 @@ class Spawn(Protocol):
         session: str | None = None,
         rules: Sequence[Rule] = (),
         metadata: Mapping[str, Any] | None = None,
+        title: str = "",
+        background: bool = False,
     ) -> SpawnResult:
-        """Run `prompt` to its end reason; `session` resumes an earlier child.
+        """Run `prompt` to its end reason.
 
-        :raises ToolError: ``unknown_agent``, ``unknown_session`` or ``too_deep``.
+        :param session: resumes an earlier child of this session instead of beginning one.
+        :param rules: narrow it further.
+        :param metadata: what ``turn.spawned.metadata`` shall say while it runs.
+        :param background: return at once; the result is appended to the parent as a note, between steps or when it is idle.
+        :raises ToolError: ``unknown_agent``, ``unknown_session``, ``wrong_agent``, ``busy``, ``too_deep``, ``unknown_model``,
+            ``max_steps`` or ``budget``; nothing has run then.
         """
+        ...
+
+    def agents(self) -> Sequence[Agent]:
+        """Return the agents that another agent may start: those of mode ``subagent`` and ``all`` that are not hidden."""
+        ...
+
+    async def depth(self) -> int:
+        """Return how many sessions stand above this one."""
         ...
 
 
@@ -279,10 +317,19 @@ class Complete(Protocol):
 class CodeLoader(Protocol):
     """Import a Python file under a name of its own, from source, once a person has consented to it."""
 
-    def load(self, path: Path) -> ModuleType:
-        """Return the module.
+    def read(self, path: Path) -> bytes:
+        """Return the content of a file that may be imported, without importing it.
 
-        :raises PluginError: no consent, unsafe owner or mode (R17), or the import failed.
+        :raises PluginError: no consent, unsafe owner or mode of the file or its folder (R17), or it cannot be read.
+        """
+        ...
+
+    def load(self, path: Path) -> ModuleType:
+        """Return the module; a file that has not changed since the generation before is not run again.
+
+        Runs the file's code on the calling thread: call it off the loop, and do not wait for ever.
+
+        :raises PluginError: as :meth:`read`, or the import failed; ``where`` is the file and line.
         """
         ...
 

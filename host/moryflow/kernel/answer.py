@@ -23,6 +23,7 @@ from moryflow_sdk import (
 from moryflow.sessions import CallRow
 
 from .events import later, now
+from .family import Spent
 from .journal import Journal
 from .models import stream
 from .request import RequestBuilder
@@ -37,11 +38,20 @@ class Tally:
     cost: float | None = None
     text: str = ""
     denied: list[dict[str, Any]] = field(default_factory=list)
+    child_steps: int = 0
+    unasked: bool = False
 
     def add(self, usage: Usage, cost: float | None) -> None:
         self.usage = self.usage + usage
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
+
+    def add_child(self, spent: Spent) -> None:
+        """Put what a child used and met on this turn's account."""
+        self.add(spent.usage, spent.cost)
+        self.denied += [dict(denial) for denial in spent.denied]
+        self.child_steps += spent.steps
+        self.unasked = self.unasked or spent.unasked
 
 
 class Answering:
@@ -125,6 +135,7 @@ class Answering:
         cost = info.cost(usage) if info else None
         self._spent = (usage, cost)
         self._tally.add(usage, cost)
+        self._scope.budget.spend(cost=cost)
         self._tally.text = text or self._tally.text
 
     def _unique(self, request: ToolRequest) -> ToolRequest:
@@ -145,7 +156,7 @@ class Answering:
         """Note the end of the step and what it used."""
         usage, cost = self._spent
         shown = {"input": usage.input, "output": usage.output, "cached": usage.cached}
-        self._journal.event("step.finish", usage=shown, cost=cost)
+        self._journal.event("step.finish", usage=shown, cost=cost, node=self._scope.node)
 
     def keep_partial(self) -> None:
         """Note the text of an answer that was cut off, so that nothing a person saw is lost."""

@@ -48,7 +48,7 @@ class ApprovalDesk:
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
-        self._open: dict[str, tuple[str, Ruling, asyncio.Future[Answer]]] = {}
+        self._open: dict[str, tuple[tuple[str, ...], Ruling, asyncio.Future[Answer]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deserted = False
 
@@ -75,10 +75,10 @@ class ApprovalDesk:
         return row
 
     def reconsider(self, session: str) -> None:
-        """Answer the open questions of `session` that its new mode lifts (D65)."""
-        for owner, ruling, future in tuple(self._open.values()):
+        """Answer the open questions of `session`, and of its children, that its new mode lifts (D65)."""
+        for owners, ruling, future in tuple(self._open.values()):
             asks = [v for _, v in ruling.verdicts if v.decision == "ask"]
-            if owner == session and not future.done() and all(getattr(v, "bypass", "never") == "mode" for v in asks):
+            if session in owners and not future.done() and all(getattr(v, "bypass", "never") == "mode" for v in asks):
                 future.set_result(Answer("once", by="mode"))
 
     async def nobody_left(self) -> None:
@@ -129,7 +129,7 @@ class ApprovalDesk:
     def _opened(self, scope: TurnScope, ruling: Ruling, row: ApprovalRow) -> Iterator[asyncio.Future[Answer]]:
         """Take answers to `row`, from before anyone is told of it."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._open[row.id] = (scope.session, ruling, future)
+        self._open[row.id] = (scope.lineage, ruling, future)
         try:
             yield future
         finally:
@@ -172,7 +172,12 @@ class ApprovalDesk:
                 await rules.append(rule, scope=item.scope)
             except MoryflowError as error:
                 journal.event("error", code=error.code, message=error.message, where=error.where, next=error.next_step)
-        journal.session(grants=[rule.model_dump(exclude_defaults=True) for rule in scope.live.grants])
+        grants = [rule.model_dump(exclude_defaults=True) for rule in scope.live.grants]
+        journal.session(grants=grants)
+        above = scope.started
+        while above is not None:  # they share the grants, so each session's row shall say so
+            above.scope.live.inbox.append(lambda journal: journal.session(grants=grants))
+            above = above.scope.started
 
 
 def _about(row: ApprovalRow) -> tuple[Any, Any]:

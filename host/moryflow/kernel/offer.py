@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from moryflow_sdk import Agent, ModelInfo, Tool
@@ -13,12 +14,28 @@ from .scope import TurnScope
 def offered_tools(scope: TurnScope) -> dict[str, OwnedTool]:
     """Return the tools of this turn's agent and model, by name."""
     agent, model = scope.agent, scope.model
-    return {name: owned for name, owned in scope.plugin_set.tools.items() if _is_offered(owned.tool, agent, model)}
+    tools = scope.plugin_set.tools.items()
+    return {name: owned for name, owned in tools if _is_offered(owned.tool, agent, model) and _has_use(owned, scope)}
+
+
+def named(tool: str, patterns: Iterable[str]) -> bool:
+    """Whether one of `patterns`, names or globs, names `tool`."""
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 def _is_offered(tool: Tool, agent: Agent, model: ModelInfo | None) -> bool:
-    if agent.tools is not None and not any(fnmatchcase(tool.name, pattern) for pattern in agent.tools):
+    if agent.tools is not None and not named(tool.name, agent.tools):
         return False
-    if any(fnmatchcase(tool.name, pattern) for pattern in agent.deny_tools):
+    if named(tool.name, agent.deny_tools):
         return False
     return model is None or tool.offered is None or tool.offered(model)
+
+
+def _has_use(owned: OwnedTool, scope: TurnScope) -> bool:
+    """Whether a tool is of use in this turn, as its plugin says; one whose plugin cannot say is not offered."""
+    if owned.tool.offered_in is None:
+        return True
+    try:
+        return bool(owned.tool.offered_in(scope.view(owned.plugin)))
+    except Exception:  # other people's code
+        return False

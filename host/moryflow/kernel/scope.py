@@ -7,12 +7,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from moryflow_sdk import Agent, Artifact, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, ToolCall, Turn, Usage
+from moryflow_sdk import Agent, Artifact, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, SpawnResult, ToolCall, Turn, Usage
 
 from .compacting import MakeCompaction, no_compaction
 from .events import now
+from .family import Budget, Rights, Spent, Started
 from .ledger import Ledger
 from .quarantine import Quarantine
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .events import Bus
     from .journal import Journal
     from .models import Models
+    from .outcome import EndReason
     from .records import HookFailure, PluginSet
 
 
@@ -55,8 +57,7 @@ class LiveSession:
     """A session held by this process: what may change while a turn runs (invariant 8)."""
 
     hold: Hold
-    mode: str
-    grants: list[Rule] = field(default_factory=list)
+    rights: Rights
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
     turn_states: dict[str, dict[str, Any]] = field(default_factory=dict)
     quarantine: Quarantine = field(default_factory=Quarantine)
@@ -66,15 +67,58 @@ class LiveSession:
     asked: set[str] = field(default_factory=set)
     cut_off: list[RunRow] = field(default_factory=list)
     inbox: list[Callable[[Journal], None]] = field(default_factory=list)
+    notes: list[Callable[[Journal], None]] = field(default_factory=list)
+    """What may be applied at any pause, and what must not come between a call and its result."""
 
     @property
     def row(self) -> SessionRow:
         return self.hold.session
 
+    @property
+    def mode(self) -> str:
+        return self.rights.mode
+
+    @property
+    def grants(self) -> list[Rule]:
+        return self.rights.grants
+
+
+class Children(Protocol):
+    """What starts child sessions for a turn; made by the session that the turn belongs to."""
+
+    def agents(self) -> dict[str, Agent]:
+        """Return every agent by id."""
+        ...
+
+    async def depth(self, scope: TurnScope) -> int:
+        """Return how many sessions stand above that of `scope`."""
+        ...
+
+    async def run(self, scope: TurnScope, plugin: str, wish: Wish) -> SpawnResult:
+        """Run a child as `plugin` wishes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a plugin asks a child session for; the arguments of :class:`moryflow_sdk.services.Spawn`."""
+
+    agent: str | Agent
+    prompt: str
+    session: str | None = None
+    rules: Sequence[Rule] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    title: str = ""
+    background: bool = False
+
 
 @dataclass
 class TurnScope:
-    """One turn: its generation, its place, its records. Implements what dispatch needs of a scope."""
+    """One turn: its generation, its place, its records. Implements what dispatch needs of a scope.
+
+    :ivar started: the turn that this one is a child of; `children` starts this turn's own.
+    :ivar spent: what children used, not yet on this turn's account; `ending` is why this turn must end with its step.
+    """
 
     around: Surroundings
     live: LiveSession
@@ -84,6 +128,11 @@ class TurnScope:
     model: ModelInfo | None
     purpose: Purpose
     headless: bool
+    children: Children | None = None
+    started: Started | None = None
+    budget: Budget = field(default_factory=Budget)
+    spent: list[Spent] = field(default_factory=list[Spent])
+    ending: EndReason | None = None
     step: int = 0
     node: str = ""
     ledger: Ledger = field(default_factory=Ledger)
@@ -98,6 +147,11 @@ class TurnScope:
     @property
     def session(self) -> str:
         return self.live.row.id
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """The ids of this session and of those that started it."""
+        return (self.session, *(self.started.scope.lineage if self.started else ()))
 
     @property
     def quarantine(self) -> Quarantine:
@@ -170,6 +224,7 @@ class View:
         self.id = scope.turn
         self.session = scope.session
         self.parent = scope.live.row.parent
+        self.spawned = scope.started.by if scope.started else None
         self.vault = scope.vault
         self.home = scope.around.home
         self.agent = scope.agent

@@ -46,6 +46,7 @@ class Turn:
         :param prompt: the payload of the user node, or ``None`` to go on without one.
         :param unfinished: calls that an earlier turn left without a result.
         """
+        scope = self._scope
         self._announce()
         if unfinished:
             reason = await self._batch.resume(unfinished)
@@ -53,6 +54,8 @@ class Turn:
                 return reason
         if prompt is not None:
             self._journal.node("user", prompt)
+        if reached := scope.budget.reached():
+            return reached
         await self._next_step()
         return await self._steps()
 
@@ -73,7 +76,7 @@ class Turn:
             self._check_whole(finished)
             if reason is None and not finished.tool_calls and finished.reason != "pause":
                 return "completed"
-            reason = reason or self._limit()
+            reason = reason or self._scope.ending or self._limit()
             if reason is not None:
                 return reason
             await self._next_step()
@@ -99,9 +102,8 @@ class Turn:
         scope, options = self._scope, self._options
         if scope.strict and scope.failures:
             return "plugin_failed"
-        cost = self._tally.cost
-        if options.max_cost is not None and cost is not None and cost >= options.max_cost:
-            return "budget"
+        if reached := scope.budget.reached():
+            return reached
         limit = options.max_steps or scope.agent.max_steps or DEFAULT_MAX_STEPS
         return "max_steps" if scope.step >= limit else None
 
@@ -118,23 +120,31 @@ class Turn:
         """Commit what the last step gave, take what waited in the inbox, and begin the next one."""
         self._take_inbox()
         self._scope.step += 1
+        self._scope.budget.spend(steps=1)
         self._journal.event("step.start")
         await self._journal.commit()
 
-    def _take_inbox(self) -> None:
-        inbox, self._scope.live.inbox = self._scope.live.inbox, []
-        for record in inbox:
-            record(self._journal)
-        for usage, cost in self._scope.extra_usage:
+    def _take_inbox(self, *, whole: bool = True) -> None:
+        """Apply what waited for a pause; notes only where no call is open (invariant 6)."""
+        scope = self._scope
+        for waiting in (scope.live.inbox, scope.live.notes) if whole else (scope.live.inbox,):
+            for record in waiting:
+                record(self._journal)
+            waiting.clear()
+        for usage, cost in scope.extra_usage:
             self._tally.add(usage, cost)
-        self._scope.extra_usage = []
+            scope.budget.spend(cost=cost)
+        for spent in scope.spent:
+            self._tally.add_child(spent)
+        scope.extra_usage.clear()
+        scope.spent.clear()
 
     async def end(self, reason: EndReason, error: MoryflowError | None = None) -> TurnResult:
         """Settle what is open, commit, and return the result. A turn that waits for an answer keeps its calls open."""
         self._answering.keep_partial()
         if reason != "approval_required":
             await self._batch.close(f"the turn ended ({reason})")
-        self._take_inbox()
+        self._take_inbox(whole=reason != "approval_required")
         await self._compaction.after_turn()
         if error is not None:
             self._journal.event("error", **error_json(error))
@@ -153,9 +163,9 @@ class Turn:
             text=tally.text,
             usage=tally.usage,
             cost=tally.cost,
-            steps=self._scope.step,
+            steps=self._scope.step + tally.child_steps,
             denied=tuple(tally.denied),
-            unasked=bool(self._door.unasked),
+            unasked=bool(self._door.unasked) or tally.unasked,
             error=error,
         )
 

@@ -59,6 +59,12 @@ def _info(scope: TurnScope, _plugin: str) -> Any:
     return InfoService(scope)
 
 
+def _spawn(scope: TurnScope, plugin: str) -> Any:
+    from .spawn import SpawnService
+
+    return SpawnService(scope, plugin)
+
+
 def _emit(scope: TurnScope, plugin: str) -> Any:
     def emit(kind: str, /, **data: Any) -> None:
         event = scope.event(f"plugin.{plugin}.{kind}", **data)
@@ -83,4 +89,5 @@ SERVICES: Mapping[str, Factory] = {
     "info": _info,
     "resolve": _resolve,
     "rules": _rules,
+    "spawn": _spawn,
 }

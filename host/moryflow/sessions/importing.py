@@ -1,7 +1,7 @@
 """Check the lines of an exported session, then store all of them or none.
 
-What a file from elsewhere must not bring along is kept for the next export but has no effect: its mode and grants
-(``held_back``), and its answers and file names (``imported``).
+What a file from elsewhere must not bring along is kept for the next export but has no effect: its mode, its grants and what
+started it (``held_back``), and its answers and file names (``imported``).
 """
 
 from __future__ import annotations
@@ -179,8 +179,9 @@ def store_lines(connection: sqlite3.Connection, lines: Iterable[Line]) -> Sessio
 def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any]) -> str:
     taken = execute(connection, "SELECT 1 FROM sessions WHERE id = ?", (fields["id"],)).fetchone()
     session = random_id() if taken else fields["id"]
-    held_back = {name: fields[name] for name, usual in _DEFAULTS.items() if fields[name] != usual}
-    insert_session(connection, SessionRow(**{**fields, "id": session, **_DEFAULTS}))
+    usual = _DEFAULTS if "spawn" not in (fields["origin"] or {}) else {**_DEFAULTS, "origin": None}
+    held_back = {name: fields[name] for name, value in usual.items() if fields[name] != value}
+    insert_session(connection, SessionRow(**{**fields, "id": session, **usual}))
     if held_back:
         execute(connection, "UPDATE sessions SET held_back = ? WHERE id = ?", (encode(held_back), session))
     return session

@@ -56,7 +56,8 @@ class NewNode:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session. `active` is the node that the next one follows; `origin` names where a fork comes from.
+    """A session. `active` is the node that the next one follows; `origin` says where it comes from: of a fork ``session`` and
+    ``node``, of a child ``spawn`` with the plugin that started it and the agent as it was narrowed then.
 
     `grants` are the rules a person granted for this session; `epoch` counts its holders.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,10 +61,12 @@ class Store:
         parent: str | None = None,
         purpose: str = "main",
         id: str | None = None,
+        title: str = "",
+        origin: Mapping[str, Any] | None = None,
     ) -> SessionRow:
         """Begin an empty session and return it."""
         moment = now()
-        row = SessionRow(id or random_id(), "", vault, agent, model, mode, parent, purpose, None, moment, moment)
+        row = SessionRow(id or random_id(), title, vault, agent, model, mode, parent, purpose, None, moment, moment, origin)
         _require_id(row.id)
         await self._database.write(lambda to: writing.insert_session(to, row))
         return row
@@ -165,10 +167,13 @@ class Store:
         """Return stored events after a `seq`, of one session or, with ``None``, of all."""
         return await self._database.read(lambda db: reading.events_of(db, session, after, limit))
 
-    async def hook_calls(self, session: str, turn: str | None = None, plugin: str | None = None) -> list[HookCallRow]:
-        """Return the ledger of a session, oldest first."""
+    async def hook_calls(
+        self, session: str | None, turn: str | None = None, plugin: str | None = None, *, newest: int | None = None
+    ) -> list[HookCallRow]:
+        """Return the ledger of a session, oldest first; with `newest` that many of the last rows, of any session for ``None``."""
         wanted = {"session": session, "turn": turn, "plugin": plugin}
-        return await self._database.read(lambda db: reading.query(db, HOOK_CALLS, wanted, "ORDER BY number"))
+        tail = "ORDER BY number" if newest is None else f"ORDER BY number DESC LIMIT {int(newest)}"
+        return await self._database.read(lambda db: reading.query(db, HOOK_CALLS, wanted, tail))
 
     async def artifacts(self, session: str | None = None, *, state: str | None = None, limit: int = 100) -> list[Artifact]:
         """Return records of stored outputs, newest first (D62)."""

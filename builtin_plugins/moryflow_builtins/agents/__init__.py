@@ -1,0 +1,22 @@
+"""The agents that come with Moryflow: ``build``, ``plan``, ``general``, ``explore``, and the hidden ``title`` and ``summary``.
+
+They are Markdown files beside this one, read by the parser that reads a person's own (S4.3, D23). ``build`` has no prompt of
+its own: it works with the built-in one, or with the person's (``moryflow config prompt``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from moryflow_sdk import Agent, Diagnostic, hookimpl
+from moryflow_sdk.agent_files import read_agent
+
+name = "agents"
+NAMES = ("build", "plan", "general", "explore", "title", "summary")
+
+
+@hookimpl
+def agents() -> list[Agent | Diagnostic]:
+    """Read the files; what is wrong with one is named like any other's."""
+    read = [read_agent(Path(__file__).with_name(f"{name}.md"), reserved=frozenset()) for name in NAMES]
+    return [item for agent, wrong in read for item in ([agent] if agent else []) + wrong]

@@ -1,0 +1,64 @@
+"""``task``: hand a part of the work to another agent, in a child session of its own (S2.3, S2.4, S4.15).
+
+What a child may do, what it spends and who is asked is the host's business (``turn.spawn``); this is the tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from moryflow_sdk import SystemBlock, TargetRequest, Tool, ToolContext, ToolResult, Turn, hookimpl, task_target, tool
+from pydantic import BaseModel, ConfigDict, Field
+
+name = "tasks"
+services = ("history", "info", "spawn")
+config_path = "agents.runtime.tasks"
+
+
+class TaskSettings(BaseModel):
+    """How deep agents may start agents, and how long a sub-agent may work."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    depth: int = Field(default=1, ge=0, le=3)
+    minutes: float = Field(default=120, gt=0, le=1440)
+
+
+config_model = TaskSettings
+
+
+def _target(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    return (task_target(args["agent"]),)
+
+
+@tool(domain="task", targets=_target, parallel_safe=True, timeout=86_500)
+async def task(
+    agent: Annotated[str, "id of the agent that shall do it"],
+    prompt: Annotated[str, Field(min_length=1, description="all it needs to know; it sees nothing of this conversation")],
+    ctx: ToolContext,
+    description: Annotated[str, "three to five words for the person"] = "",
+    task_id: Annotated[str | None, "go on with this earlier task instead of beginning a new one"] = None,
+    background: Annotated[bool, "do not wait; its result comes later as a note"] = False,
+) -> ToolResult:
+    """Let another agent do a part of the work in a session of its own and get back what it answers.
+
+    For work that can be told in one message: searching widely, or several independent parts, one call each in one step.
+    """
+    from .running import Order, run_task
+
+    return await run_task(ctx, Order(agent, prompt, description, task_id, background))
+
+
+@hookimpl
+def tools() -> list[Tool]:
+    """Offer ``task``."""
+    return [task]
+
+
+@hookimpl
+async def system_blocks(turn: Turn) -> list[SystemBlock]:
+    """Tell an agent that may start others which there are."""
+    from .offering import roster
+
+    return await roster(turn)

@@ -1,0 +1,127 @@
+"""One call of ``task``: check it, run the child, and tell its result as text, summary and metadata (S2.4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from moryflow_sdk import Agent, SpawnResult, ToolContext, ToolError, ToolResult
+
+from .offering import TOOL
+
+GO_ON = "Read the results of the tasks above, check what matters, and go on with what the person asked for."
+"""The synthetic message behind the results of a step (S2.4)."""
+WHY = {
+    "max_steps": "it reached its limit of steps",
+    "doom_loop": "it went in circles and was ended",
+    "budget": "the budget of the turn is used up",
+    "prompt_too_long": "its conversation no longer fits into the model",
+    "model_error": "its model failed",
+    "plugin_failed": "a plugin failed under --strict",
+    "host_error": "the host failed",
+    "stopped": "a person stopped it",
+    "interrupted": "it was interrupted",
+    "denied": "a rule ended it",
+    "approval_required": "it waits for a person's answer",
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for."""
+
+    agent: str
+    prompt: str
+    description: str
+    task_id: str | None
+    background: bool
+
+
+async def run_task(ctx: ToolContext, order: Order) -> ToolResult:
+    """Run the child and return what it gave.
+
+    :raises ToolError: it cannot be started.
+    """
+    agent = _chosen(ctx, order.agent)
+    depth: int = ctx.config.depth
+    above = await ctx.spawn.depth()
+    if above >= depth:
+        raise ToolError("a sub-agent starts no agents of its own", code="too_deep", next_step="do this part yourself")
+    if above + 1 >= depth:
+        agent = agent.replace(deny_tools=(*agent.deny_tools, TOOL))
+    try:
+        async with asyncio.timeout(ctx.config.minutes * 60):
+            result = await ctx.spawn(
+                agent, order.prompt, session=order.task_id, title=order.description, background=order.background
+            )
+    except TimeoutError as error:
+        raise ToolError(
+            f"{agent.id} worked longer than {ctx.config.minutes:g} minutes and was stopped", code="timeout"
+        ) from error
+    if order.background:
+        return _begun(result, agent, order)
+    await _ask_to_go_on(ctx)
+    return _told(result, agent, order, await _calls(ctx, result.session))
+
+
+def _chosen(ctx: ToolContext, wanted: str) -> Agent:
+    known = {agent.id: agent for agent in ctx.spawn.agents()}
+    if wanted in known:
+        return known[wanted]
+    near = get_close_matches(wanted, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the agents are {', '.join(sorted(known)) or 'none'}"
+    raise ToolError(f"there is no agent {wanted[:80]!r} to start; {hint}", code="unknown_agent")
+
+
+async def _ask_to_go_on(ctx: ToolContext) -> None:
+    """Append the synthetic message once a step, however many tasks ended in it."""
+    if ctx.state.get("asked") != ctx.step:
+        ctx.state["asked"] = ctx.step
+        await ctx.info.note(GO_ON, title="tasks")
+
+
+async def _calls(ctx: ToolContext, session: str) -> Counter[str]:
+    """Count the child's calls by tool; every call of all its turns."""
+    return Counter(call.tool for call in await ctx.history.calls(session=session))
+
+
+def _begun(result: SpawnResult, agent: Agent, order: Order) -> ToolResult:
+    return ToolResult(
+        output=f"{agent.id} works in the background as {result.session}; its result will come as a note. Go on meanwhile.",
+        title=_titled(agent, order, "in the background"),
+        metadata={"session": result.session, "agent": agent.id, "end_reason": "running", "background": True},
+    )
+
+
+def _told(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]) -> ToolResult:
+    counted = ", ".join(f"{tool} {count}" for tool, count in calls.most_common(8))
+    steps = f"{result.steps} step{'s' if result.steps != 1 else ''}"
+    summary = f"{agent.id} {result.session}: {result.end_reason}, {steps}{f', calls: {counted}' if counted else ''}"
+    fine = result.end_reason == "completed"
+    why = "" if fine else f"{agent.id} did not finish: {result.error or WHY.get(result.end_reason, result.end_reason)}"
+    answer = result.text or ("(it gave no answer)" if fine else "")
+    refused = f"{len(result.denied)} of its calls were refused" if result.denied else ""
+    hint = f"[{summary}; to ask it more, pass task_id={result.session}]"
+    return ToolResult(
+        status="ok" if fine else "error",
+        code=None if fine else result.end_reason,
+        output="\n\n".join(filter(None, (why, answer, refused, hint))),
+        title=_titled(agent, order, f"{result.end_reason}, {steps}"),
+        metadata={
+            "session": result.session,
+            "agent": agent.id,
+            "end_reason": result.end_reason,
+            "summary": summary,
+            "calls": dict(calls),
+            "steps": result.steps,
+            "usage": result.usage.model_dump(),
+            "cost": result.cost,
+            "denied": len(result.denied),
+        },
+    )
+
+
+def _titled(agent: Agent, order: Order, how: str) -> str:
+    return f"{agent.id}: {order.description or order.prompt.splitlines()[0][:60]} ({how})"

@@ -1,0 +1,235 @@
+"""The child sessions of one session: who may be started, what each may do, and what becomes of its result (S2.3, D66)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, freeze
+
+from .agents.narrow import narrowed
+from .kernel.family import Spent, Started
+from .kernel.outcome import RunOptions, TurnResult
+
+if TYPE_CHECKING:
+    from .host import Host
+    from .kernel.journal import Journal
+    from .kernel.scope import TurnScope, Wish
+    from .session import Session
+    from .sessions import SessionRow
+
+DEEPEST = 4
+"""How deep sessions nest at most, whoever asks; the ``task`` tool has a lower limit of its own."""
+PATIENCE = 10.0
+"""Seconds that a stopped child has to write down where it stood."""
+
+
+@dataclass
+class Running:
+    """A child at work."""
+
+    session: Session
+    task: asyncio.Task[TurnResult]
+    background: bool
+    title: str
+
+    async def stop(self) -> None:
+        """Stop it and wait until what it has is kept."""
+        if self.session.running:
+            self.session.cancel()
+        else:
+            self.task.cancel()
+        await asyncio.wait((self.task,), timeout=PATIENCE)
+
+
+class Children:
+    """Starts, resumes and stops the children of one session. Implements :class:`moryflow.kernel.scope.Children`."""
+
+    def __init__(self, host: Host, session: Session) -> None:
+        self._host = host
+        self._session = session
+        self._running: dict[str, Running] = {}
+        self._reporting: set[asyncio.Task[None]] = set()
+        self.spent: list[Spent] = []
+
+    @property
+    def running(self) -> Sequence[Running]:
+        """The children at work now."""
+        return tuple(self._running.values())
+
+    def agents(self) -> dict[str, Agent]:
+        """Return every agent by id."""
+        return self._host.agents
+
+    async def depth(self, scope: TurnScope) -> int:
+        """Return how many sessions stand above that of `scope`."""
+        depth, parent = 0, scope.live.row.parent
+        while parent is not None and depth < DEEPEST:
+            depth += 1
+            try:
+                parent = (await self._host.store.session(parent)).parent
+            except MoryflowError:  # it was deleted
+                break
+        return depth
+
+    async def run(self, scope: TurnScope, plugin: str, wish: Wish) -> SpawnResult:
+        """Run a child as `plugin` wishes; what it spends counts for `scope`.
+
+        :raises ToolError: it cannot be started; nothing has run then.
+        """
+        child = await self._child(scope, plugin, wish)
+        options = RunOptions(on_ask=self._session.options.on_ask)
+        task = asyncio.create_task(child.prompt(wish.prompt, options=options))
+        running = self._running[child.id] = Running(child, task, wish.background, wish.title)
+        if wish.background:
+            reporting = asyncio.create_task(self._report(scope, running))
+            self._reporting.add(reporting)
+            reporting.add_done_callback(self._reporting.discard)
+            return SpawnResult(session=child.id, text="", end_reason="running")
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            await running.stop()
+            raise
+        finally:
+            self._forget(child, scope.spent, task)
+        return self._foreground(scope, task)
+
+    async def settled(self) -> bool:
+        """Wait until every child in the background has reported; return whether there was one."""
+        waited = bool(self._reporting)
+        while self._reporting:
+            await asyncio.wait(tuple(self._reporting))
+        return waited
+
+    def cancel(self) -> None:
+        """Stop every child; each keeps what it has."""
+        for running in self.running:
+            if running.session.running:
+                running.session.cancel()
+            else:
+                running.task.cancel()
+
+    async def aclose(self) -> None:
+        """Stop every child and wait until it has ended."""
+        for running in self.running:
+            await running.stop()
+        if self._reporting:
+            await asyncio.wait(tuple(self._reporting), timeout=PATIENCE)
+
+    # ---------------------------------------------------------------- starting
+
+    async def _child(self, scope: TurnScope, plugin: str, wish: Wish) -> Session:
+        chosen = self._known(wish.agent)
+        if await self.depth(scope) >= DEEPEST:
+            raise ToolError(f"sub-agents nest at most {DEEPEST} deep", code="too_deep", next_step="do it yourself")
+        if reached := scope.budget.reached():
+            raise ToolError("the limit of this turn is reached; no sub-agent was started", code=reached)
+        agent = narrowed(chosen, scope, wish.rules)
+        model = chosen.model or (scope.model.id if scope.model else None)
+        try:
+            self._host.models(scope.plugin_set).choose(model, self._host.config.get("model"))
+        except MoryflowError as error:
+            raise ToolError(error.message, code="unknown_model", next_step=error.next_step) from error
+        started = Started(scope, Spawned(plugin=plugin, metadata=freeze(dict(wish.metadata))))
+        if wish.session:
+            row = await self._earlier(scope, wish.session, chosen)
+        else:
+            row = await self._new(scope, started, agent, wish.title)
+        return self._host.child(row, agent, model, started)
+
+    def _known(self, wanted: str | Agent) -> Agent:
+        if isinstance(wanted, Agent):
+            return wanted
+        known = self.agents()
+        if wanted in known:
+            return known[wanted]
+        from difflib import get_close_matches
+
+        near = get_close_matches(wanted, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
+        raise ToolError(f"there is no agent {wanted[:80]!r}{hint}", code="unknown_agent")
+
+    async def _new(self, scope: TurnScope, started: Started, agent: Agent, title: str) -> SessionRow:
+        kept = agent.model_dump(mode="json", exclude_defaults=True)
+        return await self._host.store.create(
+            vault=str(scope.vault),
+            agent=agent.id,
+            mode=scope.live.mode,
+            parent=scope.session,
+            purpose="child",
+            title=title,
+            origin={"spawn": {"plugin": started.by.plugin, "turn": scope.turn, "agent": kept}},
+        )
+
+    async def _earlier(self, scope: TurnScope, name: str, agent: Agent) -> SessionRow:
+        mine = await self._host.store.sessions(100, purpose="child", parent=scope.session)
+        row = next((row for row in mine if row.id == name), None)
+        if row is None:
+            known = ", ".join(f"{row.id} ({row.agent})" for row in mine[:8]) or "none yet"
+            raise ToolError(f"this session has no sub-agent {name[:80]!r}; it has {known}", code="unknown_session")
+        if row.agent != agent.id:
+            raise ToolError(f"{row.id} is a session of {row.agent!r}, not of {agent.id!r}", code="wrong_agent")
+        if row.id in self._running:
+            raise ToolError(f"{row.id} is still at work; its result will come as a note", code="busy")
+        return row
+
+    # ---------------------------------------------------------------- ending
+
+    def _foreground(self, scope: TurnScope, task: asyncio.Task[TurnResult]) -> SpawnResult:
+        result = _result(task)
+        by_person = result.end_reason == "stopped"
+        waits = result.end_reason == "approval_required"
+        if by_person or waits:
+            scope.ending = "stopped" if by_person else "approval_required"
+        return result
+
+    def _forget(self, child: Session, account: list[Spent], task: asyncio.Task[TurnResult]) -> None:
+        self._running.pop(child.id, None)
+        self._host.forget(child)
+        if task.done() and not task.cancelled() and task.exception() is None:
+            account.append(_spent(child, task.result()))
+
+    async def _report(self, scope: TurnScope, running: Running) -> None:
+        """Wait for a child in the background and append its result to the parent (invariant 6)."""
+        child = running.session
+        await asyncio.wait((running.task,))
+        self._forget(child, self.spent, running.task)
+        if scope.live.cancelled or running.task.cancelled():
+            return
+        result = _result(running.task, session=child.id)
+        text = f"The task {child.id} of {child.agent.id} has ended: {result.end_reason}"
+        parts = [f"{text} ({running.title})" if running.title else text, result.error, result.text]
+
+        def record(journal: Journal) -> None:
+            note: dict[str, Any] = {"text": "\n\n".join(filter(None, parts)), "title": f"{child.agent.id} has ended"}
+            journal.node("note", {**note, "session": child.id, "end_reason": result.end_reason})
+            journal.event("session.note", session=child.id, child_agent=child.agent.id, end_reason=result.end_reason)
+
+        await self._session.note(record, between_calls=False)
+
+
+def _result(task: asyncio.Task[TurnResult], session: str = "") -> SpawnResult:
+    """Return how a child ended; one that could not even begin is an error too."""
+    error = task.exception() if not task.cancelled() else None
+    if isinstance(error, MoryflowError):
+        raise ToolError(error.message, code=error.code, next_step=error.next_step) from error
+    result = task.result()
+    return SpawnResult(
+        session=result.session,
+        text=result.text,
+        end_reason=result.end_reason,
+        usage=result.usage,
+        cost=result.cost,
+        steps=result.steps,
+        denied=tuple(freeze(dict(denial)) for denial in result.denied),
+        error=result.error.message if result.error else "",
+    )
+
+
+def _spent(child: Session, result: TurnResult) -> Spent:
+    place = {"session": child.id, "agent": child.agent.id}
+    denied = tuple({**place, **denial} for denial in result.denied)
+    return Spent(result.usage, result.cost, result.steps, denied, result.unasked)

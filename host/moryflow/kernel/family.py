@@ -1,0 +1,69 @@
+"""What a turn shares with the turns it starts in child sessions: rights, a budget, and what they spent (R4, D66)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from moryflow_sdk import Rule, Spawned, Usage
+
+if TYPE_CHECKING:
+    from .scope import TurnScope
+
+
+@dataclass
+class Rights:
+    """Mode and grants of a session. A child has its parent's very object: what a person changes holds for both at once."""
+
+    mode: str
+    grants: list[Rule] = field(default_factory=list[Rule])
+
+
+@dataclass
+class Budget:
+    """What a turn may spend. What its children spend counts here too, while they spend it.
+
+    :ivar max_cost: US dollars; `max_steps` counts model calls.
+    :ivar above: the budget of the turn that started this one.
+    """
+
+    max_steps: int | None = None
+    max_cost: float | None = None
+    above: Budget | None = None
+    steps: int = 0
+    cost: float = 0.0
+
+    def spend(self, *, steps: int = 0, cost: float | None = None) -> None:
+        """Count a step or a cost, here and in every budget above."""
+        self.steps += steps
+        self.cost += cost or 0.0
+        if self.above is not None:
+            self.above.spend(steps=steps, cost=cost)
+
+    def reached(self) -> Literal["budget", "max_steps"] | None:
+        """Return which limit is reached, of this turn or of one above it."""
+        if self.max_cost is not None and self.cost >= self.max_cost:
+            return "budget"
+        if self.max_steps is not None and self.steps >= self.max_steps:
+            return "max_steps"
+        return self.above.reached() if self.above is not None else None
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a child used and met, for its parent's own account."""
+
+    usage: Usage
+    cost: float | None
+    steps: int
+    denied: tuple[Mapping[str, Any], ...] = ()
+    unasked: bool = False
+
+
+@dataclass(frozen=True)
+class Started:
+    """Why a turn runs: the turn that started it, and for which plugin."""
+
+    scope: TurnScope
+    by: Spawned
