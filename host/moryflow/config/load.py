@@ -179,8 +179,9 @@ ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any], bool]] = {
     "MORYFLOW_SAFE_MODE": ("safeMode", _switch, False),
     "MORYFLOW_STRICT": ("strict", _switch, False),
     "MORYFLOW_TRACE": ("trace", _switch, False),
+    "MEMORY_BANK_GUARD_MODE": ("agents.runtime.memoryBank.guardMode", lambda text: text.strip().casefold(), False),
 }
-"""Variable → its key, how it is read, and whether it counts when it is empty."""
+"""Variable → its dotted key, how it is read, and whether it counts when it is empty."""
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -189,7 +190,8 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     names: dict[str, str] = {}
     for variable, (key, read, even_empty) in ENVIRONMENT.items():
         if variable in environ and (environ[variable].strip() or even_empty):
-            value[key], names[key] = read(environ[variable]), variable
+            value = merged(value, nested(key.split("."), read(environ[variable])))
+            names[key.partition(".")[0]] = variable
     return Layer("environment", value, "environment", names=names)
 
 
