@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import MutableMapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Literal, Self
 
@@ -52,7 +52,7 @@ class Run:
 
     def save(self, state: MutableMapping[str, Any]) -> None:
         """Put the counters where the next commit finds them."""
-        state[_KEY] = asdict(self)
+        state[_KEY] = {**vars(self), "recent": list(self.recent), "open": dict(self.open)}
 
     def count(self, call: ToolCall, settings: DoomLoopSettings) -> Hit | None:
         """Count `call` and return the threshold it hits. A call that is judged again after a restart counts once."""
