@@ -102,11 +102,8 @@ def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str]
 
 
 def _said(value: Any) -> str:
-    return (
-        {True: "yes", False: "no", None: "not declared"}.get(value, repr(value))
-        if isinstance(value, bool | None)
-        else repr(value)
-    )
+    words = {True: "yes", False: "no", None: "not declared"}
+    return words[value] if isinstance(value, bool | None) else repr(value)
 
 
 __all__ = ["Change", "card_lines", "changed", "screen"]

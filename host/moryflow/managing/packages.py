@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import os
 import re
 import tomllib
 import zipfile
@@ -80,7 +79,7 @@ def _digest(files: Iterable[tuple[str, Callable[[str], bytes | None]]]) -> str:
 
 def _counts(name: str) -> bool:
     """Whether a file is the package's own: not byte code, not a script, not a note of the installer."""
-    if name.startswith("..") or os.path.isabs(name) or name.endswith(".pyc") or re.match(r"[^/]+\.data/", name):
+    if name.startswith(("..", "/")) or name.endswith(".pyc") or re.match(r"[^/]+\.data/", name):
         return False
     info = _INFO.match(name)
     return info is None or name[info.end() :] in _SAME_INFO
@@ -181,7 +180,7 @@ def installed_packages() -> dict[str, Installed]:
     found: dict[str, Installed] = {}
     for entry in search_path():
         try:
-            names = sorted(os.listdir(entry))
+            names = sorted(path.name for path in Path(entry).iterdir())
         except OSError:
             continue
         for name in names:
@@ -233,4 +232,15 @@ def package_in_folder(folder: Path) -> Package:
     return package_of(name, version, requires, "\n".join(lines), Project(folder))
 
 
-__all__ = ["Installed", "installed_packages", "normal", "package_in_folder", "package_in_wheel", "start_files"]
+def manifest_file(folder: Path, plugin: str) -> str:
+    """Return the ``plugin.toml`` of a plugin in a project, empty when there is none."""
+    try:
+        points = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"][MANIFESTS]
+        place, _, leaf = str(points[plugin]).partition(":")
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    paths = (root.joinpath(*place.split("."), leaf or "plugin.toml") for root in (folder / "src", folder))
+    return next((str(path) for path in paths if path.is_file()), "")
+
+
+__all__ = ["Installed", "installed_packages", "manifest_file", "normal", "package_in_folder", "package_in_wheel", "start_files"]

@@ -1,0 +1,110 @@
+"""What the plugin commands share: the configuration and the plugins without a host, the manager, the notices."""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import Flags, flags_of
+from .text import plain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from moryflow.config import Config
+    from moryflow.kernel.records import PluginSettings
+    from moryflow.managing.listing import Row
+    from moryflow.managing.manager import Manager
+
+
+class Desk:
+    """Home, configuration and plugins as a host would find them, without loading any."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        from moryflow.config import load_config
+        from moryflow.places import home_folder
+
+        self.flags: Flags = flags_of(ctx)
+        self.home: Path = home_folder(None, os.environ)
+        self.config: Config = load_config(self.home, inline=self.flags.config, environ=os.environ)
+
+    @property
+    def settings(self) -> PluginSettings:
+        """What a person wants loaded: configuration, flags and environment."""
+        from moryflow.generation import asked_for, switched_on
+        from moryflow.kernel.records import PluginSettings
+
+        safe = switched_on(self.flags.safe_mode or None, os.environ, "MORYFLOW_SAFE_MODE")
+        disabled = frozenset(self.config.get("disabledPlugins") or ())
+        return PluginSettings(disabled=disabled, only=asked_for(None, os.environ), safe_mode=safe)
+
+    def rows(self) -> list[Row]:
+        """Return every plugin that is found."""
+        from moryflow.managing.listing import rows
+
+        return rows(self.home, self.config, self.settings)
+
+    def found(self, name: str, rows: list[Row]) -> list[Row]:
+        """Return all plugins called `name`: two may claim one name.
+
+        :raises ConfigError: there is none.
+        """
+        same = [row for row in rows if row.name == name]
+        if same:
+            return same
+        raise self.unknown(name, [row.name for row in rows])
+
+    def unknown(self, name: str, known: list[str]) -> Exception:
+        """Return the error for a name that nothing has."""
+        from moryflow_sdk import ConfigError
+
+        near = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return ConfigError(f"there is no plugin {name!r}{hint}", next_step="moryflow plugin list")
+
+    def manager(self, *, building: bool = False) -> Manager:
+        """Return what installs, telling and asking on standard error."""
+        from moryflow.managing.manager import Manager
+
+        from .questions import confirm
+
+        return Manager(self.home, os.environ, self.tell, lambda text: confirm(text, self.flags), building)
+
+    def tell(self, text: str) -> None:
+        """Show a notice or a screen; ``-q`` leaves it out unless a question follows it."""
+        if not self.flags.quiet or not self.flags.yes:
+            click.echo(plain(text), err=True)
+
+    def tell_drifts(self) -> None:
+        """Say where what is installed differs from the lock."""
+        if self.flags.quiet:
+            return
+        for notice in drift_notices(self.home):
+            click.echo(notice, err=True)
+
+
+def drift_notices(home: Path) -> list[str]:
+    """Return a line for each difference between ``plugins.lock`` and what is installed; cheap when there is no lock."""
+    if not (home / "plugins.lock").exists():
+        return []
+    from moryflow_sdk import MoryflowError
+
+    from moryflow.managing.syncing import quick_drifts
+
+    try:
+        return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]
+    except MoryflowError as error:
+        return [plain(f"moryflow: {error}")]
+
+
+def as_document(row: Row) -> dict[str, Any]:
+    """Return a plugin as JSON shows it."""
+    from dataclasses import asdict
+
+    loaded = {"loaded_at": row.known.at if row.known else None, "tokens": dict(row.tokens)}
+    card = row.card
+    capabilities = dict(card.capabilities) if card else None
+    return {**asdict(row.record), **loaded, "manifest": card is not None, "capabilities": capabilities}

@@ -1,0 +1,144 @@
+"""What became of each plugin when it was last loaded: kept by every host, read by commands that load none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from moryflow.kernel.records import LoadRecord, PluginSet
+
+FILE = "plugins.json"
+_TUPLES = ("hooks", "tools", "services")
+_KEEP = 1000
+"""Plugins that are remembered at most; the oldest are forgotten."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A remembered load.
+
+    :param tokens: what its tools cost in every request, by name: a quarter of the characters of schema and description.
+    :param at: when it was loaded.
+    :param stamp: change time and size of its main file then.
+    """
+
+    record: LoadRecord
+    tokens: Mapping[str, int]
+    at: str
+    stamp: tuple[int, int] | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether its main file is another one by now."""
+        return self.stamp != _stamp(self.record.file)
+
+
+def remember(plugin_set: PluginSet) -> None:
+    """Keep what became of the plugins of a set; writes only when something differs from last time."""
+    told = [record for record in plugin_set.records if record.status in ("loaded", "failed")]
+    stamps = {record.file: _stamp(record.file) for record in told}
+    key = hashlib.sha256(repr([(*_plain(record), stamps[record.file]) for record in told]).encode()).hexdigest()
+    file = plugin_set.home / "cache" / FILE
+    if _first_line(file) == key:
+        return
+    now = _now()
+    known = _read(file)
+    for record in told:
+        entry = {**asdict(record), "tokens": _tokens(plugin_set, record), "at": now, "stamp": stamps[record.file]}
+        known.pop(_key(record), None)
+        known[_key(record)] = entry
+    _write(file, key, dict(list(known.items())[-_KEEP:]))
+
+
+def recall(home: Path) -> dict[str, Known]:
+    """Return what is remembered, by :func:`key_of`."""
+    found: dict[str, Known] = {}
+    for key, entry in _read(home / "cache" / FILE).items():
+        try:
+            tokens, at, stamp = entry.pop("tokens"), entry.pop("at"), entry.pop("stamp")
+            record = LoadRecord(**{**entry, **{name: tuple(entry[name]) for name in _TUPLES}})
+            found[key] = Known(record, tokens, at, tuple(stamp) if stamp else None)
+        except (TypeError, KeyError, AttributeError):
+            continue
+    return found
+
+
+def forget(home: Path, name: str) -> None:
+    """Forget every load of a plugin that a person removed."""
+    file = home / "cache" / FILE
+    _write(file, "", {key: entry for key, entry in _read(file).items() if entry.get("name") != name})
+
+
+def key_of(tier: str, name: str, source: str) -> str:
+    """Return the key of a plugin; a built-in one may have another name than the one it was found under."""
+    return f"{tier} {source}" if tier == "builtin" else f"{tier} {name} {source}"
+
+
+def _key(record: LoadRecord) -> str:
+    return key_of(record.tier, record.name, record.source)
+
+
+def _plain(record: LoadRecord) -> tuple[Any, ...]:
+    return (record.name, record.tier, record.source, record.status, record.error, record.line, record.hash, record.tools)
+
+
+def _stamp(file: str) -> tuple[int, int] | None:
+    try:
+        status = Path(file).stat() if file else None
+    except OSError:
+        status = None
+    return (status.st_mtime_ns, status.st_size) if status else None
+
+
+def _tokens(plugin_set: PluginSet, record: LoadRecord) -> dict[str, int]:
+    """Return what the tools of a third-party plugin cost; the schemas of built-in ones are not made for this."""
+    if record.tier == "builtin":
+        return {}
+    tools = (plugin_set.tools[name].tool for name in record.tools if name in plugin_set.tools)
+    return {tool.name: tokens_of(tool) for tool in tools}
+
+
+def tokens_of(tool: Any) -> int:
+    """Return about how many tokens a tool costs in every request."""
+    return (len(json.dumps(tool.parameters, default=str)) + len(tool.description)) // 4
+
+
+def _now() -> str:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _first_line(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8") as stream:
+            return stream.readline().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _read(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        content = json.loads(file.read_text("utf-8").partition("\n")[2])
+        return content if isinstance(content, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _write(file: Path, key: str, known: Mapping[str, Any]) -> None:
+    """Keep it; a home that cannot be written only means that less is known."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_name(f"{file.name}.{os.getpid()}")
+        fresh.write_text(f"{key}\n{json.dumps(known)}", "utf-8")
+        fresh.replace(file)
+    except OSError:
+        return
+
+
+__all__ = ["Known", "forget", "key_of", "recall", "remember", "tokens_of"]
