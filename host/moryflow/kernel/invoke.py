@@ -24,6 +24,7 @@ from moryflow_sdk import (
     ToolResult,
 )
 
+from .allocator import LARGE_BLOCK, return_large_blocks
 from .approvals import OnAsk, call_row
 from .arguments import parse, unacceptable
 from .calls import guarded
@@ -153,6 +154,8 @@ class Door:
         """Run the body, if the ruling says so; return the raw result and how many milliseconds it took."""
         started = time.perf_counter_ns()
         result = judged.result or await self._body(judged)
+        if len(result.output) >= LARGE_BLOCK:
+            return_large_blocks()
         return result, (time.perf_counter_ns() - started) // 1_000_000
 
     async def finish(self, judged: Judged, result: ToolResult, ms: int) -> ToolResult:
