@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, freeze
 
 from .agents.narrow import narrowed
 from .kernel.family import Spent, Started
-from .kernel.outcome import RunOptions, TurnResult
+from .kernel.outcome import RunOptions, TurnResult, error_json
 
 if TYPE_CHECKING:
     from .host import Host
@@ -35,12 +35,16 @@ class Running:
     background: bool
     title: str
 
+    def cancel(self) -> None:
+        """Stop it, once: what it does then, such as stopping its own children, is not broken off."""
+        if not self.session.busy:
+            self.task.cancel()
+        elif not self.session.stopping:
+            self.session.cancel()
+
     async def stop(self) -> None:
         """Stop it and wait until what it has is kept."""
-        if self.session.running:
-            self.session.cancel()
-        else:
-            self.task.cancel()
+        self.cancel()
         await asyncio.wait((self.task,), timeout=PATIENCE)
 
 
@@ -52,6 +56,7 @@ class Children:
         self._session = session
         self._running: dict[str, Running] = {}
         self._reporting: set[asyncio.Task[None]] = set()
+        self._stopped = False
         self.spent: list[Spent] = []
 
     @property
@@ -98,19 +103,23 @@ class Children:
         return self._foreground(scope, task)
 
     async def settled(self) -> bool:
-        """Wait until every child in the background has reported; return whether there was one."""
+        """Wait until every child in the background has reported; return whether there is anything to go on with."""
         waited = bool(self._reporting)
+        self._stopped = False
         while self._reporting:
             await asyncio.wait(tuple(self._reporting))
-        return waited
+        return waited and not self._stopped
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a person stopped the children that :meth:`settled` last waited for."""
+        return self._stopped
 
     def cancel(self) -> None:
         """Stop every child; each keeps what it has."""
+        self._stopped = self._stopped or bool(self._running)
         for running in self.running:
-            if running.session.running:
-                running.session.cancel()
-            else:
-                running.task.cancel()
+            running.cancel()
 
     async def aclose(self) -> None:
         """Stop every child and wait until it has ended."""
@@ -194,25 +203,43 @@ class Children:
 
     async def _report(self, scope: TurnScope, running: Running) -> None:
         """Wait for a child in the background and append its result to the parent (invariant 6)."""
-        child = running.session
         await asyncio.wait((running.task,))
-        self._forget(child, self.spent, running.task)
-        if scope.live.cancelled or running.task.cancelled():
-            return
-        result = _result(running.task, session=child.id)
-        text = f"The task {child.id} of {child.agent.id} has ended: {result.end_reason}"
-        parts = [f"{text} ({running.title})" if running.title else text, result.error, result.text]
-
-        def record(journal: Journal) -> None:
-            note: dict[str, Any] = {"text": "\n\n".join(filter(None, parts)), "title": f"{child.agent.id} has ended"}
-            journal.node("note", {**note, "session": child.id, "end_reason": result.end_reason})
-            journal.event("session.note", session=child.id, child_agent=child.agent.id, end_reason=result.end_reason)
-
-        await self._session.note(record, between_calls=False)
+        self._forget(running.session, self.spent, running.task)
+        record = _note(running)
+        try:
+            await self._session.note(record, between_calls=False)
+        except MoryflowError as error:  # another process has the session; the note stays for this one's next turn
+            self._host.bus.publish(scope.event("error", **error_json(error)))
 
 
-def _result(task: asyncio.Task[TurnResult], session: str = "") -> SpawnResult:
-    """Return how a child ended; one that could not even begin is an error too."""
+def _note(running: Running) -> Callable[[Journal], None]:
+    """Return what appends the result of a child to its parent, as a message that the model reads (S2.4)."""
+    child = running.session
+    ended, error, text = "stopped", "", ""
+    try:
+        result = _result(running.task)
+        ended, error, text = result.end_reason, result.error, result.text
+    except asyncio.CancelledError:
+        error = "it was stopped before it began"
+    except ToolError as failed:
+        ended, error = "host_error", failed.message
+    what = f" ({running.title})" if running.title else ""
+    parts = [f"The task {child.id} of {child.agent.id}{what} has ended: {ended}", error, text]
+    told = "\n\n".join(filter(None, parts))
+
+    def record(journal: Journal) -> None:
+        about = {"session": child.id, "agent": child.agent.id, "end_reason": ended}
+        journal.node("note", {"text": told, "title": f"{child.agent.id} has ended", "task": about})
+        journal.event("task.finish", task=about, text=text)
+
+    return record
+
+
+def _result(task: asyncio.Task[TurnResult]) -> SpawnResult:
+    """Return how a child ended.
+
+    :raises ToolError: it could not even begin.
+    """
     error = task.exception() if not task.cancelled() else None
     if isinstance(error, MoryflowError):
         raise ToolError(error.message, code=error.code, next_step=error.next_step) from error

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import (
     Agent,
     ConfigError,
-    ModelError,
     ModelInfo,
     ModelProvider,
     MoryflowError,
@@ -23,7 +21,6 @@ from moryflow_sdk import (
     thaw,
 )
 
-from moryflow.kernel.approvals import ApprovalRequired
 from moryflow.kernel.context import ContextBuilder
 from moryflow.kernel.family import Budget, Rights, Started
 from moryflow.kernel.invoke import Judged
@@ -31,10 +28,11 @@ from moryflow.kernel.journal import Journal
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
-from moryflow.kernel.watchdog import Watchdog
 from moryflow.sessions import SessionRow, Unfinished, unfinished
 
 from .children import Children
+from .mentions import mentioned
+from .settling import can_continue, ends_with_calls, last_result, outcome, watched
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -93,6 +91,16 @@ class Session:
         """Whether a turn runs now."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs or writes down how it ended."""
+        return self._settling
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the running turn was stopped."""
+        return self._live is not None and self._live.cancelled
+
     # ---------------------------------------------------------------- turns
 
     async def prompt(
@@ -147,6 +155,27 @@ class Session:
         await self.note(record, now=lambda live: setattr(live.rights, "mode", chosen))
         self._host.approvals.reconsider(self.id)
 
+    async def set_agent(self, name: str) -> None:
+        """Let another agent go on with this conversation, from the next turn on; recorded (S2.18).
+
+        :raises ConfigError: there is none of that name, or this is the session of a sub-agent.
+        """
+        chosen, before = self._host.agent(name), self.row.agent
+        if chosen.id == before:
+            return
+        if self.row.parent is not None:
+            raise ConfigError(
+                f"the session of a sub-agent stays with its agent, {before}", next_step=f"moryflow session fork {self.id}"
+            )
+
+        def record(journal: Journal) -> None:
+            journal.node("marker", {"agent": chosen.id})
+            journal.session(agent=chosen.id)
+            journal.event("session.agent", **{"from": before, "to": chosen.id})
+
+        self.agent = chosen
+        await self.note(record)
+
     async def note(
         self,
         record: Callable[[Journal], None],
@@ -198,15 +227,24 @@ class Session:
 
             outcome = await self._run(scope, turn, work())
             ruling = judged[0].ruling if judged else None
-            return DirectCall(request.id, ruling, outcome, scope.ledger.chain(), _last_result(live, request.id))
+            return DirectCall(request.id, ruling, outcome, scope.ledger.chain(), last_result(live, request.id))
 
     async def scoped(self, work: Callable[[TurnScope], Awaitable[Any]]) -> tuple[Any, Sequence[dict[str, Any]]]:
-        """Run `work` in a turn of its own, without a model; return what it returned and the hooks that were called."""
+        """Run `work` in a turn of its own, without a model; return what it returned and the hooks that were called.
+
+        What it asked for (a title, a note, another active node) is true afterwards.
+        """
         async with self._holding() as live:
             scope = self._scope(live, None, "direct", True)
             scope.ledger.keep = True
-            value = await work(scope)
-            await Journal(scope).commit()
+            with self._host.leases.hold(scope.plugin_set):
+                value = await work(scope)
+            journal = Journal(scope)
+            for record in live.inbox if await self._left_open(live) else [*live.inbox, *live.notes]:
+                record(journal)
+            live.inbox.clear()
+            live.notes.clear()
+            await journal.commit()
             return value, scope.ledger.chain()
 
     # ---------------------------------------------------------------- holding
@@ -252,22 +290,26 @@ class Session:
     # ---------------------------------------------------------------- one turn
 
     async def _turn(self, prompt: dict[str, Any] | None, options: RunOptions) -> TurnResult:
+        if self._started is None:
+            await self._host.between_turns()
         provider, model = self._host.choose_model(self)
         provider.prepare(model)
+        called = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else None
         async with self._holding() as live:
             left = await self._left_open(live)
             live.turn_states = await self._turn_states() if prompt is None else {}
-            if prompt is None and not left and not _can_continue(live):
+            if prompt is None and not left and not can_continue(live):
                 raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
             self.options = options
+            provider, model = self._host.choose_model(self)  # the generation may have been replaced meanwhile
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
             turn = Turn(scope, provider, self.context, options)
             self._host.check_strict(scope)
-            return await self._run(scope, turn, turn.work(prompt, left))
+            return await self._run(scope, turn, turn.work(prompt, left, called))
 
     async def _left_open(self, live: LiveSession) -> list[Unfinished]:
         """Return the calls without a result at the end of the path."""
-        if not _ends_with_calls(live):
+        if not ends_with_calls(live):
             return []
         calls = await self._host.store.calls(session=self.id)
         live.asked = {row.id for row in calls if row.state == "waiting"}
@@ -285,7 +327,7 @@ class Session:
     async def _settled(self, scope: TurnScope, turn: Turn, work: Coroutine[Any, Any, EndReason]) -> TurnResult:
         scope.live.cancelled = False
         self._task = asyncio.create_task(work)
-        with _watched(scope):
+        with self._host.leases.hold(scope.plugin_set), watched(scope):
             try:
                 await asyncio.wait((self._task,))
             except asyncio.CancelledError:
@@ -293,7 +335,7 @@ class Session:
                 await asyncio.wait((self._task,))
                 await turn.end("interrupted")
                 raise
-            reason, error = _outcome(self._task, scope.live)
+            reason, error = outcome(self._task, scope.live)
             try:
                 return await turn.end(reason, error)
             except MoryflowError as failure:
@@ -318,20 +360,6 @@ class Session:
         )
 
 
-@contextmanager
-def _watched(scope: TurnScope) -> Iterator[None]:
-    """Name a third-party plugin that keeps the loop from running while this turn lasts."""
-    if all(plugin.tier == "builtin" for plugin in scope.plugin_set.plugins.values()):
-        yield
-        return
-    watchdog = Watchdog(lambda: scope.plugin_set, scope.report)
-    watchdog.start()
-    try:
-        yield
-    finally:
-        watchdog.stop()
-
-
 class _Holding:
     """Holds a session for a block, unless it is kept anyway."""
 
@@ -347,49 +375,6 @@ class _Holding:
     async def __aexit__(self, *_: object) -> None:
         if not self._session._kept:
             self._session.release()
-
-
-def _last_result(live: LiveSession, call_id: str) -> ToolResult | None:
-    for node in reversed(live.hold.path):
-        if node.kind == "tool" and node.payload["call_id"] == call_id:
-            return ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
-    return None
-
-
-def _ends_with_calls(live: LiveSession) -> bool:
-    """Whether the path's last answer has calls; only then do call records matter."""
-    last = next((node for node in reversed(live.hold.path) if node.kind == "assistant"), None)
-    return last is not None and bool(last.payload["calls"])
-
-
-def _can_continue(live: LiveSession) -> bool:
-    """Whether the model has something to answer: the path ends with a prompt, a result or a note."""
-    last = next((node for node in reversed(live.hold.path) if node.kind not in ("marker", "prune")), None)
-    return last is not None and (last.kind in ("user", "tool", "note") or bool(last.payload.get("partial")))
-
-
-def _outcome(task: asyncio.Task[EndReason], live: LiveSession) -> tuple[EndReason, MoryflowError | None]:
-    """Return the end reason of finished work, whatever it raised."""
-    if task.cancelled():
-        return ("stopped" if live.cancelled else "interrupted"), None
-    error = task.exception()
-    match error:
-        case None:
-            return task.result(), None
-        case ApprovalRequired():
-            return "approval_required", None
-        case ModelError(code="context"):
-            return "prompt_too_long", error
-        case ModelError():
-            return "model_error", error
-        case MoryflowError():
-            return "host_error", error
-        case _:
-            failure = MoryflowError(
-                f"{type(error).__name__}: {error}", next_step="run it again with -v and report what it prints"
-            )
-            failure.__cause__ = error
-            return "host_error", failure
 
 
 __all__ = ["ModelProvider", "Session"]

@@ -148,7 +148,7 @@ def _made(fields: dict[str, Any]) -> Message:
 
 def _user(node: Node, placeholder: str) -> Message:
     payload = node.payload
-    text = _with_files(payload) if payload.get("files") else payload.get("text", "")
+    text = with_files(payload) if payload.get("files") else payload.get("text", "")
     if placeholder:
         text = f"{text}\n{placeholder}".lstrip("\n")
     elif payload.get("images"):
@@ -156,7 +156,8 @@ def _user(node: Node, placeholder: str) -> Message:
     return _made({"role": "user", "text": text, "node": node.id})
 
 
-def _with_files(payload: Mapping[str, Any]) -> str:
+def with_files(payload: Mapping[str, Any]) -> str:
+    """Return a prompt with its attached files, as the model reads it."""
     files = [f'<file path="{item["path"]}">\n{item["text"]}\n</file>' for item in payload.get("files", ())]
     return "\n\n".join([*files, payload.get("text", "")] if payload.get("text") or not files else files)
 

@@ -40,11 +40,14 @@ class Turn:
         self._compaction = scope.around.compaction(scope, self._journal, provider, self._requests)
         self._begun = now()
 
-    async def work(self, prompt: dict[str, Any] | None, unfinished: Sequence[Unfinished]) -> EndReason:
+    async def work(
+        self, prompt: dict[str, Any] | None, unfinished: Sequence[Unfinished], called: ToolRequest | None = None
+    ) -> EndReason:
         """Settle what an earlier turn left open, then run from `prompt` until no calls are left.
 
         :param prompt: the payload of the user node, or ``None`` to go on without one.
         :param unfinished: calls that an earlier turn left without a result.
+        :param called: a call that the person made with the prompt; it is the first step, before the model is asked.
         """
         scope = self._scope
         self._announce()
@@ -57,7 +60,19 @@ class Turn:
         if reached := scope.budget.reached():
             return reached
         await self._next_step()
+        if called is not None and (ended := await self._call(called)):
+            return ended
         return await self._steps()
+
+    async def _call(self, called: ToolRequest) -> EndReason | None:
+        """Take a person's own call through the whole chain, as a step."""
+        finished = self._answering.note(Finished(reason="tool_calls", tool_calls=(called,)))
+        reason = await self._batch.run(finished.tool_calls)
+        self._answering.finish_step()
+        reason = reason or self._scope.ending or self._limit()
+        if reason is None:
+            await self._next_step()
+        return reason
 
     async def direct(self, request: ToolRequest) -> Judged:
         """Take one call through the whole chain without a model (``moryflow tool run``)."""

@@ -1,0 +1,45 @@
+"""``@general look into …``: a person starts a sub-agent without asking the model to (S2.19).
+
+It becomes a call of the tool ``task``, judged like any other; then the agent of the session goes on with the result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import ConfigError, ToolRequest
+
+from .kernel.context import with_files
+
+if TYPE_CHECKING:
+    from .host import Host
+
+TOOL = "task"
+_MENTION = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})[ \t\n]+(\S.*)", re.DOTALL)
+NEARLY = 0.75
+"""How alike a name must be to be taken for a mistyped agent and not for a word of the prompt."""
+
+
+def mentioned(prompt: Mapping[str, Any], host: Host) -> ToolRequest | None:
+    """Return the call that `prompt` asks for, if it begins with an agent's name; any other text is for the model.
+
+    :raises ConfigError: it begins with something that is nearly an agent's name.
+    """
+    found = _MENTION.match(prompt["text"].lstrip())
+    if found is None or TOOL not in host.tools:
+        return None
+    name, rest = found.groups()
+    startable = [agent.id for agent in host.agents.values() if agent.mode != "primary" and not agent.hidden]
+    if name in startable:
+        arguments = {"agent": name, "prompt": with_files({**prompt, "text": rest})}
+        return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=TOOL, arguments=json.dumps(arguments, ensure_ascii=False))
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, startable, n=1, cutoff=NEARLY)
+    if near:
+        raise ConfigError(f"there is no sub-agent {name!r}; did you mean @{near[0]}?", next_step="moryflow agent list")
+    return None

@@ -1,0 +1,72 @@
+"""What a session reads off its path, and how finished work ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from moryflow_sdk import ModelError, MoryflowError, ToolResult
+
+from moryflow.kernel.approvals import ApprovalRequired
+from moryflow.kernel.outcome import EndReason
+from moryflow.kernel.scope import LiveSession, TurnScope
+from moryflow.kernel.watchdog import Watchdog
+
+
+@contextmanager
+def watched(scope: TurnScope) -> Iterator[None]:
+    """Name a third-party plugin that keeps the loop from running while this turn lasts."""
+    if all(plugin.tier == "builtin" for plugin in scope.plugin_set.plugins.values()):
+        yield
+        return
+    watchdog = Watchdog(lambda: scope.plugin_set, scope.report)
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.stop()
+
+
+def last_result(live: LiveSession, call_id: str) -> ToolResult | None:
+    """Return the result of a call, if it has one on the path."""
+    for node in reversed(live.hold.path):
+        if node.kind == "tool" and node.payload["call_id"] == call_id:
+            return ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
+    return None
+
+
+def ends_with_calls(live: LiveSession) -> bool:
+    """Whether the path's last answer has calls; only then do call records matter."""
+    last = next((node for node in reversed(live.hold.path) if node.kind == "assistant"), None)
+    return last is not None and bool(last.payload["calls"])
+
+
+def can_continue(live: LiveSession) -> bool:
+    """Whether the model has something to answer: the path ends with a prompt, a result or a note."""
+    last = next((node for node in reversed(live.hold.path) if node.kind not in ("marker", "prune")), None)
+    return last is not None and (last.kind in ("user", "tool", "note") or bool(last.payload.get("partial")))
+
+
+def outcome(task: asyncio.Task[EndReason], live: LiveSession) -> tuple[EndReason, MoryflowError | None]:
+    """Return the end reason of finished work, whatever it raised."""
+    if task.cancelled():
+        return ("stopped" if live.cancelled else "interrupted"), None
+    error = task.exception()
+    match error:
+        case None:
+            return task.result(), None
+        case ApprovalRequired():
+            return "approval_required", None
+        case ModelError(code="context"):
+            return "prompt_too_long", error
+        case ModelError():
+            return "model_error", error
+        case MoryflowError():
+            return "host_error", error
+        case _:
+            failure = MoryflowError(
+                f"{type(error).__name__}: {error}", next_step="run it again with -v and report what it prints"
+            )
+            failure.__cause__ = error
+            return "host_error", failure
