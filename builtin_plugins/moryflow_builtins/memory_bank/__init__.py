@@ -1,0 +1,154 @@
+"""The memory bank: what a project knows about itself, read before what is risky, written only as a person agreed (S3).
+
+Without a folder ``memory-bank`` in the vault none of this does anything: one look at the disk a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from moryflow_sdk import (
+    Agent,
+    Command,
+    Deny,
+    Message,
+    Ruling,
+    SystemBlock,
+    TargetRequest,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    Turn,
+    file_target,
+    hookimpl,
+    task_target,
+    tool,
+)
+
+from .bank import FOLDER, usable_bank
+from .settings import MemoryBankSettings
+
+name = "memory_bank"
+services = ("emit", "files", "history", "spawn")
+config_model = MemoryBankSettings
+config_path = "agents.runtime.memoryBank"
+gate = True
+
+
+def _read_target(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    target = str(args["target"])
+    return (file_target(target if target.startswith(f"{FOLDER}/") else f"{FOLDER}/{target}", "read"),)
+
+
+def _writer_target(_: Mapping[str, Any]) -> Sequence[TargetRequest]:
+    return (task_target("memory-bank-writer"),)
+
+
+def _with_a_bank(turn: Turn) -> bool:
+    return usable_bank(turn) is not None
+
+
+@tool(domain="read", targets=_read_target, offered_in=_with_a_bank)
+async def memory_propose(
+    target: Annotated[str, "the file of memory-bank/, for example details/patterns.md"],
+    draft: Annotated[str, "Markdown to put there: conclusion first, its boundary, a pointer"],
+    ctx: ToolContext,
+    replaces: Annotated[str, "whole lines of the file that the draft takes the place of, as they stand there"] = "",
+    why: Annotated[str, "one sentence: why it is worth keeping"] = "",
+) -> ToolResult:
+    """Propose something worth keeping in the memory bank. Nothing is written: the person is asked."""
+    from .proposing import propose
+
+    return await propose(ctx, target, draft, replaces, why)
+
+
+@tool(domain="task", targets=_writer_target, offered_in=_with_a_bank)
+async def memory_write(
+    ctx: ToolContext, proposal: Annotated[str, "the id of the proposal; may be left out when there is one"] = ""
+) -> ToolResult:
+    """Have a proposal written after the person has replied mb:write to it. The writer does it; you never do."""
+    from .writing import write
+
+    return await write(ctx, proposal)
+
+
+@hookimpl
+def tools() -> list[Tool]:
+    """Offer proposing and writing where there is a bank."""
+    return [memory_propose, memory_write]
+
+
+@hookimpl
+def agents() -> list[Agent]:
+    """Offer the reader. The writer is nobody's to call."""
+    from .agents import reader_agent
+
+    return [reader_agent()]
+
+
+@hookimpl
+def commands() -> Sequence[Command]:
+    """Add ``moryflow memory-bank``."""
+    return [Command(name="memory-bank", help="Make and check the memory bank of this folder.", cli=_group)]
+
+
+@hookimpl
+def system_blocks(turn: Turn) -> list[SystemBlock]:
+    """Add the protocol and MEMORY.md, but not for the reader and the writer, which have their own instructions."""
+    bank = usable_bank(turn)
+    if bank is None or (turn.spawned is not None and turn.agent.id in ("memory-reader", "memory-bank-writer")):
+        return []
+    from .protocol import block_of
+
+    return [block_of(turn, bank)]
+
+
+@hookimpl
+def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] | None:
+    """Let reads count only while the model sees them; mark messages that say something meant to last (S3.23)."""
+    if usable_bank(turn) is None:
+        return None
+    from .reads import forget_after_compaction
+    from .reminding import reminded_messages
+
+    forget_after_compaction(messages, turn)
+    return reminded_messages(messages, turn)
+
+
+@hookimpl(before="permission")
+async def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
+    """Guard the bank, and the reading before a risky write."""
+    if turn.parent is None and not any(target.domain == "edit" for target in call.targets):
+        return None
+    from .gating import judge
+
+    return await judge(call, turn)
+
+
+@hookimpl(timeout=10)
+async def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
+    """Remember what the bank holds just before something runs that could change it unseen."""
+    if ruling.decision != "allow" or usable_bank(turn) is None:
+        return
+    from .shelter import hold, runs_unseen
+
+    if runs_unseen(call, turn):
+        await hold(call, turn)
+
+
+@hookimpl(timeout=10)
+async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
+    """Undo what may not be, note what was read, say what has to be said."""
+    if usable_bank(turn) is None:
+        return None
+    from .after import after
+
+    return await after(call, result, turn)
+
+
+def _group() -> Any:
+    from .cli import memory_bank
+
+    return memory_bank

@@ -1,0 +1,66 @@
+"""``moryflow memory-bank``: init, check, doctor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .findings import document, rendering
+
+
+@click.group(name="memory-bank")
+def memory_bank() -> None:
+    """Make and check the memory bank of this folder: what the project knows about itself."""
+
+
+@memory_bank.command()
+@click.option("--skill", is_flag=True, help="Replace the installed skill by the one that came with Moryflow.")
+@click.pass_obj
+def init(context: Any, skill: bool) -> None:
+    """Make what is missing of memory-bank/ and install its skill. What is there stays; the user blocks are never touched."""
+    from .initing import init as make
+    from .initing import install_skill
+
+    async def work(turn: Any) -> Any:
+        return make(turn)
+
+    done = context.run(work)
+    place, installed = install_skill(context.home, replace=skill)
+    lines = [f"{name}: {what}" for name, what in done.items()]
+    text = "\n".join([*lines, f"skill {place}: {installed}"])
+    context.print(
+        {"v": 1, "type": "memory_bank.init", "files": done, "skill": {"path": str(place), "done": installed}}, text=text
+    )
+
+
+@memory_bank.command()
+@click.pass_obj
+@click.pass_context
+def check(ctx: click.Context, context: Any) -> None:
+    """Validate structure, schema, links, pointers and sizes. Exit code 3 when something is wrong."""
+    from .checking import check as look
+
+    async def work(turn: Any) -> Any:
+        return look(turn)
+
+    found, count = context.run(work)
+    context.print(document("memory_bank.check", found, files=count), text=rendering(found, f"{count} files, nothing is wrong"))
+    ctx.exit(3 if found else 0)
+
+
+@memory_bank.command()
+@click.pass_obj
+@click.pass_context
+def doctor(ctx: click.Context, context: Any) -> None:
+    """Say whether protocol, skill and bank still say the same. Exit code 3 when they have drifted."""
+    from .drift import diagnose, facts
+
+    async def work(turn: Any) -> Any:
+        return diagnose(turn), facts(turn)
+
+    found, known = context.run(work)
+    state = known["bank"] or "none here"
+    fine = f"protocol {known['protocol_version']}, guard mode {known['guard_mode']}, bank {state}: no drift"
+    context.print(document("memory_bank.doctor", found, **known), text=rendering(found, fine))
+    ctx.exit(3 if found else 0)

@@ -1,0 +1,128 @@
+"""The guard: who may write in the bank, and what must have been read before a risky write (S3.26–S3.37, D28–D35)."""
+
+from __future__ import annotations
+
+from moryflow_sdk import Deny, Target, ToolCall, ToolResult, Turn
+from moryflow_sdk.risk import Risk
+from moryflow_sdk.sensitive import sensitive
+
+from .bank import FOLDER, Bank, bank_of, inside, usable_bank
+from .grants import Grant, grant_of
+from .reads import READER, escalation, satisfied
+from .risk import edited, risk_of
+from .settings import MemoryBankSettings
+
+WRITER_READS = frozenset({"read", "edit"})
+
+
+async def judge(call: ToolCall, turn: Turn) -> Deny | None:
+    """Judge a call. Rules and modes of permission change nothing about it (D32)."""
+    if turn.spawned is not None:
+        grant = grant_of(turn)
+        if grant is not None:
+            return _writer(grant, call)
+    if turn.agent.id == READER and turn.parent is not None:
+        refused = _reader(call)
+        if refused is not None:
+            return refused
+    targets = edited(call)
+    if not targets:
+        return None
+    if any(inside(target) for target in targets):
+        return _protected(turn)
+    return await _before_write(call, turn)
+
+
+def _deny(reason: str, next_step: str) -> Deny:
+    return Deny(f"memory bank: {reason}", cause="memory_bank", bypass="never", next_step=next_step)
+
+
+def _protected(turn: Turn) -> Deny:
+    bank = bank_of(turn)
+    if bank is None:
+        return _deny(f"{FOLDER}/ is made and kept by its own commands", "ask the person to run `moryflow memory-bank init`")
+    if turn.parent is not None:
+        step = "say in your answer what should be kept there"
+    else:
+        step = "propose the change with memory_propose"
+    return _deny(f"only the memory-bank writer may change {FOLDER}/", step)
+
+
+def _writer(grant: Grant, call: ToolCall) -> Deny | None:
+    """The writer edits the one file that was agreed to, reads what is not secret, and does nothing else (S3.31, D34)."""
+    wanted = f"vault:/{grant.proposal.target}"
+    step = f"edit {grant.proposal.target} and end"
+    if call.domain not in WRITER_READS or any(target.domain not in WRITER_READS for target in call.targets):
+        return _deny(f"the writer may read and edit, not {call.tool}", step)
+    for target in call.targets:
+        if target.domain == "read" and not _readable(target):
+            return _deny(f"the writer may not read {target.given}", step)
+        if target.domain == "edit" and (target.text != wanted or target.lexical not in (None, wanted)):
+            return _deny(f"the writer may change {grant.proposal.target} and nothing else", step)
+    return None
+
+
+def _reader(call: ToolCall) -> Deny | None:
+    """The reader reads; what looks like a file of secrets is not for it, whatever the rules say (S3.13)."""
+    if call.domain != "read":
+        return _deny(f"the memory reader only reads, it may not use {call.tool}", "answer with the package")
+    if not all(_readable(target) for target in call.targets):
+        return _deny("the memory reader reads no secrets and nothing outside the working folder", "read another file")
+    return None
+
+
+def _readable(target: Target) -> bool:
+    names = (target.text, target.lexical or target.text)
+    return target.kind != "file" or all(name.startswith("vault:/") and not sensitive(name) for name in names)
+
+
+async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
+    """Ask for the reading that a risky write needs; what is only a reminder waits for the result."""
+    settings: MemoryBankSettings = turn.config
+    if settings.guard_mode == "off":
+        return None
+    bank = usable_bank(turn)
+    if bank is None or satisfied(turn, bank):
+        return None
+    required = bank.required()
+    if not required:
+        _tell_off(turn)
+        return None
+    risk = await risk_of(call, settings)
+    targets = [target.text for target in edited(call)]
+    if settings.guard_mode == "block" and risk == "high":
+        turn.emit("gate", action="blocked", risk=risk, targets=targets, required=required)
+        return _deny(f"this is a high-risk write, and {required} was not read in this turn", f"read {required}")
+    if risk not in turn.state.get("warned", ()):
+        turn.emit("gate", action="warned", risk=risk, targets=targets, required=required)
+        turn.state["warned"] = [*turn.state.get("warned", ()), risk]
+        turn.state["waiting"] = {**turn.state.get("waiting", {}), call.id: _reminder(risk, required)}
+    return None
+
+
+def _reminder(risk: Risk, required: str) -> str:
+    return f"this was a {risk}-risk write, and {required} was not read in this turn. Next: read {required}"
+
+
+def _tell_off(turn: Turn) -> None:
+    """Say once a session that there is nothing that could be asked for (D30)."""
+    if not turn.session_state.get("toldOff"):
+        turn.session_state["toldOff"] = True
+        turn.emit("notice", text=f"{FOLDER}/ has neither MEMORY.md nor details/patterns.md, so writes are not gated")
+        turn.log.warning("%s/ has neither MEMORY.md nor details/patterns.md; next: moryflow memory-bank init", FOLDER)
+
+
+def reminded(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
+    """Return the result with the one thing that has to be said about it, if there is one."""
+    waiting = turn.state.get("waiting")
+    said = ""
+    if waiting and call.id in waiting:
+        said = waiting[call.id] if result.status == "ok" else ""
+        turn.state["waiting"] = {key: text for key, text in waiting.items() if key != call.id}
+    said = said or escalation(turn, turn.config)
+    return result.replace(output=f"{result.output}\n\n[memory bank] {said}".lstrip()) if said else result
+
+
+def usable(turn: Turn) -> Bank | None:
+    """Return the bank if hooks have anything to do in this turn."""
+    return usable_bank(turn)

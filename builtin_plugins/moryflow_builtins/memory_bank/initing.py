@@ -1,0 +1,85 @@
+"""``memory-bank init``: make what is missing; never touch what is the person's (S3.1, S3.40)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import MoryflowError, ToolError
+
+from .agents import SKILL
+from .bank import FOLDER, MEMORY, as_text, bank_of
+from .blocks import split
+from .template import SECTIONS, files, section
+
+Done = dict[str, str]
+"""File → ``created``, ``extended``, ``unchanged``, or why it was left alone."""
+
+
+def init(turn: Any) -> Done:
+    """Make the bank of the turn's vault and return what was done to each file.
+
+    :raises MoryflowError: something that is not a folder of the vault stands in the way.
+    """
+    bank = bank_of(turn)
+    place = Path(turn.vault, FOLDER)
+    problem = bank.problem if bank else f"{FOLDER} is there and is not a folder" if place.exists() else ""
+    if problem:
+        raise MoryflowError(problem, where=str(place), next_step="move it away, then moryflow memory-bank init")
+    return {name: _file(turn, name, text) for name, text in files().items()}
+
+
+def _file(turn: Any, name: str, text: str) -> str:
+    target = turn.files.resolve(name, domain="edit")
+    if target.error or target.text != f"vault:/{name}":
+        return "left alone: it is reached through a link"
+    if target.identity is None:
+        turn.files.write(target, text.encode())
+        return "created"
+    if name != MEMORY:
+        return "unchanged"
+    try:
+        return _extend(turn, target)
+    except ToolError as error:
+        return f"left alone: {error.message}"
+
+
+def _extend(turn: Any, target: Any) -> str:
+    """Add the sections that the front page lacks to the end of its machine block."""
+    data = turn.files.read(target, limit=1024 * 1024)
+    text = as_text(data)
+    if text is None:
+        return "left alone: it is not UTF-8 text"
+    blocks = split(text)
+    if blocks is None:
+        return "left alone: it has no machine block"
+    missing = [name for name in SECTIONS if not re.search(rf"^##\s+{re.escape(name)}\s*$", text, re.MULTILINE)]
+    if not missing or b"\r\n" in data:
+        return "unchanged"
+    inner = blocks.machine_text.strip("\n")
+    added = "\n".join(section(name) for name in missing)
+    turn.files.write(target, blocks.with_machine(f"{inner}\n\n{added}" if inner else added).encode())
+    return f"extended: {', '.join(missing)}"
+
+
+def install_skill(home: Path, *, replace: bool) -> tuple[Path, str]:
+    """Put the skill among the person's own, and return where it is and what was done."""
+    place = home / "skills" / "memory-bank"
+    pages = sorted(SKILL.rglob("*.md"))
+    if all(_same(page, place / page.relative_to(SKILL)) for page in pages):
+        return place, "unchanged"
+    if place.exists() and not replace:
+        return place, "kept: it differs from the one that came with Moryflow"
+    for page in pages:
+        goal = place / page.relative_to(SKILL)
+        goal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        goal.write_bytes(page.read_bytes())
+    return place, "installed"
+
+
+def _same(page: Path, other: Path) -> bool:
+    try:
+        return page.read_bytes() == other.read_bytes()
+    except OSError:
+        return False

@@ -1,0 +1,97 @@
+"""The reader's answer: three layers, checked against a schema before anyone relies on it (S3.5, S3.6, S3.8, S3.13)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import ToolCall, ToolResult, Turn
+
+from .agents import READER
+
+if TYPE_CHECKING:
+    from .package_schema import Package
+
+_FENCE = re.compile(r"^[ \t]*```(?:ya?ml|json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+LONGEST = 200_000
+
+
+def is_reader_task(call: ToolCall) -> bool:
+    """Whether a call starts the memory reader, whatever the tool that does it is called."""
+    return any(target.kind == "task" and target.text == f"task:{READER}" for target in call.targets)
+
+
+def checked_package(result: ToolResult, turn: Turn) -> tuple[ToolResult, bool]:
+    """Return the reader's result with what was found about it, and whether it counts as reading."""
+    package, problems = parse_package(result.output)
+    if package is None:
+        said = "; ".join(problems[:3])
+        step = f"resume this {READER} session and ask for the package alone, or read memory-bank/details/patterns.md"
+        note = f"[memory bank] this is not a context package: {said}. It does not count as reading. Next: {step}"
+        return result.replace(output=f"{result.output}\n\n{note}"), False
+    notes = [*_conflicts(package), *_unfounded(package, turn)]
+    metadata = {**result.metadata, "memory_bank": {"conflicts": len(package.conflicts), "evidence": len(package.evidence)}}
+    if package.conflicts:
+        turn.emit("conflict", conflicts=[conflict.model_dump() for conflict in package.conflicts])
+    text = "".join(f"\n\n[memory bank] {note}" for note in notes)
+    return result.replace(output=result.output + text, metadata=metadata), True
+
+
+def parse_package(output: str) -> tuple[Package | None, list[str]]:
+    """Return the package in an answer, or why there is none."""
+    import yaml
+    from pydantic import ValidationError
+
+    from .package_schema import Package
+
+    problems: list[str] = []
+    for block in reversed([*(match[1] for match in _FENCE.finditer(output[-LONGEST:])), output[-LONGEST:]]):
+        if "context_summary" not in block:
+            continue
+        try:
+            value: Any = yaml.safe_load(block)
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            problems.append(f"the YAML cannot be read: {getattr(error, 'problem', None) or str(error).splitlines()[0]}")
+            continue
+        try:
+            inner = value.get("memory_reader", value) if isinstance(value, dict) else value
+            return Package.model_validate(inner), []
+        except ValidationError as error:
+            problems += [f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['msg']}" for item in error.errors()]
+    return None, problems or ["there is no block with context_summary, evidence and open_questions"]
+
+
+def _conflicts(package: Package) -> list[str]:
+    return [
+        f"conflict: {item.memory} says otherwise than {item.code}: {item.detail}. What the code does is what is. "
+        "Next: propose the correction with memory_propose"
+        for item in package.conflicts
+    ]
+
+
+def _unfounded(package: Package, turn: Turn) -> list[str]:
+    """Name evidence that does not stand where it is said to stand."""
+    wrong = [item.file for item in package.evidence if not _stands(item.file, item.quote, turn)]
+    return [f"these quotes were not found in their files: {', '.join(wrong[:5])}. Next: read them yourself"] if wrong else []
+
+
+def _stands(file: str, quote: str, turn: Any) -> bool:
+    from moryflow_sdk import ToolError
+
+    path = re.sub(r":\d+(-\d+)?$", "", file)
+    for name in _candidates(path):
+        target = turn.files.resolve(name, domain="read")
+        if target.error or not target.text.startswith("vault:/"):
+            continue
+        try:
+            text = turn.files.read(target, limit=4 * 1024 * 1024).decode("utf-8", "replace")
+        except ToolError:
+            continue
+        if " ".join(quote.split()) in " ".join(text.split()):
+            return True
+    return False
+
+
+def _candidates(path: str) -> Sequence[str]:
+    return (path,) if path.startswith("memory-bank/") else (path, f"memory-bank/{path}")

@@ -1,0 +1,103 @@
+"""What was read of the bank in this turn, noted when the result is known (S3.24, S3.25, D30)."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import Message, Target, ToolCall, ToolError, ToolResult, Turn
+
+from .bank import Bank, as_text, name_in_bank
+from .settings import MemoryBankSettings
+
+READER = "memory-reader"
+FIRST_LINES = 40
+"""So many lines from a file's beginning must stand in the output for it to count as read: a listing or a search does not."""
+
+
+def satisfied(turn: Turn, bank: Bank) -> bool:
+    """Whether this turn has read what a risky write asks for: ``patterns.md``, or a package of the memory reader."""
+    state = turn.state
+    return bool(state.get("readerDone")) or bank.required() in state.get("readFiles", ())
+
+
+def note_reads(call: ToolCall, result: ToolResult, turn: Turn) -> None:
+    """Note the files of the bank that a successful call has shown."""
+    if result.status != "ok":
+        return
+    for target in call.targets:
+        name = name_in_bank(target)
+        if not name or target.domain != "read" or name in turn.state.get("readFiles", ()):
+            continue
+        lines = shown_lines(turn, target, result.output)
+        if lines is not None:
+            state = turn.state
+            state["readFiles"] = [*state.get("readFiles", ()), name]
+            state["linesRead"] = state.get("linesRead", 0) + lines
+            bank = Bank(str(turn.vault))
+            state["contextSatisfied"] = satisfied(turn, bank)
+
+
+def shown_lines(turn: Any, target: Target, output: str) -> int | None:
+    """Return how many lines the file has, if `output` shows it from its beginning; else ``None``."""
+    try:
+        data = turn.files.read(target, limit=4 * 1024 * 1024)
+    except ToolError:
+        return None
+    text = as_text(data)
+    if text is None:
+        text = data.decode("latin-1").replace("\r\n", "\n")
+    lines = text.splitlines()
+    first = [line.strip() for line in lines if line.strip()][:FIRST_LINES]
+    return len(lines) if all(line in output for line in first) else None
+
+
+def note_package(turn: Turn) -> None:
+    """Note that the memory reader has given a package that holds what it must."""
+    turn.state["readerDone"] = True
+    turn.state["contextSatisfied"] = True
+
+
+def forget_after_compaction(messages: Sequence[Message], turn: Turn) -> None:
+    """Let the reads be made again once the conversation was shortened: the model does not see them any more."""
+    head = messages[0] if messages else None
+    summary = head.node if head is not None and head.role == "system" else ""
+    state = turn.state
+    if state.get("summary", "") == summary:
+        return
+    state["summary"] = summary
+    for key in ("readFiles", "readerDone", "linesRead", "contextSatisfied", "hinted"):
+        state.pop(key, None)
+
+
+def escalation(turn: Turn, settings: MemoryBankSettings) -> str:
+    """Return the one hint that more reading is the reader's work, or nothing (S3.35, S3.36, D31). It never blocks."""
+    state = turn.state
+    files, lines = len(state.get("readFiles", ())), state.get("linesRead", 0)
+    if state.get("hinted") or state.get("readerDone"):
+        return ""
+    if files <= settings.reader_files and lines <= settings.reader_lines:
+        return ""
+    state["hinted"] = True
+    what = f"{files} files" if files > settings.reader_files else f"{lines} lines"
+    return f"{what} of the memory bank were read directly in this turn. Next: start the task agent {READER} for the rest"
+
+
+def stamped(result: ToolResult, call: ToolCall) -> ToolResult:
+    """Tell the reader when the files were changed that it has just seen; its evidence says so (S3.6)."""
+    stamps = [f"{target.given} modified {day}" for target in call.targets if target.domain == "read" and (day := _day(target))]
+    if result.status != "ok" or not stamps:
+        return result
+    return result.replace(output=f"{result.output}\n\n[{'; '.join(stamps)}]")
+
+
+def _day(target: Target) -> str:
+    path = Path(target.path or "")
+    try:
+        found = path.lstat()
+    except OSError:
+        return ""
+    return time.strftime("%Y-%m-%d", time.gmtime(found.st_mtime)) if stat.S_ISREG(found.st_mode) else ""

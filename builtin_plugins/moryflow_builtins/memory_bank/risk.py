@@ -1,0 +1,78 @@
+"""How risky a write is: by operation and path, nothing else (S3.27, S3.41, D29, D69)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from moryflow_sdk import Target, ToolCall
+from moryflow_sdk.risk import Risk, RiskFunction, risk_functions
+
+from .settings import MemoryBankSettings
+
+LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
+PATIENCE = 0.5
+"""Seconds a plugin's own judgement may take."""
+
+
+def edited(call: ToolCall) -> tuple[Target, ...]:
+    """Return what `call` is going to write."""
+    return tuple(target for target in call.targets if target.domain == "edit")
+
+
+def assess(call: ToolCall, settings: MemoryBankSettings) -> Risk:
+    """Return the built-in judgement: several files, a folder or a listed tool is high, a sensitive path is high."""
+    targets = edited(call)
+    files = {target.path or target.text for target in targets}
+    if len(files) > 1 or call.tool in settings.high_risk_tools:
+        return "high"
+    if any(_is_folder(target) for target in targets):
+        return "high"
+    matches = sensitive_paths((*settings.sensitive_paths, *settings.more_sensitive_paths))
+    if any(matches.match(name) for target in targets for name in _names(target)):
+        return "high"
+    return "medium" if any(target.kind != "file" for target in targets) else "low"
+
+
+async def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
+    """Return the risk of a write: as a plugin judges it, else the built-in judgement."""
+    for function in risk_functions():
+        judged = await _judged_by(function, call)
+        if judged is not None:
+            return judged
+    return assess(call, settings)
+
+
+async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
+    """Ask a plugin's function. It is other people's code on a path that protects: whatever goes wrong means high."""
+    try:
+        judged = await asyncio.wait_for(asyncio.to_thread(function, call), PATIENCE)
+    except Exception:
+        return "high"
+    return judged if judged is None or judged in LEVELS else "high"
+
+
+def _is_folder(target: Target) -> bool:
+    return target.kind == "file" and target.identity is not None and Path(target.path or "").is_dir()
+
+
+def _names(target: Target) -> tuple[str, ...]:
+    """Return the path of a target as globs see it, where it leads to and as it was given (R10)."""
+    texts = (target.text, target.lexical or target.text)
+    return tuple(dict.fromkeys(text.partition(":")[2].lstrip("/").casefold() for text in texts))
+
+
+@lru_cache(maxsize=8)
+def sensitive_paths(globs: tuple[str, ...]) -> re.Pattern[str]:
+    """Return one expression for many globs; one that cannot be read matches everything, so that nothing is let through."""
+    from moryflow_sdk.patterns.globs import TooMany, braces, path_regex
+
+    sources: list[str] = []
+    for glob in globs:
+        try:
+            sources += [path_regex("", one.casefold(), folders=True) for one in braces(glob.removeprefix("/"))]
+        except (TooMany, ValueError):
+            sources.append(".*")
+    return re.compile("|".join(f"(?:{source})\\Z" for source in sources) or r"(?!)", re.DOTALL)

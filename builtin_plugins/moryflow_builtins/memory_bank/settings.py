@@ -1,0 +1,58 @@
+"""What ``agents.runtime.memoryBank`` may say (S3.27, S3.28, D31, D69)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Count = Annotated[int, Field(gt=0, strict=True)]
+
+SENSITIVE_PATHS: tuple[str, ...] = (
+    "src/{auth,security}/**", "**/{auth,authn,authz,authentication,authorization,security,oauth,crypto}/**",
+    "**/*{package,tsconfig}.json", "**/jsconfig.json", "**/{docker,infra,infrastructure,terraform,k8s,helm,deploy,ansible}/**",
+    "**/{package-lock.json,npm-shrinkwrap.json,yarn.lock,pnpm-lock.yaml,pnpm-workspace.yaml,bun.lock,bun.lockb,deno.lock}",
+    "**/{pyproject.toml,setup.py,setup.cfg,poetry.lock,uv.lock,pdm.lock,pipfile,pipfile.lock,environment.y*ml}",
+    "**/{requirements*,constraints*}.{txt,in}", "**/{cargo.toml,cargo.lock,go.mod,go.sum,go.work}",
+    "**/{gemfile,gemfile.lock,*.gemspec,composer.json,composer.lock,mix.exs,mix.lock,pubspec.yaml,pubspec.lock}",
+    "**/{pom.xml,build.gradle,build.gradle.kts,settings.gradle,settings.gradle.kts,gradle.lockfile,*.csproj,packages.lock.json}",
+    "**/{package.swift,package.resolved,podfile,podfile.lock,deno.json,flake.nix,flake.lock}",
+    "**/{.github,.gitlab,.circleci,.buildkite,.woodpecker}/**",
+    "**/{.gitlab-ci.yml,.travis.yml,jenkinsfile,azure-pipelines.yml,bitbucket-pipelines.yml}",
+    "**/{dockerfile,dockerfile.*,*.dockerfile,docker-compose*.y*ml,compose*.y*ml}", "**/*.{tf,tfvars,bicep}",
+    "**/{migrations,migration,alembic}/**", "**/{.env,.env.*,*.env,.envrc}",
+)  # fmt: skip
+"""Globs of paths whose change is high risk: those of S3.27 and their equals elsewhere. Matched without regard to case."""
+
+
+class MemoryBankSettings(BaseModel):
+    """How the memory bank is used.
+
+    :ivar guard_mode: ``off`` injects and protects only; ``warn`` reminds; ``block`` refuses high-risk writes (S3.28).
+        ``MEMORY_BANK_GUARD_MODE`` in the environment stands above the user's file.
+    :ivar sensitive_paths: globs, relative to the working folder, whose change is high risk, in place of the built-in ones.
+    :ivar more_sensitive_paths: globs beside those.
+    :ivar high_risk_tools: tools whose every call is high risk, whatever it touches.
+    :ivar inject_characters: at most so much of MEMORY.md goes into the system prompt.
+    :ivar reader_files: more files than this in one turn, or more than `reader_lines` lines, are the reader's work (D31).
+    :ivar index_files: a folder with more files than this needs an ``index.md`` (D31).
+    :ivar max_memory_lines: a longer MEMORY.md is a finding of ``check``; `max_file_lines` for the files in ``details/``.
+    :ivar max_draft_characters: a longer proposal is refused.
+    :ivar remind: remind the model to propose when a message says something that is meant to last.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
+
+    guard_mode: Literal["off", "warn", "block"] = "warn"
+    sensitive_paths: tuple[str, ...] = SENSITIVE_PATHS
+    more_sensitive_paths: tuple[str, ...] = ()
+    high_risk_tools: tuple[str, ...] = ("multiedit",)
+    inject_characters: Count = 8000
+    reader_files: Count = 3
+    reader_lines: Count = 300
+    index_files: Count = 8
+    max_memory_lines: Count = 200
+    max_file_lines: Count = 300
+    max_draft_characters: Count = 6000
+    remind: bool = True

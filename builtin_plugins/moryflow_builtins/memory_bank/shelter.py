@@ -1,0 +1,86 @@
+"""Around whatever could change the bank unseen: a shell command, an MCP server, a tool that names no files (D35)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from moryflow_sdk import ToolCall, ToolResult, Turn
+
+from .bank import FOLDER, covers
+from .snapshot import Snapshot, keep, restore, take
+
+UNSEEN = frozenset({"bash", "mcp", "tool"})
+"""Domains of calls that do not say which files they write."""
+
+_held: dict[tuple[str, str], Snapshot] = {}
+"""Snapshots of calls that run now, by session and call. Made just before the body, gone when its result is known."""
+
+
+def runs_unseen(call: ToolCall, turn: Turn) -> bool:
+    """Whether a call may write files of the bank without naming them."""
+    if call.domain in UNSEEN or any(target.domain in UNSEEN for target in call.targets):
+        return True
+    return any(target.domain == "edit" and (target.kind != "file" or covers(target, turn)) for target in call.targets)
+
+
+async def hold(call: ToolCall, turn: Turn) -> None:
+    """Remember what the bank holds."""
+    _held[turn.session, call.id] = await asyncio.to_thread(take, str(turn.vault))
+
+
+def is_held(call: ToolCall, turn: Turn) -> bool:
+    """Whether a snapshot waits for this call's result."""
+    return (turn.session, call.id) in _held
+
+
+async def compare(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
+    """Put the bank back if the call has changed it, and make an error of its result that says so."""
+    before = _held.pop((turn.session, call.id))
+    return await asyncio.to_thread(_compared, before, call, result, turn)
+
+
+def _compared(before: Snapshot, call: ToolCall, result: ToolResult, turn: Any) -> ToolResult | None:
+    now = take(before.vault)
+    names = before.changed(now)
+    if not names:
+        return None
+    place = turn.data_dir / "undone" / f"{time.strftime('%Y%m%d-%H%M%S')}-{call.id}"
+    try:
+        kept = keep(now, names, place)
+    except OSError as error:
+        return _spoken(result, f"{call.tool} changed {_listed(names)}, and it could not be put back: {error.strerror}", names)
+    left = restore(before, now, turn)
+    said = f"{call.tool} changed {_listed(names)}, which only the memory-bank writer may do; "
+    said += f"{_listed(left)} could not be put back" if left else "everything was put back"
+    if kept:
+        said += f" (what it wrote is kept in {place})"
+    return _spoken(result, said, names)
+
+
+def _spoken(result: ToolResult, said: str, names: list[str]) -> ToolResult:
+    output = f"error: memory bank: {said}. Next: propose the change with memory_propose\n\n{result.output}"
+    metadata = {**result.metadata, "memory_bank": {"restored": names}}
+    return result.replace(status="error", code="memory_bank", output=output.rstrip(), metadata=metadata)
+
+
+def _listed(names: list[str]) -> str:
+    files = [name for name in names if name != FOLDER] or names
+    return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+
+
+def note_change(vault: str, name: str, fresh: Snapshot) -> None:
+    """Tell running comparisons that the writer has changed a file, so that nobody undoes it."""
+    for snapshot in _held.values():
+        if snapshot.vault != vault:
+            continue
+        for changed in (name, *_folders(name)):
+            item = fresh.items.get(changed)
+            if item is not None:
+                snapshot.items[changed] = item
+
+
+def _folders(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]

@@ -1,0 +1,120 @@
+"""The body of ``memory_write``: a child session, the writer, carries out one confirmed proposal (S3.14, S3.15, S3.31)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import ToolCall, ToolContext, ToolError, ToolResult, Turn
+
+from .agents import writer_agent
+from .grants import Grant, grant_of, granted
+from .proposals import Proposal, answered, load, newest_of, save
+from .shelter import note_change
+from .snapshot import take
+from .verify import difference
+from .words import prompts
+
+LIMIT = 4 * 1024 * 1024
+
+
+async def write(ctx: ToolContext, proposal: str) -> ToolResult:
+    """Let the writer carry out a proposal that the person's last message has confirmed.
+
+    :raises ToolError: it is not confirmed, or was written or declined before.
+    """
+    proposals = load(ctx.session_state)
+    chosen = await _confirmed(ctx, proposals, proposal)
+    before = _content(ctx, chosen.target)
+    with granted(chosen, ctx, before) as grant:
+        result = await ctx.spawn(
+            writer_agent(), _task(chosen, before), metadata={"grant": grant.token}, title=f"write {chosen.target}"
+        )
+        after = _content(ctx, chosen.target)
+    wrong = "nothing was changed" if after == before else difference(before, after, chosen)
+    proposals[chosen.id] = replace(chosen, state="failed" if wrong else "written")
+    save(ctx.session_state, proposals)
+    ctx.emit("written", id=chosen.id, target=chosen.target, session=result.session, problem=wrong)
+    if wrong:
+        step = "tell the person, who can say mb:write again"
+        raise ToolError(f"{chosen.target} was not written: {wrong} ({result.end_reason})", code="not_written", next_step=step)
+    metadata = {"proposal": chosen.id, "target": chosen.target, "child": result.session}
+    title = f"wrote {chosen.target}"
+    return ToolResult(output=f"{chosen.target} was written as proposed in {chosen.id}.", title=title, metadata=metadata)
+
+
+async def _confirmed(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> Proposal:
+    """Return the proposal that shall be carried out; only what a person typed in this session counts (D34)."""
+    typed = prompts(await ctx.history.path()) if ctx.parent is None else []
+    newest = newest_of(proposals, typed)
+    said = {item.id: answered(item, typed, item.id in newest) for item in proposals.values() if item.state != "written"}
+    confirmed = [id for id, answer in said.items() if answer == "confirmed"]
+    chosen = wanted.strip().lower() or (confirmed[0] if len(confirmed) == 1 else "")
+    if chosen in confirmed:
+        return proposals[chosen]
+    if chosen in proposals and proposals[chosen].state == "written":
+        raise ToolError(f"{chosen} was written already", code="written", next_step="go on")
+    if chosen and chosen not in proposals:
+        known = ", ".join(proposals) or "none"
+        raise ToolError(f"there is no proposal {chosen!r}; there are: {known}", code="unknown_proposal", next_step="name one")
+    if said.get(chosen) == "declined":
+        raise ToolError(f"the person has declined {chosen}", code="declined", next_step="go on without it")
+    if len(confirmed) > 1:
+        many = f"several are confirmed: {', '.join(confirmed)}"
+        raise ToolError(many, code="not_unique", next_step="call memory_write once for each, with its id")
+    step = "ask the person to reply `mb:write` and end your turn"
+    raise ToolError("no proposal is confirmed by the person's last message", code="not_confirmed", next_step=step)
+
+
+def _content(ctx: Any, name: str) -> bytes | None:
+    target = ctx.files.resolve(name, domain="read")
+    if target.error or target.text != f"vault:/{name}":
+        raise ToolError(f"{name} is reached through a link", code="outside", next_step="moryflow memory-bank check")
+    return None if target.identity is None else ctx.files.read(target, limit=LIMIT)
+
+
+def _task(proposal: Proposal, before: bytes | None) -> str:
+    """Return the writer's prompt. Draft and target are data between marks that the draft cannot hold."""
+    mark = proposal.id
+    state = "It is a new file: make it with both blocks." if before is None else "It is there: edit its machine block."
+    parts = [f"Carry out proposal {mark}.", f"Target: {proposal.target}. {state}"]
+    if proposal.replaces:
+        parts.append(f"<replaces {mark}>\n{proposal.replaces}\n</replaces {mark}>")
+    return "\n\n".join([*parts, f"<draft {mark}>\n{proposal.draft}\n</draft {mark}>"])
+
+
+def check_written(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
+    """Hold what the writer has just written against the proposal, and put the file back if it differs."""
+    grant = grant_of(turn)
+    if grant is None or not any(target.domain == "edit" for target in call.targets):
+        return None
+    now = _read_now(turn, grant)
+    if now == grant.current:
+        return None
+    wrong = difference(grant.original, now, grant.proposal)
+    if not wrong:
+        grant.current = now
+        note_change(grant.vault, grant.proposal.target, take(grant.vault))
+        return None
+    _put_back(turn, grant)
+    said = f"error: memory bank: {wrong}; the file was put back. Next: write the draft's own lines, nothing else"
+    return result.replace(status="error", code="memory_bank", output=said)
+
+
+def _read_now(turn: Any, grant: Grant) -> bytes | None:
+    try:
+        return _content(turn, grant.proposal.target)
+    except ToolError:
+        return None
+
+
+def _put_back(turn: Any, grant: Grant) -> None:
+    target = turn.files.resolve(grant.proposal.target, domain="edit")
+    if target.text != f"vault:/{grant.proposal.target}":
+        Path(grant.vault, grant.proposal.target).unlink(missing_ok=True)
+        target = turn.files.resolve(grant.proposal.target, domain="edit")
+    if grant.current is not None:
+        turn.files.write(target, grant.current)
+    elif target.identity is not None:
+        turn.files.remove(target)
