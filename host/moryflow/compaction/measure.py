@@ -53,20 +53,19 @@ class Meter:
 
     def __init__(self, estimate: Estimate = chars) -> None:
         self.estimate = estimate
-        self._known: dict[tuple[str, str], float] = {}
+        self._known: dict[str, tuple[str, float]] = {}
         self._view: list[Message] = []
         self._totals: list[tuple[float, int]] = [(0.0, 0)]
         self._counted: tuple[Node | None, Counted | None] = (None, None)
 
     def message(self, message: Message) -> float:
         """Return about how many tokens `message` costs, its images and calls included (D60)."""
-        key = (message.node, message.text)
-        found = self._known.get(key)
-        if found is None:
-            found = self._count(message)
+        found = self._known.get(message.node)
+        if found is None or found[0] is not message.text:
+            found = (message.text, self._count(message))
             if message.node:
-                self._known[key] = found
-        return found
+                self._known[message.node] = found
+        return found[1]
 
     def view(self, messages: Sequence[Message]) -> float:
         """Return about how many tokens `messages` cost together."""
@@ -96,10 +95,12 @@ class Meter:
     def forget(self, visible: Sequence[Message]) -> None:
         """Keep only what `visible` still needs, so that a session that goes on for ever does not grow in memory."""
         if len(self._known) > 2 * len(visible) + 1000:
-            self._known = {key: self._known[key] for m in visible if (key := (m.node, m.text)) in self._known}
+            self._known = {m.node: self._known[m.node] for m in visible if m.node in self._known}
 
     def _count(self, message: Message) -> float:
         text = self.estimate(message.text)
+        if not (message.tool_calls or message.images):
+            return text
         calls = sum(self.estimate(call.name + call.arguments) for call in message.tool_calls)
         return text + calls + sum(_image(image.width, image.height) for image in message.images)
 
@@ -117,7 +118,8 @@ def _alike(known: list[Message], messages: Sequence[Message]) -> int:
 
 
 def _length(message: Message) -> int:
-    return len(message.text) + sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    calls = message.tool_calls
+    return len(message.text) + (sum([len(call.name) + len(call.arguments) for call in calls]) if calls else 0)
 
 
 def measured(path: Sequence[Node], view: Sequence[Message], meter: Meter, overhead: float) -> float:

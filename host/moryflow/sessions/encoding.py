@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from moryflow_sdk import FrozenDict
 
@@ -64,24 +64,24 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _seal(value: dict[str, Any]) -> FrozenDict:
-    for key, item in value.items():
-        if type(item) is list:
-            value[key] = _seal_list(item)
-    return FrozenDict(value)
-
-
-def _seal_list(value: list[Any]) -> tuple[Any, ...]:
-    return tuple(_seal_list(item) if type(item) is list else item for item in value)
-
-
-_decode = json.JSONDecoder(object_hook=_seal).decode
+_decode = json.JSONDecoder(object_hook=FrozenDict).decode
 
 
 def decode(text: str) -> Any:
     """Return the frozen value of canonical JSON: mappings read-only, lists as tuples."""
     value = _decode(text)
-    return _seal_list(value) if type(value) is list else value
+    return _sealed(value) if "[" in text else value
+
+
+def _sealed(value: Any) -> Any:
+    """Return `value` with tuples for lists, all the way down."""
+    if type(value) is list:
+        return tuple([_sealed(item) for item in cast("list[Any]", value)])
+    if type(value) is FrozenDict:
+        for item in value.values():
+            if type(item) is list or type(item) is FrozenDict:
+                return FrozenDict({key: _sealed(item) for key, item in value.items()})
+    return value
 
 
 def node_hash(parent: str, kind: str, payload: str) -> str:

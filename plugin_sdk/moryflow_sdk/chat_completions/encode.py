@@ -106,7 +106,7 @@ def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> 
             call = _quoted(wire_id(message.call_id, short=short))
             return _bytes(f'{{"role":"tool","tool_call_id":{call},"content":{_quoted(content)}}}')
         case "assistant":
-            return _dumps(_assistant(message, short=short, reasoning=reasoning))
+            return _bytes(_assistant(message, short=short, reasoning=reasoning))
         case "system":
             return _plain("user", f"[system]\n{message.text}")
         case _ if not message.images:
@@ -122,20 +122,17 @@ def _plain(role: str, text: str) -> bytes:
     return _bytes(f'{{"role":"{role}","content":{_quoted(text)}}}')
 
 
-def _assistant(message: Message, *, short: bool, reasoning: bool) -> dict[str, Any]:
-    encoded: dict[str, Any] = {"role": "assistant", "content": message.text or None}
-    if reasoning and message.reasoning:
-        encoded["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        encoded["tool_calls"] = [_call(call, short=short) for call in message.tool_calls]
-    elif not message.text:
-        encoded["content"] = ""
-    return encoded
+def _assistant(message: Message, *, short: bool, reasoning: bool) -> str:
+    content = _quoted(message.text) if message.text else "null" if message.tool_calls else '""'
+    thought = f',"reasoning_content":{_quoted(message.reasoning)}' if reasoning and message.reasoning else ""
+    asked = ",".join([_call(call, short=short) for call in message.tool_calls])
+    calls = f',"tool_calls":[{asked}]' if asked else ""
+    return f'{{"role":"assistant","content":{content}{thought}{calls}}}'
 
 
-def _call(call: ToolRequest, *, short: bool) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments or "{}"}
-    return {"id": wire_id(call.id, short=short), "type": "function", "function": function}
+def _call(call: ToolRequest, *, short: bool) -> str:
+    function = f'{{"name":{_quoted(call.name)},"arguments":{_quoted(call.arguments or "{}")}}}'
+    return f'{{"id":{_quoted(wire_id(call.id, short=short))},"type":"function","function":{function}}}'
 
 
 def wire_id(id: str, *, short: bool = False) -> str:
