@@ -18,12 +18,12 @@ from moryflow.host import Host
 from moryflow.kernel.prepare import prepared_call
 
 from .hosting import host_for, warn
-from .options import Flags, flags_in
+from .options import Flags, flags_ahead
 
 
 def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     """Load the plugins and return the command `name` that one of them contributes, else ``None``."""
-    given = flags_in(ctx)
+    given = flags_ahead(ctx)
     runner = asyncio.Runner()
     host = runner.run(host_for(given, tell=False))
     ctx.call_on_close(lambda: _close(runner, host))
@@ -130,3 +130,8 @@ def _common_flags() -> list[click.Option]:
         click.Option(["-q", "--quiet"], is_flag=True, help="No notices on standard error.", **shared),
         click.Option(["-v", "--verbose"], is_flag=True, help="More on standard error; tracebacks.", **shared),
     ]
+        # These are read before the host is opened, see flags_ahead; here they are accepted and explained.
+        click.Option(["--config"], metavar="JSON|PATH", help="An inline layer of configuration.", **shared),
+        click.Option(["--safe-mode"], is_flag=True, help="Load built-in plugins only.", **shared),
+        click.Option(["--strict"], is_flag=True, help="A failed plugin is an error (exit code 6).", **shared),
+        click.Option(["--profile"], type=click.Choice(["local", "remote"]), help="What this host may do.", **shared),

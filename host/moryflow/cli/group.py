@@ -11,7 +11,7 @@ import click
 from moryflow import __version__
 from moryflow.builtins import CONTRIBUTED
 
-from .options import asking_options
+from .options import FOLLOWING, asking_options
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -64,6 +64,7 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         command = self.get_command(ctx, args[0])
         if command is None:
+        ctx.meta[FOLLOWING] = args[1:]
             raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
         return command.name, command, args[1:]
 

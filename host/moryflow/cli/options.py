@@ -33,11 +33,30 @@ def flags_of(ctx: click.Context) -> Flags:
     return ctx.find_object(Flags) or Flags()
 
 
+FOLLOWING = "moryflow.following"
+"""Where ``ctx.meta`` keeps the arguments that follow the name of a command."""
+
+
 def flags_in(ctx: click.Context) -> Flags:
     """Return the flags of a group whose own function has not been called yet."""
     names = {field.name for field in fields(Flags)}
     said = {name: value for name, value in ctx.params.items() if name in names and value}
     return replace(flags_of(ctx), **said)
+
+
+def flags_ahead(ctx: click.Context) -> Flags:
+    """Return :func:`flags_in`, with those after the verb that have to be known before a host is opened."""
+    said: dict[str, Any] = {}
+    waiting = iter(ctx.meta.get(FOLLOWING, ()))
+    for word in waiting:
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if name in ("--config", "--profile"):
+            said[name[2:]] = value if equals else next(waiting, None)
+        elif word in ("--safe-mode", "--strict"):
+            said[word[2:].replace("-", "_")] = True
+    return replace(flags_in(ctx), **{name: value for name, value in said.items() if value})
 
 
 _COMMON = (
