@@ -38,6 +38,7 @@ async def examine(host: Any, vault: Path | None) -> list[Finding]:
         *_home(host.home),
         *_config(host),
         *_plugins(host.plugin_set),
+        *_lock(host.home),
         *_model(host),
         *_vault(vault, host.home),
         *await _sessions(host),
@@ -85,6 +86,24 @@ def _plugins(plugin_set: Any) -> Iterable[Finding]:
         yield Finding("gate", "bad", f"{name} judges calls but is not loaded, so every call is asked about", hint)
     loaded = sum(record.status == "loaded" for record in plugin_set.records)
     yield Finding("plugins", "ok", f"{loaded} of {len(plugin_set.records)} loaded, {len(plugin_set.tools)} tools")
+
+
+def _lock(home: Path) -> Iterable[Finding]:
+    """Compare what is installed with what a person agreed to, file by file (R18)."""
+    from moryflow.managing.lock import FILE
+    from moryflow.managing.syncing import drifts
+
+    if not (home / FILE).exists():
+        return
+    try:
+        found = drifts(home)
+    except MoryflowError as error:
+        yield Finding("lock", "warning", str(error), error.next_step)
+        return
+    for drift in found:
+        yield Finding("lock", "warning", drift.text, drift.next_step)
+    if not found:
+        yield Finding("lock", "ok", f"what is installed is what {home / FILE} says")
 
 
 def _model(host: Any) -> Iterable[Finding]:

@@ -15,6 +15,7 @@ from moryflow.host import Host, open_host
 from moryflow.places import home_folder
 
 from .options import Flags, flags_of
+from .plugin_desk import drift_notices
 from .text import plain
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ def warn(host: Host, given: Flags) -> None:
         return
     for record in host.plugin_set.records:
         if record.status == "failed" or (record.error and record.tier != "builtin"):
+    for notice in drift_notices(host.home):
+        click.echo(notice, err=True)
             click.echo(plain(f"moryflow: plugin {record.name} {complaint(record)}"), err=True)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from moryflow.kernel.records import LoadRecord, PluginSet
 
 FILE = "plugins.json"
-_TUPLES = ("hooks", "tools", "services")
 _KEEP = 1000
 """Plugins that are remembered at most; the oldest are forgotten."""
 
@@ -61,7 +60,7 @@ def recall(home: Path) -> dict[str, Known]:
     for key, entry in _read(home / "cache" / FILE).items():
         try:
             tokens, at, stamp = entry.pop("tokens"), entry.pop("at"), entry.pop("stamp")
-            record = LoadRecord(**{**entry, **{name: tuple(entry[name]) for name in _TUPLES}})
+            record = LoadRecord(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
             found[key] = Known(record, tokens, at, tuple(stamp) if stamp else None)
         except (TypeError, KeyError, AttributeError):
             continue
