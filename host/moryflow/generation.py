@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
 from .config import Config, load_config
-from .kernel.plugins import PluginSet, PluginSettings, load_plugin_set, start
+from .kernel.plugins import PluginSet, PluginSettings, dispose, load_plugin_set, start
+from .kernel.records import LoadFailure
+from .loading.code import LoadedCode
+from .loading.discovery import Candidate, discover
+from .loading.load import NOTHING
 from .loading.plugin_context import plain_context
+from .managing.known import remember
+
+if TYPE_CHECKING:
+    from .kernel.records import Plugin
+    from .probing import Gatekeeper
+
+WAIT = 3.0
+"""Seconds that a start waits for the probe of code it has not seen before; what takes longer joins at a later turn."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +33,12 @@ class Sources:
     """What a generation is made from; the same for all generations of a host.
 
     :param only: third-party plugins to load, ``None`` for all.
+    :param probe: try out code that was not seen before in a process of its own, and wait for consent where it is due.
+    :param wait: seconds to wait for that.
+    :param development: plugins that lie elsewhere and are being written.
+    :param contexts: makes what a plugin is given while it is set up; without it, one that watches nothing.
+    :param profile: the flag; ``None`` leaves it to the configuration.
+    :param code: the files that plugins have imported for the person.
     """
 
     home: Path
@@ -27,6 +48,13 @@ class Sources:
     safe_mode: bool
     only: frozenset[str] | None
     builtins: Sequence[str]
+    probe: bool = True
+    wait: float = WAIT
+    development: tuple[Path, ...] = ()
+    gate: Gate = field(default_factory=lambda: Gate())
+    contexts: Callable[[Plugin], Any] | None = None
+    profile: str | None = None
+    code: LoadedCode = field(default_factory=LoadedCode)
 
     async def load(self, previous: PluginSet | None = None) -> tuple[Config, PluginSet]:
         """Read configuration and plugins; what is unchanged is taken over from `previous`.
@@ -35,16 +63,153 @@ class Sources:
         """
         config = load_config(self.home, inline=self.inline, environ=self.environ, flags=self.flags)
         disabled = frozenset(config.get("disabledPlugins") or ())
+        settings = PluginSettings(disabled=disabled, only=self.only, safe_mode=self.safe_mode)
+        found = list(discover(self.home, self.builtins, self.development))
+        keeper = await self._keeper(found, settings, config) if self.probe else None
+        build = _Build(self, found, settings, config, keeper, previous)
+        plugin_set = await build.made()
+        worse = worse_than(previous, plugin_set)
+        if worse:
+            better = await build.made(worse)
+            await dispose(plugin_set)
+            plugin_set = better
+        remember(plugin_set)
+        return config, plugin_set
+
+    async def _keeper(self, found: Sequence[Candidate], settings: PluginSettings, config: Config) -> Gatekeeper | None:
+        """Return who says what may be imported, after the probe of what is new; built-in plugins need nobody."""
+        items: list[Candidate | Path] = [candidate for candidate in found if _wanted(candidate, settings)]
+        if config.get("agents.runtime.tools.external.enabled") and not settings.safe_mode:
+            items += sorted(path for path in (self.home / "tools").glob("*.py") if not path.name.startswith(("_", ".")))
+        if not items:
+            return None
+        keeper = self.gate.keeper(self.home)
+        unknown = keeper.unknown(items)
+        if unknown:
+            await keeper.examine(unknown, config.section(""), wait=self.wait)
+        keeper.cache.save()
+        return keeper
+
+
+@dataclass(frozen=True)
+class _Build:
+    """What one generation is built from; it may take two attempts."""
+
+    sources: Sources
+    found: Sequence[Candidate]
+    settings: PluginSettings
+    config: Config
+    keeper: Gatekeeper | None
+    previous: PluginSet | None
+
+    async def made(self, held_back: Mapping[str, LoadFailure] = NOTHING) -> PluginSet:
+        """Return a started set; of the plugins in `held_back` the version before goes on."""
+        sources = self.sources
         plugin_set = load_plugin_set(
-            home=self.home,
-            builtins=self.builtins,
-            settings=PluginSettings(disabled=disabled, only=self.only, safe_mode=self.safe_mode),
-            config=config,
+            home=sources.home,
+            builtins=sources.builtins,
+            settings=self.settings,
+            config=self.config,
             final_after=FINAL_TOOL_AFTER,
             among_user=AMONG_USER,
-            previous=previous,
+            previous=self.previous,
+            admission=self.keeper,
+            found=self.found,
+            held_back=held_back,
         )
-        return config, await start(plugin_set, plain_context(self.home, self.environ), reserved=RESERVED)
+        contexts = sources.contexts or plain_context(
+            sources.home,
+            sources.environ,
+            profile=sources.profile or self.config.get("profile") or "local",
+            code=sources.code,
+            admission=self.keeper,
+        )
+        sources.code.prune()
+        return await start(plugin_set, contexts, reserved=RESERVED, previous=self.previous)
+
+
+def worse_than(previous: PluginSet | None, now: PluginSet) -> dict[str, LoadFailure]:
+    """Return the plugins whose new code was imported but does not start or contribute, where the code before did."""
+    before = {record.name: record for record in previous.records} if previous else {}
+    found: dict[str, LoadFailure] = {}
+    for record in now.records:
+        known = before.get(record.name)
+        if known is None or known.status != "loaded" or known.error or record.tier == "builtin" or record.kept:
+            continue
+        if record.stage in ("start", "contribute") and record.error and record.hash != known.hash:
+            stage: Any = record.stage
+            found[record.name] = LoadFailure(stage, record.error, file=record.file, line=record.line, hint=record.hint)
+    return found
+
+
+def _wanted(candidate: Candidate, settings: PluginSettings) -> bool:
+    asked_for = settings.only is None or candidate.name in settings.only
+    return candidate.tier != "builtin" and not settings.safe_mode and asked_for and candidate.name not in settings.disabled
+
+
+class Gate:
+    """The gatekeeper of a host, made when there is a third-party plugin; and whether the probe has news."""
+
+    def __init__(self) -> None:
+        self._keeper: Gatekeeper | None = None
+        self._news = False
+        self.listeners: list[Callable[[], None]] = []
+
+    def keeper(self, home: Path) -> Gatekeeper:
+        """Return the gatekeeper, as things are installed now."""
+        from .probing import Gatekeeper
+
+        if self._keeper is None:
+            self._keeper = Gatekeeper(home, news=self._tell)
+        else:
+            self._keeper.look_again()
+        return self._keeper
+
+    def news(self) -> bool:
+        """Whether a probe has ended since the last call that nobody had waited for."""
+        news, self._news = self._news, False
+        return news
+
+    def _tell(self) -> None:
+        self._news = True
+        for listener in self.listeners:
+            listener()
+
+
+class Leases:
+    """Which generations turns are in; one that was replaced ends with its last turn (invariant 8)."""
+
+    def __init__(self) -> None:
+        self._turns: Counter[int] = Counter()
+        self._ends: dict[int, Callable[[], Awaitable[None]]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def hold(self, plugin_set: PluginSet) -> Iterator[None]:
+        """Keep a generation for the time of a turn."""
+        self._turns[plugin_set.number] += 1
+        try:
+            yield
+        finally:
+            self._turns[plugin_set.number] -= 1
+            end = self._ends.get(plugin_set.number)
+            if end is not None and not self._turns[plugin_set.number]:
+                del self._ends[plugin_set.number]
+                task = asyncio.ensure_future(end())
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+
+    async def retire(self, plugin_set: PluginSet, end: Callable[[], Awaitable[None]]) -> None:
+        """Call `end` as soon as no turn is in this generation any more."""
+        if self._turns[plugin_set.number]:
+            self._ends[plugin_set.number] = end
+        else:
+            await end()
+
+    async def aclose(self) -> None:
+        """Wait for what is ending, and end what was waiting for a turn."""
+        ends, self._ends = list(self._ends.values()), {}
+        await asyncio.gather(*self._ending, *(end() for end in ends))
 
 
 def asked_for(plugins: Sequence[str] | None, environ: Mapping[str, str]) -> frozenset[str] | None:

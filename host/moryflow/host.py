@@ -17,7 +17,7 @@ from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginErr
 from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from .builtins import BUILTINS
 from .config import Config
-from .generation import Sources, asked_for, switched_on
+from .generation import WAIT, Leases, Sources, asked_for, switched_on
 from .kernel.approvals import ApprovalDesk
 from .kernel.compacting import Compaction, NoCompaction
 from .kernel.dispatch import Dispatcher
@@ -68,7 +68,9 @@ class Host:
         self.approvals = ApprovalDesk(lambda: self.store)
         self._dispatcher = Dispatcher()
         self._sessions: list[Session] = []
-        self._models: tuple[str, Models] | None = None
+        self._models: tuple[int, Models] | None = None
+        self._refreshing = asyncio.Lock()
+        self.leases = Leases()
 
     # ---------------------------------------------------------------- parts
 
@@ -132,8 +134,8 @@ class Host:
 
     def models(self, plugin_set: PluginSet) -> Models:
         """Return the models of a generation."""
-        if self._models is None or self._models[0] != plugin_set.id:
-            self._models = (plugin_set.id, Models(plugin_set.providers, self.environ))
+        if self._models is None or self._models[0] != plugin_set.number:
+            self._models = (plugin_set.number, Models(plugin_set.providers, self.environ))
         return self._models[1]
 
     def base_prompt(self, scope: TurnScope) -> str:
@@ -293,14 +295,27 @@ class Host:
         """Take configuration, plugins and agents as they are now, for turns that begin from here on; return whether
         the plugins differ. Turns that run keep the generation they began with (invariant 8).
         """
-        old = self.plugin_set
-        self.config, self.plugin_set = await self._sources.load(old)
-        self.__dict__.pop("surroundings", None)
+        async with self._refreshing:
+            old = self.plugin_set
+            self.config, self.plugin_set = await self._sources.load(old)
+            self.__dict__.pop("surroundings", None)
+            for session in self._sessions:
+                if session.agent == old.agents.get(session.agent.id):
+                    session.agent = self.agents.get(session.agent.id, session.agent)
+            await self.leases.retire(old, lambda: self._end(old))
+            return self.plugin_set.id != old.id
+
+    async def _end(self, old: PluginSet) -> None:
+        """Free what only a generation that was replaced had."""
         for provider in old.providers:
             if provider not in self.plugin_set.providers:
                 await provider.aclose()
         await dispose(old)
-        return self.plugin_set.id != old.id
+
+    async def between_turns(self) -> None:
+        """Take what has come since the last turn: plugins that the probe has let through."""
+        if self._sources.gate.news():
+            await self.refresh()
 
     # ---------------------------------------------------------------- end
 
@@ -314,6 +329,7 @@ class Host:
         if "compaction" in self.__dict__:
             await self.compaction.aclose()
         await self._dispatcher.settle()
+        await self.leases.aclose()
         for provider in self.plugin_set.providers:
             await provider.aclose()
         await dispose(self.plugin_set)
@@ -338,12 +354,18 @@ async def open_host(
     strict: bool | None = None,
     profile: str | None = None,
     builtins: Sequence[str] = BUILTINS,
+    probe: bool = True,
+    wait: float = WAIT,
+    development: Sequence[Path] = (),
 ) -> Host:
     """Load configuration and plugins and return a host.
 
     :param home: Moryflow's own folder; ``MORYFLOW_HOME``, else ``~/.moryflow``.
     :param config: an inline layer: JSON text or a path.
     :param plugins: names of third-party plugins to load; empty means built-ins only; ``None`` means all.
+    :param probe: try out third-party code that was not seen before in a process of its own first.
+    :param wait: seconds to wait for that; what takes longer joins at a later turn.
+    :param development: plugins that lie elsewhere and are being written: files, packages, projects.
     :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
     """
     env = os.environ if environ is None else environ
@@ -355,6 +377,10 @@ async def open_host(
         safe_mode=switched_on(safe_mode, env, "MORYFLOW_SAFE_MODE"),
         only=asked_for(plugins, env),
         builtins=builtins,
+        probe=probe,
+        wait=wait,
+        development=tuple(development),
+        profile=profile,
     )
     settings, plugin_set = await sources.load()
     chosen = profile or settings.get("profile") or "local"

@@ -271,7 +271,7 @@ class Session:
         above = self._started.scope.live.rights if self._started else None
         rights = above or Rights(hold.session.mode, [Rule(**grant) for grant in hold.session.grants])
         live = LiveSession(hold=hold, rights=rights, inbox=self._inbox, notes=self._notes)
-        if hold.path:
+        if hold.path or hold.epoch > 1:  # a new session has nothing to load
             live.state = await self._states("session")
             live.cut_off = [run for run in await store.runs(self._row.id) if run.state == "running"]
             live.call_ids = {call["id"] for node in hold.path if node.kind == "assistant" for call in node.payload["calls"]}

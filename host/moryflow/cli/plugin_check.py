@@ -42,7 +42,7 @@ def probed(desk: Desk, candidate: Candidate) -> ProbeVerdict:
     """Return what the probe says of a candidate as it is now."""
     from moryflow.probing import probe_sync
 
-    return probe_sync(candidate, home=desk.home, config=desk.config.section(""), again=True)
+    return probe_sync(candidate, home=desk.home, config=desk.config.section(""), seconds=10.0, again=True)
 
 
 def said(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str:

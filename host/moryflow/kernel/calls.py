@@ -110,9 +110,11 @@ def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
 
     :param root: the plugin's file, or the folder of its package.
     """
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = _said(error)
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename and within(error.filename, root):
-        return (f"{type(error).__name__}: {error.msg}", error.filename, error.lineno or 0)
+        column = f" (column {error.offset})" if error.offset else ""
+        return (f"{type(error).__name__}: {error.msg}{column}", error.filename, error.lineno or 0)
     file, line, trace = "", 0, error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
@@ -120,6 +122,14 @@ def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
             file, line = name, trace.tb_lineno
         trace = trace.tb_next
     return (text, file, line)
+
+
+def _said(error: BaseException) -> str:
+    """Return the text of an exception; making it is code of whoever raised it."""
+    try:
+        return str(error)
+    except BaseException as another:
+        return f"(its text cannot be made: {type(another).__name__})"
 
 
 def root_of(file: str) -> str:

@@ -52,6 +52,7 @@ class LoadRecord:
 
     :param error: why it failed; of a loaded plugin, what it had to leave out.
     :param reason: why it was skipped.
+    :param notes: of a loaded plugin, each item that it had to leave out, with its file.
     :param kept: what lies there now cannot be used, so the version before goes on.
     """
 
@@ -73,6 +74,7 @@ class LoadRecord:
     services: tuple[str, ...] = ()
     gate: bool = False
     kept: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class LoadFailure(PluginError):
@@ -197,6 +199,7 @@ class PluginSet:
     :param id: hash of names, versions, sources and order; every turn records it.
     :param number: tells apart generations of this process, also those with equal content.
     :param missing_gates: plugins known to gate that are not loaded; each puts a floor of ask under every call.
+    :param kept: files that are wrong now, so that what they gave before goes on: file → what is wrong.
     """
 
     id: str
@@ -209,6 +212,7 @@ class PluginSet:
     commands: Mapping[str, Command] = field(default_factory=_empty)
     command_owners: Mapping[str, str] = field(default_factory=_empty)
     missing_gates: tuple[str, ...] = ()
+    kept: Mapping[str, str] = field(default_factory=_empty)
     home: Path = field(default_factory=Path, repr=False, compare=False)
     number: int = field(default_factory=_numbers.__next__, compare=False)
 

@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +31,7 @@ async def start(
     contexts: Callable[[Plugin], PluginContext] | None = None,
     *,
     reserved: Mapping[str, frozenset[str]] | None = None,
+    previous: PluginSet | None = None,
 ) -> PluginSet:
     """Let every plugin begin and contribute, side by side, and return the set with what they gave.
 
@@ -39,11 +40,12 @@ async def start(
 
     :param contexts: makes the context that a plugin is given.
     :param reserved: by hook (``agents``, ``commands``), names of the host's own that no plugin may take.
+    :param previous: the generation before; of a file that became wrong since, its agent or tools go on (D41).
     """
     make = contexts or plain_context(plugin_set.home)
     calls = [_begin(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
     outcomes = dict(zip(plugin_set.plugins, await asyncio.gather(*calls), strict=True))
-    taking = _Taking(plugin_set, reserved or {})
+    taking = _Taking(plugin_set, reserved or {}, previous)
     for name, (error, _) in outcomes.items():
         if error is not None:
             taking.fail(name, *error)
@@ -124,6 +126,8 @@ class _Taking:
 
     base: PluginSet
     reserved: Mapping[str, frozenset[str]]
+    previous: PluginSet | None = None
+    kept: dict[str, str] = field(default_factory=dict[str, str])
     failed: dict[str, Failure] = field(default_factory=dict[str, Failure])
     remarks: dict[str, list[Failure]] = field(default_factory=dict[str, list[Failure]])
     tools: dict[str, OwnedTool] = field(default_factory=dict[str, OwnedTool])
@@ -144,16 +148,29 @@ class _Taking:
             text, file, line = _failure(implementation, outcome)
             notes.append((f"{implementation.hook}: {text}", file, line))
             return
-        for item in outcome.value or ():
-            if isinstance(item, Diagnostic):
-                notes.append((str(item), item.file, item.line or 0))
-                continue
+        wrong = [item for item in outcome.value or () if isinstance(item, Diagnostic)]
+        notes += [(str(item), item.file, item.line or 0) for item in wrong]
+        right = [item for item in outcome.value or () if not isinstance(item, Diagnostic)]
+        for item in (*right, *self._before(implementation, right, wrong)):
             try:
                 problem = getattr(self, f"_{implementation.hook}")(implementation, item)
             except Exception as error:  # an item of a plugin may break when it is looked at
                 problem = f"{type(error).__name__}: {error}"
-            if problem:
+            source = getattr(item, "source", "")
+            if problem and source and isinstance(source, str):
+                notes.append((f"{source}: {problem}", source, 0))
+            elif problem:
                 notes.append((f"{implementation.hook}: {problem}", *implementation.place))
+
+    def _before(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
+        """Yield what files that are wrong now, and give nothing, gave in the generation before."""
+        if self.previous is None:
+            return
+        given = {str(getattr(item, "source", "")) for item in right}
+        for file, text in {item.file: str(item) for item in wrong if item.file not in given}.items():
+            for known in made_of(self.previous, implementation.hook, implementation.plugin, file):
+                self.kept[file] = text
+                yield known
 
     def finish(self) -> PluginSet:
         """Return the set with everything taken, without the plugins that did not start."""
@@ -172,6 +189,7 @@ class _Taking:
             commands=MappingProxyType(self.commands),
             command_owners=MappingProxyType(self.command_owners),
             missing_gates=tuple(sorted({*base.missing_gates, *gates})),
+            kept=MappingProxyType({**base.kept, **self.kept}),
         )
 
     def _identity(self) -> str:
@@ -179,7 +197,8 @@ class _Taking:
         total = hashlib.sha256(f"{self.base.id}\0{sorted(self.failed)}".encode())
         for owned in self.tools.values():
             tool = owned.tool
-            total.update(f"{tool.name}\0{owned.plugin}\0{tool.domain}\0{tool.description}\0{tool.schema}\n".encode())
+            shape = f"{tool.name}\0{owned.plugin}\0{tool.domain}\0{tool.description}\0{tool.schema}\0{tool.revision}\n"
+            total.update(shape.encode("utf-8", "surrogatepass"))
         for agent in self.agents.values():
             total.update(f"{agent!r}\n".encode())
         return total.hexdigest()[:16]
@@ -197,7 +216,8 @@ class _Taking:
             return record
         said = "; ".join([text for text, _, _ in notes])
         error = f"{record.error}; {said}" if record.error else said
-        return replace(record, stage=record.stage or "contribute", error=error, file=notes[0][1], line=notes[0][2])
+        place = {"file": notes[0][1], "line": notes[0][2], "notes": tuple(text for text, _, _ in notes)}
+        return replace(record, stage=record.stage or "contribute", error=error, **place)
 
     # ---------------------------------------------------------------- one item each; the answer says what is wrong
 
@@ -249,6 +269,14 @@ class _Taking:
         plugin = self.base.plugins[by.plugin]
         self.owners[hook, name] = f"the {plugin.tier} plugin {plugin.name}"
         return ""
+
+
+def made_of(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterator[Any]:
+    """Yield the agents or tools that a plugin made of `file`."""
+    if hook == "agents":
+        yield from (agent for agent in plugin_set.agents.values() if agent.source == file)
+    if hook == "tools":
+        yield from (owned.tool for owned in plugin_set.tools.values() if owned.plugin == plugin and owned.tool.source == file)
 
 
 def _failure(implementation: Implementation, outcome: Outcome) -> Failure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,7 @@ def load_plugin_set(
     among_user: Container[str] = (),
     previous: PluginSet | None = None,
     admission: Admission | None = None,
-    development: Sequence[Path] = (),
+    found: Iterable[Candidate] | None = None,
     held_back: Mapping[str, LoadFailure] = NOTHING,
 ) -> PluginSet:
     """Load every plugin there is and return the set, not yet started. Never raises for a plugin's sake.
@@ -62,11 +62,11 @@ def load_plugin_set(
     :param previous: the generation before; plugins whose code and settings are unchanged are taken over from it, with
         their threads and what they have started; of one that cannot be loaded any more, the version of `previous` goes on.
     :param admission: says whose code may be imported; without it everyone's.
-    :param development: plugins that lie elsewhere and are being written.
+    :param found: the candidates, if they are known already.
     :param held_back: plugins that are not to be loaded as they are now, because that was tried.
     """
     loading = _Loading(home, settings, config, previous, admission or admit_all, held_back)
-    for candidate in discover(home, builtins, development):
+    for candidate in discover(home, builtins) if found is None else found:
         loading.add(candidate)
     return loading.finish(final_after, among_user)
 
@@ -141,9 +141,11 @@ class _Loading:
         return self._closed(hooks)
 
     def _closed(self, hooks: dict[str, tuple[Implementation, ...]]) -> PluginSet:
+        records = tuple(record for records in self._records.values() for record in records)
         return PluginSet(
             id=_identity(self._plugins, hooks),
-            records=tuple(record for records in self._records.values() for record in records),
+            records=records,
+            kept=MappingProxyType({record.file: told(record) for record in records if record.kept}),
             plugins=MappingProxyType(self._plugins),
             hooks=MappingProxyType(hooks),
             missing_gates=tuple(sorted(self._missing)),
@@ -315,6 +317,11 @@ class _Loading:
             )
             record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
             self._records[name] = [_failed(record, failure)]
+
+
+def told(record: LoadRecord) -> str:
+    """Return what is wrong with a plugin, with the place."""
+    return f"{record.file}:{record.line}: {record.error}" if record.line else f"{record.file}: {record.error}"
 
 
 class _Marked(_Loading):

@@ -14,7 +14,8 @@ from moryflow_sdk import PluginContext
 
 from moryflow.kernel.records import Plugin
 
-from .sources import load_sources, read_sources
+from .admission import Admission, admit_all
+from .code import LoadedCode, read_consented
 
 
 @dataclass
@@ -25,6 +26,9 @@ class PlainContext:
     home: Path
     config: Any
     environ: Mapping[str, str]
+    profile: str
+    code: LoadedCode
+    admission: Admission
 
     @property
     def data_dir(self) -> Path:
@@ -40,9 +44,13 @@ class PlainContext:
     def code_loader(self) -> PlainContext:
         return self
 
+    def read(self, path: Path) -> bytes:
+        """Return the content of a Python file that only its owner may write and that a person consented to (R17)."""
+        return read_consented(path, self.home)
+
     def load(self, path: Path) -> ModuleType:
-        """Run a Python file that only its owner may write as a module of its own (R17)."""
-        return load_sources(f"{self.name}_{path.stem}", read_sources(path))
+        """Run such a file as a module of its own."""
+        return self.code.load(self.name, path, self.home, self.admission)
 
     def emit(self, type: str, **data: Any) -> None:
         """Write the event to the log: there is no session yet that it could belong to."""
@@ -56,6 +64,18 @@ class PlainContext:
         """Do nothing: this host builds one generation."""
 
 
-def plain_context(home: Path, environ: Mapping[str, str] = os.environ) -> Callable[[Plugin], PluginContext]:
-    """Return what makes contexts below `home`."""
-    return lambda plugin: cast("PluginContext", PlainContext(plugin.name, home, plugin.config, environ))
+def plain_context(
+    home: Path,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    profile: str = "local",
+    code: LoadedCode | None = None,
+    admission: Admission | None = None,
+) -> Callable[[Plugin], PluginContext]:
+    """Return what makes contexts below `home`.
+
+    :param code: what the plugins of this host have imported in earlier generations.
+    :param admission: who says what may be imported; ``None`` asks nobody.
+    """
+    loaded, who = code or LoadedCode(), admission or admit_all
+    return lambda plugin: cast("PluginContext", PlainContext(plugin.name, home, plugin.config, environ, profile, loaded, who))

@@ -1,0 +1,123 @@
+"""Inside the probe: import, register, contribute, compare. Runs in a forked process that may end in any way."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from moryflow_sdk import PluginContext
+
+from moryflow.kernel.calls import describe, root_of
+from moryflow.kernel.records import LoadFailure, LoadRecord, PluginSet
+from moryflow.loading.discovery import Candidate
+from moryflow.loading.importing import import_sources
+from moryflow.loading.lifecycle import start
+from moryflow.loading.load import load_alone
+from moryflow.loading.plugin_context import plain_context
+
+from .guarded import harm, remarks, take
+
+Mark = Callable[[str], None]
+
+
+class Settings:
+    """The person's settings, as JSON: enough of a configuration for one plugin."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def section(self, dotted: str) -> Mapping[str, Any]:
+        value: Any = self._values
+        for name in dotted.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+    def origin(self, dotted: str) -> None:
+        return None
+
+
+def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+    """Return the verdict on one candidate, as JSON.
+
+    :param mark: told the stage that begins.
+    """
+    sys.path[:] = request["path"]
+    sys.dont_write_bytecode = True
+    importlib.invalidate_caches()
+    before = take()
+    started = time.perf_counter()
+    mark("import")
+    try:
+        found = _file(Path(request["file"])) if "file" in request else _plugin(request, mark)
+    except (KeyboardInterrupt, SystemExit) as error:  # of the plugin: nobody can press Ctrl-C here
+        text, file, line = describe(error, root_of(str(request.get("root") or request.get("file"))))
+        found = {"ok": False, "stage": "import", "error": text, "file": file, "line": line}
+    if found["ok"]:
+        after = take()
+        harmed = list(harm(before, after))
+        found["changed"] = list(remarks(before, after))
+        if harmed:
+            found |= {"ok": False, "fatal": True, "stage": "import", "hint": _HARM_HINT}
+            found["error"] = f"it changes what belongs to everyone: {'; '.join(harmed[:3])}"
+    found["ms"] = round((time.perf_counter() - started) * 1000, 1)
+    return found
+
+
+_HARM_HINT = "do it in plugin_start and undo it in what that returns, or not at all"
+
+
+def _file(path: Path) -> dict[str, Any]:
+    """Import a file that is no plugin: one with tools."""
+    try:
+        import_sources(Candidate(path.stem, "user", str(path), str(path), file=str(path)), None)
+    except LoadFailure as failure:
+        record = LoadRecord(path.stem, "", "user", "failed", str(path), failure.stage, failure.message)
+        return _failed(replace(record, file=failure.file or str(path), line=failure.line, hint=failure.hint))
+    return {"ok": True, "stage": "import", "file": str(path)}
+
+
+def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+    home = Path(request["home"])
+    candidate = Candidate(**request["candidate"])
+    plugin_set = load_alone(candidate, home=home, config=Settings(request["config"]), mark=mark)
+    record = plugin_set.records[0]
+    if record.status == "failed":
+        # Settings are not part of the code: the host holds them against the plugin itself.
+        return {"ok": True, "stage": "register"} if record.stage == "config" else _failed(record)
+    if not plugin_set.plugins:
+        return {"ok": True, "stage": "register"}
+    mark("contribute")
+    record = asyncio.run(_contributed(plugin_set, plain_context(home)))
+    file = {"file": record.file, "hooks": record.hooks, "tools": record.tools}
+    return {"ok": True, "stage": "contribute", **file}
+
+
+async def _contributed(plugin_set: PluginSet, contexts: Callable[[Any], PluginContext]) -> LoadRecord:
+    """Call the contribute hooks. What they raise is no failure of the plugin; what they do to the process is.
+
+    ``plugin_start`` is not called: it is where a plugin does what has effects.
+    """
+    for plugin in plugin_set.plugins.values():
+        plugin.life.started = True
+    return (await start(plugin_set, contexts)).records[0]
+
+
+def _failed(record: LoadRecord) -> dict[str, Any]:
+    said = {"stage": record.stage, "error": record.error, "file": record.file, "line": record.line, "hint": record.hint}
+    return {"ok": False, "fatal": record.error.startswith("MemoryError"), **said}
+
+
+def silence() -> None:
+    """Let nothing that a plugin prints or reads reach the helper's own streams."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nowhere, number)
+    if nowhere > 2:
+        os.close(nowhere)

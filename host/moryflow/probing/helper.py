@@ -1,0 +1,251 @@
+"""The warm helper: a small process with one thread that has imported the SDK and forks once per probe.
+
+It reads requests from standard input and writes verdicts to standard output, a JSON object a line each. Two probes run
+at a time; each has limits, a deadline and a process group of its own that is killed whole. The helper ends when its
+standard input does, and takes its children along.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+AT_ONCE = 2
+_FILES = 256
+_MEMORY = 4 << 30
+_FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
+_LOOK = 0.05
+"""Seconds between two looks at children that have neither reported nor reached their deadline."""
+
+
+@dataclass
+class Running:
+    """A child: what it was asked, what it has said so far."""
+
+    pid: int
+    request: dict[str, Any]
+    report: int
+    trace: int
+    deadline: float
+    started: float = field(default_factory=time.monotonic)
+    said: bytes = b""
+    traced: bytes = b""
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.said.split(b"\n")[:-1]
+
+    @property
+    def verdict(self) -> dict[str, Any] | None:
+        last = self.lines[-1] if self.lines else b""
+        return json.loads(last) if last.startswith(b"{") else None
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    source, sink = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    _preload()
+    _serve(source, sink)
+
+
+def _preload() -> None:
+    """Import what every probe needs, so that a fork has it."""
+    import asyncio.runners
+    import gc
+
+    from pydantic import BaseModel, create_model
+
+    from . import child
+
+    create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
+    assert child and asyncio.runners
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(source: int, sink: int) -> None:
+    waiting: deque[dict[str, Any]] = deque()
+    running: list[Running] = []
+    rest = b""
+    while True:
+        while waiting and len(running) < AT_ONCE:
+            running.append(_fork(waiting.popleft(), source, sink, running))
+        pipes = {pipe: each for each in running for pipe in (each.report, each.trace) if pipe >= 0}
+        readable, _, _ = select.select([source, *pipes], (), (), _patience(running))
+        if source in readable:
+            data = os.read(source, 1 << 16)
+            if not data:
+                break
+            *lines, rest = (rest + data).split(b"\n")
+            waiting.extend(json.loads(line) for line in lines if line.strip())
+        for pipe in readable:
+            if pipe in pipes:
+                _hear(pipes[pipe], pipe)
+        for each in [each for each in running if _settled(each, sink)]:
+            running.remove(each)
+    for each in running:
+        _kill(each)
+
+
+def _patience(running: list[Running]) -> float | None:
+    if not running:
+        return None
+    left = min(each.deadline for each in running) - time.monotonic()
+    return max(0.0, min(left, _LOOK))
+
+
+def _fork(request: dict[str, Any], source: int, sink: int, running: list[Running]) -> Running:
+    hear, report = os.pipe()
+    look, trace = os.pipe()
+    seconds = float(request["seconds"])
+    pid = os.fork()
+    if pid == 0:
+        for pipe in (source, sink, hear, look, *(p for each in running for p in (each.report, each.trace) if p >= 0)):
+            os.close(pipe)
+        _be_child(request, seconds, report, trace)
+    os.close(report)
+    os.close(trace)
+    with suppress(OSError):
+        os.setpgid(pid, pid)  # here too: whoever comes first
+    return Running(pid, request, hear, look, time.monotonic() + seconds)
+
+
+def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int) -> None:
+    """Do the probe and leave. Never returns."""
+    import faulthandler
+
+    from . import child
+
+    with suppress(OSError):
+        os.setpgid(0, 0)
+    child.silence()
+    _limit(seconds)
+    signal.alarm(int(seconds) + 2)  # should the helper be gone
+    faulthandler.enable(trace, all_threads=False)
+    faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
+    try:
+        found = child.examine(request, lambda stage: _say(report, stage.encode()))
+        _say(report, json.dumps(found).encode())
+        os._exit(0)
+    finally:
+        os._exit(70)
+
+
+def _say(report: int, line: bytes) -> None:
+    data = line + b"\n"
+    while data:
+        data = data[os.write(report, data) :]
+
+
+def _limit(seconds: float) -> None:
+    """Set limits: processor time, memory, files, no core."""
+    import resource
+
+    cpu = int(seconds) + 1
+    for kind, limit in (
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_AS, _MEMORY),
+        (resource.RLIMIT_NOFILE, _FILES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, most = resource.getrlimit(kind)
+        wanted = limit if most == resource.RLIM_INFINITY else min(limit, most)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(kind, (wanted, most))
+
+
+def _hear(child: Running, pipe: int) -> None:
+    """Take what a child has written; at its end close our side."""
+    data = os.read(pipe, 1 << 16)
+    if pipe == child.report:
+        child.said += data
+        child.report = child.report if data else _closed(pipe)
+    else:
+        child.traced = (child.traced + data)[-(1 << 16) :]
+        child.trace = child.trace if data else _closed(pipe)
+
+
+def _closed(pipe: int) -> int:
+    os.close(pipe)
+    return -1
+
+
+def _settled(child: Running, sink: int) -> bool:
+    """Whether a child is done, in one way or another; then its verdict is written."""
+    verdict = child.verdict
+    if verdict is None:
+        verdict = _overdue(child) or _gone(child)
+        if verdict is None:
+            return False
+    _kill(child)
+    verdict = {"ms": round((time.monotonic() - child.started) * 1000, 1), **verdict}
+    _say(sink, json.dumps({"id": child.request["id"], "verdict": verdict}).encode())
+    return True
+
+
+def _overdue(child: Running) -> dict[str, Any] | None:
+    if time.monotonic() < child.deadline:
+        return None
+    seconds = f"{float(child.request['seconds']):g}"
+    hint = "import heavy libraries inside the functions that need them; moryflow plugin check gives it more time"
+    return _fatal(child, f"it did not finish in {seconds} s") | {"timeout": True, "hint": hint}
+
+
+def _gone(child: Running) -> dict[str, Any] | None:
+    """Say how a child ended without a verdict, ``None`` while it runs."""
+    pid, status = os.waitpid(child.pid, os.WNOHANG)
+    if pid == 0:
+        return None
+    child.pid = 0
+    while child.trace >= 0 and select.select([child.trace], (), (), 0)[0]:
+        _hear(child, child.trace)
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return _fatal(child, f"it ended the process without a word (exit code {code})")
+    name = signal.Signals(-code).name
+    if name == "SIGXCPU":
+        return _fatal(child, "it used up its processor time") | {"timeout": True}
+    return _fatal(child, f"it crashed the process ({name})")
+
+
+def _fatal(child: Running, error: str) -> dict[str, Any]:
+    """Return the verdict on a child that did not give one itself, with the line it stood at if that is known."""
+    stages = [line.decode("utf-8", "replace") for line in child.lines]
+    root = str(child.request.get("root") or child.request.get("file") or "")
+    file, line = root, 0
+    for found, number in _FRAME.findall(child.traced):
+        name = os.fsdecode(found)
+        if root and (name == root or name.startswith(root.removesuffix("__init__.py").rstrip("/") + "/")):
+            file, line = name, int(number)
+            break
+    return {"ok": False, "fatal": True, "stage": stages[-1] if stages else "import", "error": error, "file": file, "line": line}
+
+
+def _kill(child: Running) -> None:
+    """End a child and its whole process group, and close the pipes."""
+    for pipe in (child.report, child.trace):
+        if pipe >= 0:
+            os.close(pipe)
+    if child.pid:
+        with suppress(OSError):
+            os.killpg(child.pid, signal.SIGKILL)
+        with suppress(OSError):
+            os.kill(child.pid, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    main()
