@@ -10,10 +10,13 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.files",
     "moryflow_builtins.search",
     "moryflow_builtins.shell",
+    "moryflow_builtins.snapshots",
     "moryflow_builtins.agents",
     "moryflow_builtins.tasks",
+    "moryflow_builtins.memory_bank",
     "moryflow_builtins.user_agents",
     "moryflow_builtins.config_hooks",
+    "moryflow_builtins.external_tools",
     "moryflow_builtins.openai_compatible",
     "moryflow_builtins.local_model",
     "moryflow_builtins.script_model",
@@ -23,13 +26,16 @@ BUILTINS: tuple[str, ...] = (
 FINAL_TOOL_AFTER = "truncation"
 """The one occupant of the last phase of ``tool_after``."""
 
-AMONG_USER = frozenset({"user_agents", "config_hooks"})
+AMONG_USER = frozenset({"user_agents", "config_hooks", "external_tools"})
 """Plugins that bring what the user wrote: their hooks are called among the user's, after all others (S0.95)."""
 
 CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("audit", "Show the decisions that were taken, with filters"),
+    ("memory-bank", "Make and check the memory bank of a folder"),
     ("output", "List, show and open stored tool outputs"),
     ("permission", "Explain, check, test and change what is allowed"),
+    ("redo", "Do again what the last undo took back"),
+    ("undo", "Take back the last turn: its messages and its changes to files"),
 )
 """Commands of the built-in plugins, named here so that ``--help`` can show them without loading a plugin."""
 

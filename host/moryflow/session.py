@@ -275,6 +275,8 @@ class Session:
             live.state = await self._states("session")
             live.cut_off = [run for run in await store.runs(self._row.id) if run.state == "running"]
             live.call_ids = {call["id"] for node in hold.path if node.kind == "assistant" for call in node.payload["calls"]}
+            if any(node.kind == "compaction" for node in hold.path):  # the calls of what it covers are only on the disk
+                live.call_ids |= await store.call_ids(self._row.id)
         return live
 
     async def _states(self, place: str) -> dict[str, dict[str, Any]]:

@@ -29,6 +29,14 @@ class CommandContext(Protocol):
         """Run `work` on the host's loop with a turn of the plugin's own and return what it returns."""
         ...
 
+    def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:
+        """Run `work` with a turn that holds `session` (the vault's last one); what it asks for is applied at its end.
+
+        :raises ConfigError: there is no such session.
+        :raises SessionBusy: another process works in it.
+        """
+        ...
+
     def turn(
         self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
     ) -> AbstractAsyncContextManager[Turn]:

@@ -203,8 +203,8 @@ class History(Protocol):
         """Return stored tool calls, oldest first."""
         ...
 
-    async def switch(self, node: str) -> None:
-        """Make `node` the active one, at the turn's next pause."""
+    async def switch(self, node: str | None) -> None:
+        """Make `node` the active one, at the turn's next pause; ``None`` is the place before the first."""
         ...
 
 

@@ -17,6 +17,7 @@ from moryflow_sdk import Tool, ToolCall, Turn
 from moryflow.host import Host
 from moryflow.kernel.prepare import prepared_call
 
+from .finding import find
 from .hosting import host_for, warn
 from .options import Flags, flags_ahead
 
@@ -79,6 +80,17 @@ class HostContext:
 
         return self._runner.run(within())
 
+    def change(self, work: Callable[[Turn], Awaitable[Any]], *, session: str | None = None) -> Any:
+        """Run `work` with a turn that holds the session; what it asks for is applied at its end."""
+
+        async def within() -> Any:
+            row = await find(self._host.store, session, self.flags)
+            opened = await self._host.resume(row.vault, row.id)
+            value, _ = await opened.scoped(lambda scope: work(scope.view(self._plugin)))
+            return value
+
+        return self._runner.run(within())
+
     @asynccontextmanager
     async def turn(
         self, *, session: str | None = None, vault: Path | None = None, mode: str | None = None
@@ -125,13 +137,13 @@ def _common_flags() -> list[click.Option]:
     shared: dict[str, Any] = {"expose_value": False, "callback": keep}
     return [
         click.Option(["--vault"], type=click.Path(path_type=Path), help="The folder to work in.", **shared),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.", **shared),
-        click.Option(["-y", "--yes"], is_flag=True, help="Answer this command's own questions with yes.", **shared),
-        click.Option(["-q", "--quiet"], is_flag=True, help="No notices on standard error.", **shared),
-        click.Option(["-v", "--verbose"], is_flag=True, help="More on standard error; tracebacks.", **shared),
-    ]
         # These are read before the host is opened, see flags_ahead; here they are accepted and explained.
         click.Option(["--config"], metavar="JSON|PATH", help="An inline layer of configuration.", **shared),
         click.Option(["--safe-mode"], is_flag=True, help="Load built-in plugins only.", **shared),
         click.Option(["--strict"], is_flag=True, help="A failed plugin is an error (exit code 6).", **shared),
         click.Option(["--profile"], type=click.Choice(["local", "remote"]), help="What this host may do.", **shared),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.", **shared),
+        click.Option(["-y", "--yes"], is_flag=True, help="Answer this command's own questions with yes.", **shared),
+        click.Option(["-q", "--quiet"], is_flag=True, help="No notices on standard error.", **shared),
+        click.Option(["-v", "--verbose"], is_flag=True, help="More on standard error; tracebacks.", **shared),
+    ]

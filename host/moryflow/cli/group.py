@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tool": ("tool", "List, show and run tools without a model"),
     "hook": ("hook", "List the hooks; call one hook chain with a given input"),
     "session": ("session", "List, show, branch, export and search sessions"),
+    "trace": ("trace", "Show what each plugin did in a session, and what it cost"),
+    "replay": ("replay", "Try a changed plugin on what a stored session gave it"),
     "approval": ("approval", "List open questions and answer them"),
     "agent": ("agent", "List and show agents"),
     "model": ("model", "List models, install the local one, choose a default"),
@@ -62,9 +64,9 @@ class LazyGroup(click.Group):
         return contributed_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        ctx.meta[FOLLOWING] = args[1:]
         command = self.get_command(ctx, args[0])
         if command is None:
-        ctx.meta[FOLLOWING] = args[1:]
             raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
         return command.name, command, args[1:]
 
@@ -95,9 +97,14 @@ class NounGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs with their whole first sentence; click would cut it at the width of the terminal."""
-        verbs = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, self.summary(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, verb.get_short_help_str(limit=400)) for name, verb in verbs if verb is not None])
+            formatter.write_dl(rows)
+
+    def summary(self, ctx: click.Context, name: str) -> str:
+        """Return the first sentence about a verb."""
+        verb = self.get_command(ctx, name)
+        return verb.get_short_help_str(limit=400) if verb else ""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)

@@ -80,8 +80,9 @@ class TerminalView:
             self._spinner.say(text)
 
     def _note(self, event: Event) -> None:
-        waits = event.type == "session.status" and event.data["status"] == "retry" and not self._quiet
-        if not (self._talks or waits) or (event.type == "tool.result" and not self._answers):
+        waits = event.type == "session.status" and event.data["status"] == "retry"
+        told = (waits or event.type.endswith(".notice")) and not self._quiet
+        if not (self._talks or told) or (event.type == "tool.result" and not self._answers):
             return
         if text := _remark(event, self._truncated):
             self._flush()
@@ -123,6 +124,8 @@ def _remark(event: Event, truncated: str) -> str:
             return f"  try {data['attempt']} in {data['in']} s: {data['reason']}"
         case "session.status" if data.get("text"):
             return f"  {data['text']}"
+        case kind if kind.startswith("plugin.") and kind.endswith(".notice") and data.get("text"):
+            return f"  {first_line(str(data['text']), 300)}"
         case "compaction" if data.get("state") == "done":
             return f"  the conversation was shortened: {data.get('tokens_before')} → {data.get('tokens_after')} tokens"
         case _:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from moryflow.builtins import CONTRIBUTED
+
 from .carrying import export, import_session
 from .compacting import COMMANDS, divider
 from .finding import find, node_called, summary
@@ -14,8 +16,27 @@ from .group import NounGroup
 from .options import asking_options, document_options, flags_of
 from .text import columns, first_line, plain, show
 
+_OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in ("redo", "undo")}
 
-@click.group("session", cls=NounGroup)
+
+class SessionGroup(NounGroup):
+    """Has the verbs of the plugin that can undo, too; they are loaded when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_OF_PLUGINS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _OF_PLUGINS:
+            return super().get_command(ctx, cmd_name)
+        from .contributed import contributed_command
+
+        return contributed_command(ctx, cmd_name)
+
+    def summary(self, ctx: click.Context, name: str) -> str:
+        return _OF_PLUGINS.get(name) or super().summary(ctx, name)
+
+
+@click.group("session", cls=SessionGroup)
 @document_options
 def command() -> None:
     """List, show, branch, export and search sessions."""

@@ -57,9 +57,7 @@ class Slash:
         return ""
 
     async def _of_plugin(self, plugin: str, command: Any, rest: str) -> str:
-        session = self._talk.session
-        async with self._talk.host.looking(session.row.vault, session=session.id) as scope:
-            result = await command.slash(rest, scope.view(plugin))
+        result, _ = await self._talk.session.scoped(lambda scope: command.slash(rest, scope.view(plugin)))
         if result.text:
             self._talk.say(result.text)
         return result.prompt

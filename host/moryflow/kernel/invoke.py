@@ -147,7 +147,8 @@ class Door:
         """Note that the body is about to run; the caller commits before it does."""
         if judged.result is None:
             self._journal.call(call_row(self._scope, judged.call, "running", judged.ruling, judged.encoded))
-            shown = {"call_id": judged.call.id, "tool": judged.call.tool, "args": json.loads(judged.encoded)}
+            call = judged.call
+            shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "args": json.loads(judged.encoded)}
             self._journal.event("tool.start", **shown, state="running")
 
     async def body(self, judged: Judged) -> tuple[ToolResult, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from moryflow_sdk import Event
 
-from moryflow.sessions import ApprovalRow, CallRow, Commit, NewNode, Node, RunRow
+from moryflow.sessions import ROOT, ApprovalRow, CallRow, Commit, NewNode, Node, RunRow
 
 from .scope import TurnScope
 
@@ -39,9 +39,9 @@ class Journal:
         """Change fields of the session's own row."""
         self._next.session.update(fields)
 
-    def switch(self, node_id: str) -> None:
-        """Make `node_id` the active node."""
-        self._next.active = node_id
+    def switch(self, node_id: str | None) -> None:
+        """Make `node_id` the active node; ``None`` is the place before the first."""
+        self._next.active = node_id or ROOT
 
     def only_after(self, node_id: str) -> None:
         """Let the next commit store nothing unless `node_id` is the active node when it is written (D21)."""

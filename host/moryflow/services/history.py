@@ -26,15 +26,17 @@ class HistoryService:
 
     async def path(self, session: str | None = None) -> Sequence[NodeView]:
         """Return the active path of `session`, or of the running one."""
-        here = session in (None, self._scope.session)
-        nodes = self._scope.live.hold.path if here else await self._store.path(str(session))
+        asked = session or self._scope.session
+        nodes: Sequence[Node] = self._scope.live.hold.path if asked == self._scope.session else ()
+        if not nodes or any(node.kind == "compaction" for node in nodes):  # what a compaction covers is only on the disk
+            nodes = await self._store.path(asked)
         return [_node(node) for node in nodes]
 
     async def calls(self, *, session: str | None = None, since: str | None = None) -> Sequence[StoredCall]:
         """Return stored calls, oldest first."""
         return [_call(row) for row in await self._store.calls(session=session, since=since)]
 
-    async def switch(self, node: str) -> None:
+    async def switch(self, node: str | None) -> None:
         """Move the active node when the turn pauses next."""
         self._scope.live.inbox.append(lambda journal: journal.switch(node))
 

@@ -5,6 +5,7 @@ from .hold import Hold
 from .records import (
     CALL_STATES,
     KINDS,
+    ROOT,
     ApprovalRow,
     CallRow,
     Commit,
@@ -22,6 +23,7 @@ from .tree import Branch, Unfinished, labels, path_to, tree, unfinished
 __all__ = [
     "CALL_STATES",
     "KINDS",
+    "ROOT",
     "ApprovalRow",
     "Branch",
     "CallRow",

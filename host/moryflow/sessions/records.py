@@ -12,6 +12,9 @@ from moryflow_sdk import Artifact, Event
 NodeKind = Literal["user", "assistant", "tool", "compaction", "prune", "note", "marker"]
 KINDS: frozenset[str] = frozenset({"user", "assistant", "tool", "compaction", "prune", "note", "marker"})
 
+ROOT = ""
+"""The place before the first node, where an id is expected."""
+
 CallState = Literal["pending", "waiting", "running", "completed", "error", "interrupted"]
 CALL_STATES: tuple[str, ...] = ("pending", "waiting", "running", "completed", "error", "interrupted")
 
@@ -158,7 +161,7 @@ class Commit:
     """Everything that becomes true in one transaction.
 
     :ivar nodes: appended in order, the first below the active node.
-    :ivar active: the node that is active afterwards; the last new one when ``None``.
+    :ivar active: the node that is active afterwards; the last new one when ``None``, none at all when :data:`ROOT`.
     :ivar after: the node that must be active before, else nothing is stored; any when ``None`` (D21).
     :ivar events: without `seq`; the store numbers them.
     :ivar plugin_state: ``(plugin, "session" or "turn:<id>")`` to JSON; ``None`` removes it.

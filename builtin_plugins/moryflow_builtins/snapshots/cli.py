@@ -1,0 +1,74 @@
+"""``moryflow session undo`` and ``redo``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from moryflow_sdk import ConfigError, Turn
+
+from .showing import document, shown
+from .undoing import Plan, carry_out, plan_redo, plan_undo
+
+
+@click.command("undo")
+@click.argument("session", required=False)
+@click.option("--step", is_flag=True, help="Only the last step that called tools, not the whole turn.")
+@click.option("--force", is_flag=True, help="Also overwrite files that were changed since by somebody else.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and do nothing.")
+@click.pass_obj
+def undo(context: Any, session: str | None, step: bool, force: bool, dry_run: bool) -> None:
+    """Take back the last turn: the conversation goes on before it, and the files it changed are as they were.
+
+    The diff is shown first. A file that you changed since is named and asked about. Nothing is deleted: redo, or
+    moryflow session switch, brings the messages back.
+    """
+    _run(context, session, lambda turn: plan_undo(turn, step=step), force=force, dry_run=dry_run)
+
+
+@click.command("redo")
+@click.argument("session", required=False)
+@click.option("--force", is_flag=True, help="Also overwrite files that were changed since by somebody else.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and do nothing.")
+@click.pass_obj
+def redo(context: Any, session: str | None, force: bool, dry_run: bool) -> None:
+    """Do again what the last undo took back, files included."""
+    _run(context, session, plan_redo, force=force, dry_run=dry_run)
+
+
+def _run(context: Any, session: str | None, make: Any, *, force: bool, dry_run: bool) -> None:
+    async def work(turn: Turn) -> tuple[dict[str, Any], str]:
+        plan: Plan = await make(turn)
+        text = await shown(turn, plan)
+        if dry_run:
+            return document(plan, None), text
+        click.echo(text, err=True)
+        _agree(plan, yes=context.yes, force=force)
+        touched = await carry_out(turn, plan)
+        return document(plan, touched), _said(plan, touched)
+
+    found, text = context.change(work, session=session)
+    context.print(found, text=text)
+
+
+def _agree(plan: Plan, *, yes: bool, force: bool) -> None:
+    """Ask, unless ``-y`` was given; what somebody else changed needs ``--force`` or a yes of its own.
+
+    :raises ConfigError: nobody can be asked.
+    :raises click.Abort: the answer was no.
+    """
+    names = ", ".join(change.path for change in plan.foreign)
+    if yes and (force or not names):
+        return
+    if not sys.stdin.isatty():
+        flags = " --force" if names else ""
+        reason = f"{names} changed since, not by the agent" if names else "nobody can be asked here"
+        raise ConfigError(f"nothing was done: {reason}", next_step=f"moryflow session {plan.verb} -y{flags}")
+    question = f"{names} changed since, not by the agent. Overwrite?" if names else f"{plan.verb.capitalize()}?"
+    click.confirm(question, err=True, abort=True)
+
+
+def _said(plan: Plan, touched: list[str]) -> str:
+    count = f"{len(touched)} file{'s' if len(touched) != 1 else ''} restored"
+    return f"{'undone' if plan.verb == 'undo' else 'done again'}: {plan.title or '(no text)'}; {count}"

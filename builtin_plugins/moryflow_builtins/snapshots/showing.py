@@ -1,0 +1,69 @@
+"""What a person reads before they say yes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from difflib import unified_diff
+from typing import Any
+
+from moryflow_sdk import Turn
+
+from .taking import shadow_of
+from .undoing import Change, Plan
+
+_LINES = 200
+"""Lines of the diff that are shown; the rest is counted."""
+
+
+async def shown(turn: Turn, plan: Plan) -> str:
+    """Return the plan in words, with the diff that carrying it out would make."""
+    lines = [f"{plan.verb}: {plan.title or '(no text)'}"]
+    changes = [change for change in plan.changes if change.now != change.then]
+    if not changes:
+        return "\n".join([*lines, "no files change"])
+    hashes = [change.then.hash for change in changes if change.then]
+    contents = await asyncio.to_thread(shadow_of(turn).contents, hashes) if hashes else {}
+    lines += [f"{_mark(change)} {change.path}{_since(change)}" for change in changes]
+    diff = [line for change in changes for line in _diff(change, contents)]
+    rest = [f"… {len(diff) - _LINES} more lines"] if len(diff) > _LINES else []
+    return "\n".join([*lines, "", *diff[:_LINES], *rest])
+
+
+def document(plan: Plan, touched: list[str] | None) -> dict[str, Any]:
+    """Return the plan as JSON; `touched` is what was restored, ``None`` when nothing was done."""
+    return {
+        "session": plan.session,
+        "active": plan.target if touched is not None else plan.source,
+        "done": touched is not None,
+        "files": [change.path for change in plan.changes],
+        "restored": touched or [],
+        "changed_since": [change.path for change in plan.foreign],
+    }
+
+
+def _mark(change: Change) -> str:
+    if change.then is None:
+        return "-"
+    return "+" if change.now is None else "~"
+
+
+def _since(change: Change) -> str:
+    return "  (changed since, not by the agent)" if change.foreign else ""
+
+
+def _diff(change: Change, contents: dict[str, bytes]) -> Iterator[str]:
+    old = _text(change.content)
+    new = _text(contents[change.then.hash] if change.then else b"")
+    if old is None or new is None:
+        yield f"binary file {change.path} differs"
+        return
+    from_name = change.path if change.now else "/dev/null"
+    to_name = change.path if change.then else "/dev/null"
+    yield from unified_diff(old.splitlines(), new.splitlines(), from_name, to_name, lineterm="")
+
+
+def _text(content: bytes) -> str | None:
+    if b"\0" in content[:8000]:
+        return None
+    return content.decode(errors="replace")

@@ -1,0 +1,186 @@
+"""The shadow repository: outside the vault, blind to every configuration but its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from moryflow_builtins.snapshots.settings import SnapshotSettings
+from moryflow_builtins.snapshots.shadow import Shadow, blob_of
+from moryflow_sdk import ToolError
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    folder = tmp_path / "vault"
+    folder.mkdir()
+    return folder
+
+
+def shadow(vault: Path, **settings) -> Shadow:
+    return Shadow(vault.parent / "data", vault, SnapshotSettings(**settings))
+
+
+def changed(made: Shadow, before: str, after: str) -> list[str]:
+    return [found.path for found in made.differences(before, after)]
+
+
+def git(vault: Path, *words: str) -> None:
+    identity = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+    subprocess.run(["git", *words], cwd=vault, env={**os.environ, **identity}, check=True, capture_output=True)
+
+
+def test_a_snapshot_leaves_the_vault_and_its_repository_as_they_are(vault):
+    """Everything is kept outside; the vault's own index and objects do not change (S4.8)."""
+    git(vault, "init", "-q")
+    (vault / "a").write_text("a")
+    git(vault, "add", "a")
+    before = {path: path.stat().st_mtime_ns for path in vault.rglob("*")}
+    shadow(vault).snapshot()
+    assert {path: path.stat().st_mtime_ns for path in vault.rglob("*")} == before
+
+
+@pytest.mark.parametrize("where", ["config", "environment"])
+def test_a_hostile_repository_starts_nothing(vault, tmp_path, monkeypatch, where):
+    """Monitors, hooks, filters and attributes of a repository, or of the surroundings, never run (R13, R15)."""
+    marker = tmp_path / "marker"
+    evil = tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch '{marker}'\ncat\n")
+    evil.chmod(0o755)
+    settings = f"""[core]
+    fsmonitor = {evil}
+    hooksPath = {tmp_path}
+    attributesFile = {tmp_path}/attributes
+    sshCommand = {evil}
+    pager = {evil}
+[filter "evil"]
+    clean = {evil}
+    smudge = {evil}
+    process = {evil}
+    required = true
+[diff "evil"]
+    command = {evil}
+    textconv = {evil}
+[diff]
+    external = {evil}
+"""
+    git(vault, "init", "-q")
+    if where == "config":
+        with (vault / ".git/config").open("a") as file:
+            file.write(settings)
+    else:
+        (tmp_path / "global").write_text(settings)
+        monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "global"))
+        monkeypatch.setenv("GIT_EXTERNAL_DIFF", str(evil))
+        monkeypatch.setenv("GIT_DIR", str(vault / ".git"))
+    (tmp_path / "post-index-change").write_text(evil.read_text())
+    (tmp_path / "post-index-change").chmod(0o755)
+    (vault / ".gitattributes").write_text("* filter=evil diff=evil text eol=crlf ident working-tree-encoding=UTF-16\n")
+    (vault / "a").write_bytes(b"one\r\n$Id$\n")
+    for untracked in (True, False):
+        made = shadow(vault, untracked=untracked)
+        first = made.snapshot()
+        (vault / "a").write_bytes(b"two\n")
+        made.differences(first, made.snapshot())
+        (vault / "a").write_bytes(b"one\r\n$Id$\n")
+    assert not marker.exists()
+
+
+def test_bytes_are_stored_as_they_are(vault):
+    """No line end is converted, no keyword expanded, whatever ``.gitattributes`` asks for (R15)."""
+    (vault / ".gitattributes").write_text("* text eol=lf ident\n")
+    content = b"one\r\ntwo\n$Id$\n\xff"
+    (vault / "a").write_bytes(content)
+    made = shadow(vault)
+    first = made.snapshot()
+    (vault / "a").unlink()
+    (found,) = made.differences(first, made.snapshot())
+    assert found.before is not None and made.contents([found.before.hash])[found.before.hash] == content
+
+
+def test_what_git_would_store_is_told_without_git(vault):
+    """The hash that is compared with the disk is git's own (S4.8)."""
+    (vault / "a").write_bytes(b"x" * 1000)
+    (vault / "a").chmod(0o755)
+    (vault / "l").symlink_to("nowhere")
+    made = shadow(vault)
+    tree = made.snapshot()
+    listed = made.git("ls-tree", "-r", tree).decode().split()
+    for name in ("a", "l"):
+        found = blob_of(vault / name)
+        assert found is not None and found[0].hash in listed and found[0].mode in listed
+
+
+def test_ignored_large_and_odd_files_are_left_out(vault):
+    """Sockets, pipes, what .gitignore names and what is over the limit cost nothing and break nothing (S4.8)."""
+    (vault / ".gitignore").write_text("*.log\n")
+    made = shadow(vault, max_file_bytes=100)
+    first = made.snapshot()
+    (vault / "x.log").write_text("ignored")
+    (vault / "big").write_bytes(b"x" * 101)
+    (vault / "small").write_bytes(b"x" * 100)
+    os.mkfifo(vault / "pipe")
+    server = socket.socket(socket.AF_UNIX)
+    here = Path.cwd()
+    os.chdir(vault)
+    try:
+        server.bind("socket")
+    finally:
+        os.chdir(here)
+    (vault / "secret").write_text("unreadable")
+    (vault / "secret").chmod(0)
+    nested = vault / "nested"
+    nested.mkdir()
+    git(nested, "init", "-q")
+    (nested / "inner").write_text("of another repository")
+    names = changed(made, first, made.snapshot())
+    server.close()
+    assert set(names) - {"secret"} == {"small"}
+    assert "x.log" in changed(made, first, shadow(vault, max_file_bytes=100, ignored=True).snapshot())
+
+
+def test_untracked_files_may_be_left_out(vault):
+    """Then only what the vault's own git knows is recorded (S4.8)."""
+    git(vault, "init", "-q")
+    for name in ("known", "unknown"):
+        (vault / name).write_text("1")
+    git(vault, "add", "known")
+    made = shadow(vault, untracked=False)
+    first = made.snapshot()
+    for name in ("known", "unknown"):
+        (vault / name).write_text("22")
+    assert changed(made, first, made.snapshot()) == ["known"]
+
+
+def test_a_vault_that_takes_too_long_is_left_alone_for_a_day(vault):
+    """The turn is not held up again and again (S4.8)."""
+    (vault / "a").write_text("a")
+    made = shadow(vault, timeout=0.00001)
+    with pytest.raises(ToolError, match="took longer"):
+        made.snapshot()
+    with pytest.raises(ToolError, match="tried again tomorrow"):
+        shadow(vault).snapshot()
+
+
+def test_two_processes_and_a_killed_one_do_not_get_in_each_others_way(vault):
+    """A lock that a killed git left behind is removed under our own lock (S4.8)."""
+    (vault / "a").write_text("a")
+    made = shadow(vault)
+    first = made.snapshot()
+    (made.folder / "git" / "index.lock").touch()
+    (vault / "a").write_text("bb")
+    assert changed(made, first, shadow(vault).snapshot()) == ["a"]
+
+
+def test_a_file_that_became_a_folder_and_back(vault):
+    """Both directions are one difference each way (S4.8)."""
+    (vault / "x").write_text("file")
+    made = shadow(vault)
+    first = made.snapshot()
+    (vault / "x").unlink()
+    (vault / "x").mkdir()
+    (vault / "x/y").write_text("inside")
+    assert set(changed(made, first, made.snapshot())) == {"x", "x/y"}

@@ -1,0 +1,206 @@
+"""Undo and redo of a turn: conversation and files together, on a real vault with real git."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from moryflow import RunOptions, open_host
+
+ALLOW = [{"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("read", "edit", "bash", "tool", "task")]
+
+
+class Desk:
+    """A vault, a home, and what a person does."""
+
+    def __init__(self, base: Path) -> None:
+        self.home, self.vault = base / "home", base / "vault"
+        self.home.mkdir(mode=0o700)
+        self.vault.mkdir()
+        self.config()
+
+    def config(self, **snapshots) -> None:
+        file = self.home / "config.jsonc"
+        runtime = {"permission": {"rules": ALLOW}, "snapshots": snapshots}
+        file.write_text(json.dumps({"agents": {"runtime": runtime}, "disabledPlugins": ["litellm_models"]}), "utf-8")
+        file.chmod(0o600)
+
+    async def turn(self, *answers, prompt="go", session=None, environ=None, events=None, watch=None):
+        """Run a prompt; return the session's id."""
+        script = self.home.parent / "script.json"
+        script.write_text(json.dumps(list(answers)), "utf-8")
+        async with await open_host(self.home, environ=environ or {"PATH": os.environ["PATH"]}) as host:
+            if events is not None:
+                host.bus.subscribe(events.append)
+            if watch is not None:
+                host.bus.subscribe(watch)
+            if session:
+                opened = await host.resume(self.vault, session, model=f"script:{script}")
+            else:
+                opened = await host.new_session(self.vault, model=f"script:{script}")
+            result = await opened.prompt(prompt, options=RunOptions(on_ask="deny"))
+            assert result.end_reason == "completed", result
+            return opened.id
+
+    def cli(self, *words: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the real program."""
+        done = subprocess.run(
+            [sys.executable, "-m", "moryflow", *words],
+            cwd=self.vault,
+            env={**os.environ, "MORYFLOW_HOME": str(self.home), **environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    def texts(self, session: str) -> list[str]:
+        """What the conversation's prompts say."""
+        shown = json.loads(self.cli("session", "show", session, "--json").stdout)
+        return [node["payload"]["text"] for node in shown["nodes"] if node["kind"] == "user"]
+
+
+def call(name: str, **arguments) -> dict:
+    """A model's answer that calls one tool."""
+    return {"calls": [{"name": name, "arguments": arguments}]}
+
+
+def write(path: str, content: str) -> dict:
+    return call("write", path=path, content=content)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+async def test_undo_takes_back_the_conversation_and_the_files_together(desk):
+    """A changed, a new and a removed file are as they were; the messages are gone from the path, not from the tree (S4.8)."""
+    (desk.vault / "a.txt").write_text("one\n")
+    (desk.vault / "gone.txt").write_text("still here\n")
+    session = await desk.turn("hello", prompt="first")
+    await desk.turn(
+        write("a.txt", "two\n"),
+        write("new/b.txt", "b\n"),
+        call("delete", path="gone.txt"),
+        "done",
+        prompt="second",
+        session=session,
+    )
+    assert (desk.vault / "a.txt").read_text() == "two\n" and not (desk.vault / "gone.txt").exists()
+    done = desk.cli("session", "undo", "-y")
+    assert "-two" in done.stderr and "+one" in done.stderr and "undone: second; 3 files restored" in done.stdout
+    assert (desk.vault / "a.txt").read_text() == "one\n"
+    assert (desk.vault / "gone.txt").read_text() == "still here\n"
+    assert not (desk.vault / "new/b.txt").exists()
+    assert desk.texts(session) == ["first"]
+
+
+async def test_redo_brings_it_back_until_the_conversation_goes_on(desk):
+    """What was undone can be done again; after another prompt there is nothing to redo (S4.8)."""
+    session = await desk.turn(write("a.txt", "a\n"), "done", prompt="write a")
+    desk.cli("undo", "-y")
+    assert not (desk.vault / "a.txt").exists() and desk.texts(session) == []
+    desk.cli("redo", "-y")
+    assert (desk.vault / "a.txt").read_text() == "a\n" and desk.texts(session) == ["write a"]
+    desk.cli("undo", "-y")
+    await desk.turn("something else", prompt="another", session=session)
+    done = desk.cli("redo", "-y", code=1)
+    assert "nothing to redo" in done.stderr and "Traceback" not in done.stderr
+
+
+async def test_a_file_that_the_person_changed_since_is_not_touched_without_asking(desk):
+    """It is named, nothing at all is done, and --force is the answer; what it overwrites is recorded first (S4.8)."""
+    session = await desk.turn(write("a.txt", "agent\n"), write("b.txt", "agent\n"), "done")
+    (desk.vault / "a.txt").write_text("mine\n")
+    done = desk.cli("session", "undo", "-y", code=2)
+    assert "a.txt changed since, not by the agent" in done.stderr and "undo -y --force" in done.stderr
+    assert (desk.vault / "a.txt").read_text() == "mine\n" and (desk.vault / "b.txt").exists()
+    assert desk.texts(session) == ["go"]
+    desk.cli("session", "undo", "-y", "--force")
+    assert not (desk.vault / "a.txt").exists() and not (desk.vault / "b.txt").exists()
+
+
+async def test_a_file_changed_between_two_steps_counts_as_the_persons(desk):
+    """The agent, then a person, then the agent again: what the person wrote is not lost silently (S4.8)."""
+
+    def meanwhile(event):
+        if event.type == "step.start" and event.step == 2:
+            (desk.vault / "a.txt").write_text("mine\n")
+
+    change = call("bash", command="echo agent > a.txt")
+    await desk.turn(write("a.txt", "1\n"), change, "done", watch=meanwhile)
+    done = desk.cli("session", "undo", "-y", code=2)
+    assert "a.txt changed since" in done.stderr and (desk.vault / "a.txt").read_text() == "agent\n"
+
+
+async def test_one_step_can_be_undone(desk):
+    """Only what the last answer did; the turn's earlier steps stay (S4.8)."""
+    session = await desk.turn(write("a.txt", "1\n"), write("b.txt", "2\n"), "done")
+    desk.cli("session", "undo", "--step", "-y")
+    assert desk.texts(session) == ["go"]
+    assert (desk.vault / "a.txt").exists() and not (desk.vault / "b.txt").exists()
+
+
+async def test_nothing_is_done_where_nobody_can_be_asked(desk):
+    """Without a terminal and without -y the diff is shown and the exit code is 2; --dry-run never asks (S4.8)."""
+    await desk.turn(write("a.txt", "a\n"), "done")
+    done = desk.cli("session", "undo", code=2)
+    assert "+++ /dev/null" in done.stderr and "nobody can be asked" in done.stderr
+    found = json.loads(desk.cli("session", "undo", "--dry-run", "--json").stdout)
+    assert found["done"] is False and found["files"] == ["a.txt"]
+    assert (desk.vault / "a.txt").exists()
+
+
+def test_slash_undo_shows_the_diff_before_it_does_it(desk):
+    """In chat the first /undo shows, /undo yes does it, and the conversation goes on from there (S4.8)."""
+    script = desk.home.parent / "script.json"
+    script.write_text(json.dumps([write("a.txt", "a\n"), "done", "again"]), "utf-8")
+    lines = "write it\n/undo\n/undo yes\nhello\n/redo\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "moryflow", "chat", "-m", f"script:{script}"],
+        cwd=desk.vault, env={**os.environ, "MORYFLOW_HOME": str(desk.home)}, input=lines, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert "- a.txt" in done.stderr and "/undo yes does it" in done.stderr and "undone: write it; restored a.txt" in done.stderr
+    assert "nothing to redo" in done.stderr
+    assert not (desk.vault / "a.txt").exists()
+    shown = json.loads(desk.cli("session", "show", "--json").stdout)["nodes"]
+    assert [node["payload"]["text"] for node in shown if node["kind"] in ("user", "assistant")] == ["hello", "again"]
+
+
+async def test_modes_links_and_names_of_every_kind_come_back(desk):
+    """An executable, a link, an empty file, blanks and letters of any script (S4.8)."""
+    (desk.vault / "run.sh").write_text("#!/bin/sh\n")
+    (desk.vault / "run.sh").chmod(0o755)
+    (desk.vault / "link").symlink_to("run.sh")
+    (desk.vault / "ein Ärger\n.txt").write_bytes(b"\xff\x00\r\n")
+    (desk.vault / "empty").touch()
+    await desk.turn(call("bash", command="rm -f run.sh link empty ein*; echo x > link"), "done")
+    desk.cli("session", "undo", "-y")
+    assert (desk.vault / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert (desk.vault / "link").readlink() == Path("run.sh")
+    assert (desk.vault / "ein Ärger\n.txt").read_bytes() == b"\xff\x00\r\n" and (desk.vault / "empty").exists()
+
+
+async def test_without_git_there_is_one_notice_and_the_turn_goes_on(desk, tmp_path):
+    """Files cannot be undone then, and that is said once per session (S4.8)."""
+    events: list = []
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    old, os.environ["PATH"] = os.environ["PATH"], str(empty)
+    try:
+        session = await desk.turn(write("a.txt", "1"), write("b.txt", "2"), "done", events=events)
+    finally:
+        os.environ["PATH"] = old
+    notices = [event.data["text"] for event in events if event.type == "plugin.snapshots.notice"]
+    assert len(notices) == 1 and "git is not installed" in notices[0]
+    desk.cli("session", "undo", "-y")
+    assert (desk.vault / "a.txt").exists() and desk.texts(session) == []
