@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from .bisect import bisect
 from .group import NounGroup
 from .options import document_options
 from .plugin_check import check
@@ -18,5 +19,5 @@ def command() -> None:
     """Install, list, check and switch plugins; a broken one can always be listed, disabled and removed."""
 
 
-for verb in (list_plugins, info, install, uninstall, enable, disable, update, check, sync):
+for verb in (list_plugins, info, install, uninstall, enable, disable, update, check, sync, bisect):
     command.add_command(verb)

@@ -1,0 +1,152 @@
+"""Which plugin made a turn bad: its hooks again, with halves of the plugins on (``moryflow plugin bisect``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import ConfigError
+
+from moryflow.builtins import AMONG_USER
+
+from .rebuilding import UNKNOWN, Moment
+from .replaying import GATES, REPLAYED
+from .rerunning import Outcome, Rerun, only
+
+if TYPE_CHECKING:
+    from moryflow.host import Host
+
+    from .recorded import Recorded, Turn
+
+Judge = Callable[[str, Sequence[str]], bool]
+"""The turn as text and the plugins that were on; whether it is good."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """What :func:`bisect` found.
+
+    :ivar needs: other plugins without which it does no harm.
+    :ivar rounds: the plugins that were on, and whether the turn was good then.
+    :ivar changed: the sections of the turn's text that it made others: place, before, after.
+    """
+
+    plugin: str
+    needs: tuple[str, ...]
+    rounds: tuple[tuple[tuple[str, ...], bool], ...]
+    changed: tuple[tuple[str, str, str], ...]
+
+
+class Bisection:
+    """Runs the hooks of one turn with some plugins on, and remembers what came of it."""
+
+    def __init__(self, host: Host, recorded: Recorded, turn: Turn, judge: Judge) -> None:
+        self._host = host
+        self._recorded = recorded
+        self._turn = turn
+        self._judge = judge
+        self._texts: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+        self._judged: dict[tuple[str, ...], bool] = {}
+
+    def suspects(self) -> list[str]:
+        """Return the plugins that may have changed the turn, in the order they are called: not the host's own."""
+        plugins = self._host.plugin_set.plugins
+        called = [item.plugin for hook in REPLAYED for item in self._host.plugin_set.ordered(hook)]
+        return [name for name in dict.fromkeys(called) if plugins[name].tier != "builtin" or name in AMONG_USER]
+
+    async def find(self) -> Culprit:
+        """Return the plugin that made the turn bad.
+
+        :raises ConfigError: it is good with all of them, or bad without any.
+        """
+        suspects = self.suspects()
+        name = f"turn {self._turn.number}"
+        if not await self._good(()):
+            step = "look at the prompt, the model and the tools: moryflow session show"
+            raise ConfigError(f"{name} is bad without any plugin of yours too", next_step=step)
+        if await self._good(suspects):
+            step = "change the judge, or name another turn; a plugin may also have changed since"
+            raise ConfigError(f"{name} is good with every plugin that is loaded now", next_step=step)
+        good, bad = 0, len(suspects)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if await self._good(suspects[:middle]) else (good, middle)
+        needs = await self._needed(suspects[:good], suspects[good])
+        changed = self._changes(suspects[:good], suspects[: good + 1])
+        return Culprit(suspects[good], needs, tuple(self._judged.items()), changed)
+
+    async def _needed(self, others: Sequence[str], culprit: str) -> tuple[str, ...]:
+        """Return those of `others` without which `culprit` does no harm."""
+        if not await self._good([culprit]):
+            return ()
+        needed = list(others)
+        for name in others:
+            fewer = [each for each in needed if each != name]
+            if not await self._good([*fewer, culprit]):
+                needed = fewer
+        return tuple(needed)
+
+    async def _good(self, plugins: Sequence[str]) -> bool:
+        on = tuple(plugins)
+        if on not in self._judged:
+            self._texts[on] = await self._run(on)
+            text = "\n\n".join(f"== {place}\n{body}" for place, body in self._texts[on])
+            self._judged[on] = self._judge(f"{text}\n", on)
+        return self._judged[on]
+
+    async def _run(self, plugins: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the turn, place by place, as these plugins would have made it."""
+        rerun = Rerun(self._host, self._recorded, only(self._host.plugin_set, frozenset(plugins)))
+        found: list[tuple[str, str]] = []
+        for turn in self._recorded.turns[: self._turn.number]:
+            for moment in rerun.moments(turn):
+                if moment.hook not in REPLAYED:
+                    continue
+                text = await _text(rerun, moment)
+                if turn is self._turn and text:
+                    found.append((moment.place, text))
+        return found
+
+    def _changes(self, before: Sequence[str], after: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+        one, other = dict(self._texts[tuple(before)]), dict(self._texts[tuple(after)])
+        places = [*one, *(place for place in other if place not in one)]
+        pairs = [(place, one.get(place, ""), other.get(place, "")) for place in places]
+        return tuple((place, text, changed) for place, text, changed in pairs if text != changed)
+
+
+async def _text(rerun: Rerun, moment: Moment) -> str:
+    """Return what the hook of `moment` comes to, as text; empty when its input is not known or nobody says anything."""
+    if moment.hook in GATES:
+        outcome = await rerun.call(moment)
+        return _verdicts(outcome)
+    given = moment.values[0]
+    if given is UNKNOWN:
+        return ""
+    outcome = await rerun.call(moment, given)
+    failures = [f"{failure.plugin} failed: {failure.error}" for failure in outcome.failures]
+    return "\n".join([_shown(moment.hook, outcome.value), *failures])
+
+
+def _verdicts(outcome: Outcome) -> str:
+    return "\n".join(f"{said['decision']}: {said.get('reason', '')}" for said in outcome.value.values())
+
+
+def _shown(hook: str, value: Any) -> str:
+    """Return the value of a transform as text that a person or a command can search."""
+    match hook:
+        case "chat_system":
+            return "\n\n".join(block["text"] for block in value.get("blocks", ()))
+        case "chat_messages":
+            return "\n".join(_message(message) for message in value)
+        case "tool_after" if "withheld by" not in value:
+            return f"{value.get('status', 'ok')}\n{value.get('output', '')}"
+        case _:
+            shown = value.get("args", {}) if hook == "tool_before" else value
+            return json.dumps(shown, ensure_ascii=False, sort_keys=True)
+
+
+def _message(message: dict[str, Any]) -> str:
+    calls = "".join(f"\n  {call['name']} {call.get('arguments', '')}" for call in message.get("tool_calls", ()))
+    return f"{message['role']}: {message.get('text', '')}{calls}"

@@ -1,0 +1,190 @@
+"""The inputs of hooks that were called in the past, rebuilt from nodes, calls and recorded changes (ARCHITECTURE §4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import ChatParams, Frozen, Message, SystemBlock, SystemPrompt, ToolCall, ToolError, ToolResult
+
+from moryflow.kernel.arguments import parse
+from moryflow.kernel.context import ContextBuilder
+
+if TYPE_CHECKING:
+    from moryflow.sessions import CallRow, HookCallRow, Node
+
+    from .recorded import Recorded, Turn
+
+UNKNOWN: Any = object()
+"""A value that was not written down: a redactor was to see it first, or it was too large."""
+CHAT = ("chat_messages", "chat_system", "chat_params")
+TOOL = ("tool_before", "tool_gate", "tool_decided", "tool_after")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One hook at one place of a past turn.
+
+    :ivar call: of a hook of tools, the record of the call.
+    :ivar rows: the ledger's rows of this chain that changed, said or failed something, by position.
+    :ivar values: of a transform, its value before each of `rows` and after the last; :data:`UNKNOWN` where it is lost.
+    """
+
+    turn: Turn
+    step: int
+    hook: str
+    call: CallRow | None = None
+    rows: Sequence[HookCallRow] = ()
+    values: Sequence[Any] = field(default=(), repr=False)
+
+    @property
+    def place(self) -> str:
+        """Where it was, for people."""
+        about = f" {self.call.tool} ({self.call.id})" if self.call else ""
+        return f"turn {self.turn.number}, step {self.step}, {self.hook.replace('_', '.', 1)}{about}"
+
+    def before(self, position: int) -> Any:
+        """Return the value as it was before the implementation at `position`."""
+        number = sum(row.position < position for row in self.rows)
+        return self.values[number]
+
+
+def moments(recorded: Recorded, turn: Turn, prompt: SystemPrompt, params: ChatParams) -> Iterator[Moment]:
+    """Yield the hooks that a turn called, in order.
+
+    :param prompt: the system prompt before any plugin, for a turn in which none changed it; it is not stored.
+    :param params: likewise the parameters.
+    """
+    for step in range(1, turn.run.steps + 1):
+        if turn.run.purpose in ("main", "child"):
+            yield from _of_chat(recorded, turn, step, prompt, params)
+        for call in turn.calls:
+            if call.step == step:
+                yield from _of_call(recorded, turn, call)
+
+
+def _of_chat(recorded: Recorded, turn: Turn, step: int, prompt: SystemPrompt, params: ChatParams) -> Iterator[Moment]:
+    node = recorded.nodes.get(turn.answers.get(step, ""))
+    for hook in CHAT:
+        rows = _rows(turn, step, hook, None)
+        base: Any = prompt if hook == "chat_system" else params
+        if hook == "chat_system" and step > 1:
+            continue  # once per turn
+        if hook == "chat_messages":
+            base = tuple(ContextBuilder().build(recorded.path(node.parent))) if node is not None else UNKNOWN
+        elif rows:
+            base = _as_it_was(base, rows)
+        yield Moment(turn, step, hook, None, rows, _forward(base, rows))
+
+
+def _of_call(recorded: Recorded, turn: Turn, call: CallRow) -> Iterator[Moment]:
+    for hook in TOOL:
+        rows = _rows(turn, call.step, hook, call.id)
+        if hook in ("tool_gate", "tool_decided"):
+            if call.ruling is not None:
+                yield Moment(turn, call.step, hook, call, rows)
+            continue
+        values = _arguments(recorded, call, rows) if hook == "tool_before" else _results(recorded, call, rows)
+        if values:
+            yield Moment(turn, call.step, hook, call, rows, values)
+
+
+def _rows(turn: Turn, step: int, hook: str, call_id: str | None) -> list[HookCallRow]:
+    """Return the rows of one chain; of a hook that a step called twice (a prompt that did not fit), the last ones."""
+    found = [
+        row
+        for row in turn.rows
+        if (row.hook, row.step, row.call_id) == (hook, step, call_id) and (row.outcome != "ok" or row.delta is not None)
+    ]
+    latest = [list(rows)[-1] for _, rows in groupby(sorted(found, key=_position), key=_position)]
+    return sorted(latest, key=_position)
+
+
+def _position(row: HookCallRow) -> int:
+    return row.position
+
+
+def _arguments(recorded: Recorded, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
+    """Return what ``tool_before`` was given: the arguments as the model wrote them."""
+    node = recorded.nodes.get(call.node)
+    written = next((item for item in (node.payload["calls"] if node else ()) if item["id"] == call.id), None)
+    try:
+        args = parse(written["arguments"]) if written and not written.get("problem") else None
+    except ToolError:
+        args = None
+    if args is None:
+        return []
+    return _forward(ToolCall(id=call.id, tool=call.tool, args=args, step=call.step), rows)
+
+
+def _results(recorded: Recorded, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
+    """Return the results between the implementations of ``tool_after``, from the stored one backwards."""
+    node = recorded.result_of(call)
+    if node is None:
+        return []
+    return _backward(_stored_result(node), rows, recorded.outputs)
+
+
+def _stored_result(node: Node) -> ToolResult:
+    return ToolResult(**{key: value for key, value in node.payload.items() if key in ToolResult.model_fields})
+
+
+def _as_it_was(base: Any, rows: Sequence[HookCallRow]) -> Any:
+    """Return `base` with the fields that changes found in place."""
+    for row in reversed(rows):
+        base = _with(base, (row.delta or {}).get("was", {})) if row.outcome == "changed" else base
+    return base
+
+
+def _forward(base: Any, rows: Sequence[HookCallRow]) -> list[Any]:
+    values = [base]
+    for row in rows:
+        values.append(_after(values[-1], row.delta) if row.outcome == "changed" else values[-1])
+    return values
+
+
+def _backward(final: Any, rows: Sequence[HookCallRow], outputs: Mapping[str, str]) -> list[Any]:
+    values = [final]
+    for row in reversed(rows):
+        was: dict[str, Any] = dict((row.delta or {}).get("was") or {"output": {"too_large": 0}})
+        stored = was["output"].get("stored") if isinstance(was.get("output"), dict) else None
+        if stored:
+            was["output"] = outputs.get(stored, {"too_large": 0})
+        values.append(_with(values[-1], was) if row.outcome == "changed" else values[-1])
+    return values[::-1]
+
+
+def _after(value: Any, delta: Any) -> Any:
+    """Return `value` after a recorded change."""
+    if value is UNKNOWN or not isinstance(delta, dict):
+        return UNKNOWN
+    if "inserted" in delta:
+        if any("withheld" in item for item in delta["inserted"]):
+            return UNKNOWN
+        inserted = tuple(Message(**item) for item in delta["inserted"])
+        return (*value[: delta["at"]], *inserted, *value[delta["at"] + delta["removed"] :])
+    return _with(value, {name: item for name, item in delta.items() if name != "was"})
+
+
+def _with(value: Any, fields: Mapping[str, Any]) -> Any:
+    """Return `value` with other `fields`, :data:`UNKNOWN` when one of them was not written down."""
+    if value is UNKNOWN or any(name not in type(value).model_fields or _lost(item) for name, item in fields.items()):
+        return UNKNOWN
+    return type(value).model_validate_json(json.dumps({**_json(value), **fields}))
+
+
+def _lost(item: Any) -> bool:
+    return isinstance(item, dict) and len(item) == 1 and next(iter(item)) in ("withheld", "too_large")
+
+
+def _json(value: Frozen) -> dict[str, Any]:
+    return value.model_dump(mode="json")
+
+
+def base_prompt(text: str, vault: str) -> SystemPrompt:
+    """Return the system prompt before any plugin, as the kernel makes it."""
+    place = SystemBlock(id="place", text=f"Working folder: {vault}", stable=False)
+    return SystemPrompt(blocks=(SystemBlock(id="base", text=text), place))

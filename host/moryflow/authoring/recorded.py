@@ -1,0 +1,124 @@
+"""What the store knows of a session, put together turn by turn: nodes, calls, and the ledger of its hooks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moryflow_sdk import ConfigError
+
+if TYPE_CHECKING:
+    from moryflow.sessions import CallRow, HookCallRow, Node, RunRow, SessionRow, Store
+
+LONGEST_OUTPUT = 32 * 2**20
+"""Bytes of a stored output that are read; longer ones never were in memory whole."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of the past.
+
+    :ivar number: counted from 1; what ``--turn`` means.
+    :ivar answers: step to the id of the node that the model's answer became.
+    """
+
+    number: int
+    run: RunRow
+    rows: Sequence[HookCallRow]
+    calls: Sequence[CallRow]
+    answers: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A session of the past.
+
+    :ivar outputs: by id, the whole of outputs that were too long for the conversation, as far as they are still stored.
+    """
+
+    session: SessionRow
+    nodes: Mapping[str, Node]
+    turns: Sequence[Turn]
+    outputs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    def turn(self, name: str) -> Turn:
+        """Return a turn by its number or id.
+
+        :raises ConfigError: there is none.
+        """
+        for turn in self.turns:
+            if name in (str(turn.number), turn.run.id):
+                return turn
+        count = f"it has {len(self.turns)} turn{'s' if len(self.turns) != 1 else ''}"
+        raise ConfigError(
+            f"there is no turn {name!r}; {count}",
+            where=f"session {self.session.id}",
+            next_step=f"moryflow trace {self.session.id}",
+        )
+
+    def path(self, node: str | None) -> list[Node]:
+        """Return the nodes from the root to `node`, root first."""
+        found: list[Node] = []
+        while node is not None and node in self.nodes:
+            found.append(self.nodes[node])
+            node = self.nodes[node].parent
+        return found[::-1]
+
+    def result_of(self, call: CallRow) -> Node | None:
+        """Return the node with the result of `call`."""
+        found = (node for node in self.nodes.values() if node.kind == "tool" and node.payload["call_id"] == call.id)
+        return next(found, None)
+
+
+async def recorded(store: Store, session: str, *, outputs: bool = False) -> Recorded:
+    """Return a session with all that was recorded of its turns.
+
+    :param outputs: read stored outputs too; only those who run hooks again need them.
+    :raises StoreError: there is none of that name.
+    """
+    row = await store.session(session)
+    nodes = {node.id: node for node in await store.nodes(row.id)}
+    rows, calls = await store.hook_calls(row.id), await store.calls(row.id)
+    answers = await _answers(store, row.id, calls)
+    turns = [
+        Turn(
+            number,
+            run,
+            [item for item in rows if item.turn == run.id],
+            [item for item in calls if item.turn == run.id],
+            answers.get(run.id, {}),
+        )
+        for number, run in enumerate(await store.runs(row.id), 1)
+    ]
+    return Recorded(row, nodes, turns, await _outputs(store, row.id) if outputs else {})
+
+
+async def _outputs(store: Store, session: str) -> dict[str, str]:
+    """Return the stored outputs of a session that are still there."""
+    from moryflow.services.output_files import Place, read
+
+    found: dict[str, str] = {}
+    for row in await store.artifacts(session, state="stored", limit=1_000_000):
+        path = Path(row.path)
+        try:
+            data = await asyncio.to_thread(read, Place(path.parent.parent, path.parent.name), path.name, 0, LONGEST_OUTPUT)
+        except OSError:
+            continue
+        if row.size <= LONGEST_OUTPUT:
+            found[row.id] = data.decode("utf-8", "replace")
+    return found
+
+
+async def _answers(store: Store, session: str, calls: Sequence[CallRow]) -> dict[str, dict[int, str]]:
+    """Return, by turn and step, the node of the answer: a step's end names it, and so does each call of it."""
+    found: dict[str, dict[int, str]] = {}
+    for call in calls:
+        found.setdefault(call.turn, {})[call.step] = call.node
+    for event in await store.events(session):
+        node = event.data.get("node") if event.type == "step.finish" else None
+        if node and event.turn and event.step:
+            found.setdefault(event.turn, {})[event.step] = node
+    return found

@@ -1,0 +1,169 @@
+"""Call hooks again with what they were given in a past turn. No model and no tool is called, and nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import HOOKS, ChatParams, Ruling, ToolCall, ToolError, thaw
+
+from moryflow.kernel.dispatch import Withheld
+from moryflow.kernel.prepare import call_as_judged
+from moryflow.looking import looking_scope
+
+from .rebuilding import UNKNOWN, Moment, base_prompt, moments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from moryflow.host import Host
+    from moryflow.kernel.records import HookFailure, PluginSet
+
+    from .recorded import Recorded, Turn
+
+READING = ("files", "history", "resolve")
+"""Services that a hook may use while it is run again; of files only what reads."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a chain came to: JSON of the value, or of the verdicts by plugin, and which implementations failed."""
+
+    value: Any
+    failures: tuple[HookFailure, ...] = ()
+
+
+class Rerun:
+    """A past session and the plugins that its hooks are called with again.
+
+    One object goes through the turns in order, so that what plugins keep in ``turn.state`` builds up as it did.
+    """
+
+    def __init__(self, host: Host, recorded: Recorded, plugin_set: PluginSet) -> None:
+        self._host = host
+        self._recorded = recorded
+        self._scope = looking_scope(host, recorded.session, None)
+        self._scope.around = replace(self._scope.around, services=_harmless(host.surroundings.services))
+        self._scope.plugin_set = plugin_set
+
+    @property
+    def plugin_set(self) -> PluginSet:
+        return self._scope.plugin_set
+
+    def moments(self, turn: Turn) -> Iterator[Moment]:
+        """Begin `turn` and yield the hooks that it called."""
+        scope, run, host = self._scope, turn.run, self._host
+        scope.turn, scope.step = run.id, 0
+        scope.purpose = run.purpose  # type: ignore[assignment]
+        scope.agent = host.agents.get(run.agent) or host.agent(None)
+        scope.model = _model(host, run.model)
+        scope.live.turn_states = {}
+        settings = scope.agent.settings
+        params = ChatParams(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_tokens)
+        prompt = base_prompt(host.base_prompt(scope), str(scope.vault))
+        return moments(self._recorded, turn, prompt, params)
+
+    async def call(self, moment: Moment, value: Any = None) -> Outcome:
+        """Call the hook of `moment` with `value`; of a gate, with the recorded call."""
+        scope, dispatcher = self._scope, self._host.surroundings.dispatcher
+        scope.step, scope.failures, scope.notices = moment.step, [], []
+        context: dict[str, Any] = {}
+        if moment.call is not None and moment.hook != "tool_before":
+            context["call"] = self._call(moment)
+        if moment.hook == "tool_decided" and moment.call is not None:
+            context["ruling"] = Ruling.model_validate(thaw(moment.call.ruling))
+        if HOOKS[moment.hook].kind == "gate":
+            verdicts = await dispatcher.gates(scope, moment.hook, **context)
+            said = {plugin: verdict_json(verdict) for plugin, verdict in verdicts}
+            return Outcome(said, tuple(scope.failures))
+        try:
+            after = await dispatcher.transform(scope, moment.hook, value, **context)
+        except Withheld as error:
+            return Outcome({"withheld by": error.plugin}, tuple(scope.failures))
+        return Outcome(as_json(after), tuple(scope.failures))
+
+    def _call(self, moment: Moment) -> ToolCall:
+        """Return the call as it was judged; its targets are resolved against the files as they are now."""
+        row = moment.call
+        assert row is not None
+        from moryflow.kernel.arguments import parse
+
+        try:
+            args = parse(row.args)
+            owned = self._scope.plugin_set.tools.get(row.tool)
+            if owned is not None:
+                return call_as_judged(self._scope, owned.plugin, row.tool, args, row.id, row.step)[0]
+        except ToolError:
+            args = {}
+        return ToolCall(id=row.id, tool=row.tool, args=args, step=row.step, hash=row.hash)
+
+
+def verdict_json(verdict: Any) -> dict[str, Any]:
+    """Return a verdict as the ledger writes it down."""
+    return {"decision": verdict.decision, **verdict.model_dump(mode="json", exclude_defaults=True)}
+
+
+def as_json(value: Any) -> Any:
+    """Return a value of a transform as JSON."""
+    if value is UNKNOWN or value is None:
+        return None
+    if isinstance(value, tuple | list):
+        return [item.model_dump(mode="json", exclude_defaults=True) for item in value]
+    return value.model_dump(mode="json", exclude_defaults=True)
+
+
+def _model(host: Host, name: str) -> Any:
+    for provider in host.plugin_set.providers:
+        found = provider.find(name) if name else None
+        if found is not None:
+            return found
+    return None
+
+
+def _harmless(services: Mapping[str, Any]) -> dict[str, Any]:
+    """Return services of which none changes anything; those that would, say so when they are used."""
+
+    def refusing(name: str) -> Any:
+        return lambda scope, plugin: _Refusing(name)
+
+    kept = {name: factory for name, factory in services.items() if name in READING}
+    kept["files"] = lambda scope, plugin: _ReadOnly(services["files"](scope, plugin))
+    kept["emit"] = lambda scope, plugin: lambda kind, /, **data: None
+    return {**{name: refusing(name) for name in services}, **kept}
+
+
+class _Refusing:
+    """A service that is not there while hooks are run again."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise ToolError(f"{self._name} is not used while hooks are run again", code="replay")
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+class _ReadOnly:
+    """The files of the vault, without what changes them."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return _Refusing(f"files.{name}") if name in ("write", "remove", "move") else getattr(self._files, name)
+
+
+def only(plugin_set: PluginSet, plugins: frozenset[str]) -> PluginSet:
+    """Return `plugin_set` with the hooks of `plugins` alone."""
+    hooks = {
+        hook: tuple(replace(item, position=place) for place, item in enumerate(kept))
+        for hook, items in plugin_set.hooks.items()
+        if (kept := [item for item in items if item.plugin in plugins])
+    }
+    return replace(plugin_set, hooks=hooks)
+
+
+__all__ = ["Outcome", "Rerun", "as_json", "only", "verdict_json"]

@@ -1,0 +1,209 @@
+"""The ledger of a session for people: who changed what, how long it took, from which file, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import HOOKS
+
+if TYPE_CHECKING:
+    from moryflow.host import Host
+    from moryflow.sessions import HookCallRow
+
+    from .recorded import Recorded, Turn
+
+CHARS_PER_TOKEN = 4
+"""Tokens are estimated, as everywhere in the host: a quarter of the characters."""
+
+
+@dataclass
+class Bill:
+    """What a plugin cost in the turns shown. Tokens are estimates.
+
+    :ivar per_request: what its tools and its part of the system prompt add to every request.
+    :ivar sent: that, times the requests.
+    :ivar messages: what it put into single requests; `results`, what it added to tool results (less than 0: saved).
+    """
+
+    plugin: str
+    tier: str = ""
+    file: str = ""
+    status: str = "not loaded now"
+    calls: int = 0
+    us: int = 0
+    changed: int = 0
+    failed: int = 0
+    per_request: int = 0
+    sent: int = 0
+    messages: int = 0
+    results: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.sent + self.messages + self.results
+
+    def as_json(self) -> dict[str, Any]:
+        named = ("plugin", "tier", "file", "status", "calls", "us", "changed", "failed")
+        spent = {name: getattr(self, name) for name in ("per_request", "sent", "messages", "results", "tokens")}
+        return {**{name: getattr(self, name) for name in named}, "tokens": spent}
+
+
+@dataclass
+class Trace:
+    """What :func:`trace` found, by turn and by plugin."""
+
+    session: str
+    turns: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    plugins: list[Bill] = field(default_factory=list[Bill])
+
+    def as_json(self) -> dict[str, Any]:
+        plugins = [bill.as_json() for bill in self.plugins]
+        return {"v": 1, "type": "trace", "session": self.session, "turns": self.turns, "plugins": plugins}
+
+
+def trace(host: Host, recorded: Recorded, turns: Sequence[Turn], plugin: str | None = None) -> Trace:
+    """Return the ledger of `turns`; of one plugin alone when it is named."""
+    bills: dict[str, Bill] = {}
+    found = Trace(recorded.session.id)
+    for turn in turns:
+        rows = [row for row in turn.rows if plugin in (None, row.plugin)]
+        found.turns.append(_turn(host, recorded, turn, rows))
+        for row in rows:
+            _charge(bills.setdefault(row.plugin, _bill(host, row.plugin)), row, turn)
+    requests = sum(turn.run.steps for turn in turns if turn.run.purpose in ("main", "child"))
+    for name, chars in _schemas(host).items():
+        if name in bills or plugin in (None, name):
+            bill = bills.setdefault(name, _bill(host, name))
+            bill.per_request += chars // CHARS_PER_TOKEN
+            bill.sent += chars // CHARS_PER_TOKEN * requests
+    found.plugins = sorted(bills.values(), key=lambda bill: (-bill.us, bill.plugin))
+    return found
+
+
+def _turn(host: Host, recorded: Recorded, turn: Turn, rows: Sequence[HookCallRow]) -> dict[str, Any]:
+    run = turn.run
+    tools = {call.id: call.tool for call in turn.calls}
+    return {
+        "turn": turn.number,
+        "id": run.id,
+        "purpose": run.purpose,
+        "prompt": _prompt(recorded, turn),
+        "end_reason": run.end_reason,
+        "steps": run.steps,
+        "model": run.model,
+        "plugin_set": run.plugin_set,
+        "us": sum(row.us for row in rows),
+        "hooks": [_row(host, row, tools) for row in _in_order(rows)],
+    }
+
+
+def _prompt(recorded: Recorded, turn: Turn) -> str:
+    first = recorded.nodes.get(turn.answers.get(1, ""))
+    path = recorded.path(first.parent) if first else []
+    said = next((node for node in reversed(path) if node.kind == "user"), None)
+    return str(said.payload.get("text", "")) if said else ""
+
+
+_CHAT = ("chat_messages", "chat_system", "system_blocks", "chat_params")
+_ORDER = {name: place for place, name in enumerate([*_CHAT, *(name for name in HOOKS if name not in _CHAT)])}
+
+
+def _in_order(rows: Sequence[HookCallRow]) -> list[HookCallRow]:
+    """Sort as the hooks were called: by step, chat before calls, call by call, hook by hook, by position."""
+    seen: dict[str | None, int] = {None: -1}
+    for row in rows:
+        seen.setdefault(row.call_id, len(seen))
+    return sorted(rows, key=lambda row: (row.step, row.hook == "event", seen[row.call_id], _ORDER[row.hook], row.position))
+
+
+def _row(host: Host, row: HookCallRow, tools: Mapping[str, str]) -> dict[str, Any]:
+    file, line, changed = _place(host, row)
+    shown = {
+        "step": row.step,
+        "hook": HOOKS[row.hook].dotted,
+        "plugin": row.plugin,
+        "position": row.position,
+        "outcome": row.outcome,
+        "us": row.us,
+        "count": row.count,
+        "call_id": row.call_id,
+        "tool": tools.get(row.call_id or ""),
+        "delta": row.delta,
+        "file": file,
+        "line": line,
+        "code_changed_since": changed,
+    }
+    return {key: value for key, value in shown.items() if value not in (None, "", 0) or key in ("position", "us", "count")}
+
+
+def _place(host: Host, row: HookCallRow) -> tuple[str, int, bool | None]:
+    """Return the file and line of the implementation as it is now, and whether its code has changed since then."""
+    plugin = host.plugin_set.plugins.get(row.plugin)
+    if plugin is None:
+        return "", 0, None
+    own = (item for item in host.plugin_set.ordered(row.hook) if item.plugin == row.plugin)
+    file, line = next((item.place for item in own), (plugin.file, 0))
+    return file or plugin.file, line, plugin.hash != row.plugin_hash
+
+
+def _bill(host: Host, name: str) -> Bill:
+    plugin = host.plugin_set.plugins.get(name)
+    return Bill(name) if plugin is None else Bill(name, plugin.tier, plugin.file, "loaded")
+
+
+def _charge(bill: Bill, row: HookCallRow, turn: Turn) -> None:
+    """Put one row of the ledger on a plugin's bill."""
+    bill.calls += row.count
+    bill.us += row.us
+    bill.failed += row.outcome in ("failed", "timeout", "withheld")
+    bill.changed += row.outcome == "changed"
+    if row.outcome != "changed" or not isinstance(row.delta, dict):
+        return
+    match row.hook:
+        case "system_blocks" | "chat_system":
+            tokens = _grown(row.delta) // CHARS_PER_TOKEN
+            bill.per_request += tokens
+            bill.sent += tokens * turn.run.steps
+        case "chat_messages":
+            bill.messages += sum(_size(item) for item in row.delta.get("inserted", ())) // CHARS_PER_TOKEN
+        case "tool_after":
+            bill.results += _grown(row.delta) // CHARS_PER_TOKEN
+        case _:
+            return
+
+
+def _grown(delta: Mapping[str, Any]) -> int:
+    """Return by how many characters a change made a prompt or a result longer."""
+    if "was" not in delta:
+        return sum(block.get("chars", 0) for block in delta.get("blocks", ()))
+    was = delta["was"]
+    if "blocks" in was:
+        return _size(delta["blocks"]) - _size(was["blocks"])
+    if isinstance(was.get("output"), dict) and "stored" in was["output"]:
+        whole = (delta.get("metadata") or {}).get("truncation", {}).get("bytes", 0)
+        return _size(delta.get("output")) - int(whole) if whole else 0
+    return _size(delta.get("output")) - _size(was.get("output"))
+
+
+def _size(value: Any) -> int:
+    """Return the characters of a recorded value, also of one of which only the size was written down."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list | tuple):
+        return sum(_size(item) for item in value)
+    if isinstance(value, dict):
+        known = next((value[name] for name in ("withheld", "too_large") if name in value), None)
+        return int(known) if isinstance(known, int) else len(str(value.get("text", "")))
+    return 0
+
+
+def _schemas(host: Host) -> dict[str, int]:
+    """Return how many characters the tools of each plugin take in a request, as they are now."""
+    sizes: dict[str, int] = {}
+    for name, owned in host.tools.items():
+        text = json.dumps({"name": name, "description": owned.tool.description, "parameters": dict(owned.tool.parameters)})
+        sizes[owned.plugin] = sizes.get(owned.plugin, 0) + len(text)
+    return sizes
