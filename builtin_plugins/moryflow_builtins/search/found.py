@@ -11,8 +11,6 @@ MAX_LINES = 5000
 """Lines kept before they are sorted and shown; a search that finds more stops."""
 
 SEARCH_SECONDS = 60.0
-MAX_FILE = 16 * 1024 * 1024
-"""Larger files below a folder are not searched; one that is named is."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import IO, Any
 from moryflow_sdk import Target, ToolContext, ToolError
 
 from .allowed import Reader
-from .found import MAX_FILE, MAX_LINES, SEARCH_SECONDS, Found, Line, Wish
+from .found import MAX_LINES, SEARCH_SECONDS, Found, Line, Wish
 from .listing import Listing
 
 COMMON = (
@@ -49,11 +49,11 @@ def _find_rg() -> str | None:
     return None
 
 
-async def listed(ctx: ToolContext, target: Target, program: str) -> Listing | None:
+async def listed(ctx: ToolContext, target: Target, program: str, *options: str) -> Listing | None:
     """Return the files below `target`, or nothing when ``rg`` cannot say."""
     with ctx.files.folder(target) as folder:
         try:
-            async with _started(program, (*COMMON, "--files"), folder, target) as process:
+            async with _started(program, (*COMMON, *options, "--files"), folder, target) as process:
                 output = await asyncio.wait_for(_all(process), SEARCH_SECONDS)
         except (OSError, TimeoutError):
             return None
@@ -62,23 +62,29 @@ async def listed(ctx: ToolContext, target: Target, program: str) -> Listing | No
 
 
 async def search_folder(ctx: ToolContext, target: Target, wish: Wish, program: str, reader: Reader) -> Found:
-    """Search the files below `target` that `reader` shows; meanwhile the listing tells which it does not."""
+    """Search the files below `target` that `reader` shows; meanwhile it is found out which it does not."""
+    wants = wish.wants
     with ctx.files.folder(target) as folder:
-        arguments = (*COMMON, f"--max-filesize={MAX_FILE}", *_options(wish))
-        async with _started(program, (*arguments, "--", "."), folder, target) as process:
-            listing = asyncio.ensure_future(listed(ctx, target, program))
+        async with _started(program, (*COMMON, *_options(wish), "--", "."), folder, target) as process:
+            looking = asyncio.ensure_future(_refused(ctx, target, program, reader, wants))
             try:
                 found = await _collected(process)
-                files = await listing
+                refused = await looking
             finally:
-                listing.cancel()
-                await asyncio.wait((listing,))
-    if files is None:
-        raise ToolError("the files could not be listed", code="io", next_step="call it again, or search a smaller folder")
-    wants = wish.wants
-    refused = reader.refused(list(filter(wants, files.paths)) if wants else files.paths)
+                looking.cancel()
+                await asyncio.wait((looking,))
     found.lines = [line for line in found.lines if line.path not in refused and (wants is None or wants(line.path))]
     return found
+
+
+async def _refused(
+    ctx: ToolContext, target: Target, program: str, reader: Reader, wants: Callable[[str], object] | None
+) -> set[str]:
+    """Return the files below `target` that `reader` does not show. One thread is enough beside a search, which is slower."""
+    files = await listed(ctx, target, program, "--threads=1")
+    if files is None:
+        raise ToolError("the files could not be listed", code="io", next_step="call it again, or search a smaller folder")
+    return reader.refused(list(filter(wants, files.paths)) if wants else files.paths)
 
 
 async def search_open_file(file: IO[Any], name: str, wish: Wish, program: str) -> Found:

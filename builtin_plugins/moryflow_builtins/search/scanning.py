@@ -18,8 +18,11 @@ from typing import Any
 from moryflow_sdk import Target, ToolContext, ToolError
 
 from .allowed import Reader
-from .found import MAX_FILE, MAX_LINES, SEARCH_SECONDS, Found, Line, Wish
+from .found import MAX_LINES, SEARCH_SECONDS, Found, Line, Wish
 from .worker import find_lines
+
+MAX_FILE = 16 * 1024 * 1024
+"""Larger files below a folder are not searched, for each is read as a whole; one that is named is, and ``rg`` searches all."""
 
 SLOW_SECONDS = 20.0
 BATCH = 64
