@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from moryflow.sessions import Store
 
 T = TypeVar("T")
+MOST_NOTES = 20
+"""Files of the person that are named one by one when something is wrong with them."""
 
 
 def with_host(
@@ -125,11 +127,19 @@ def warn(host: Host, given: Flags) -> None:
             click.echo(plain(f"moryflow: {problem}"), err=True)
     if given.quiet:
         return
-    for record in host.plugin_set.records:
-        if record.status == "failed" or (record.error and record.tier != "builtin"):
     for notice in drift_notices(host.home):
         click.echo(notice, err=True)
+    for record in host.plugin_set.records:
+        if record.status == "failed" or (record.error and record.tier != "builtin"):
             click.echo(plain(f"moryflow: plugin {record.name} {complaint(record)}"), err=True)
+        elif record.notes:
+            click.echo(plain("\n".join(f"moryflow: {note}" for note in _few(record))), err=True)
+
+
+def _few(record: LoadRecord) -> list[str]:
+    """Return what a built-in plugin had to leave out of a person's files: all of a few, and how many more."""
+    more = len(record.notes) - MOST_NOTES
+    return [*record.notes[:MOST_NOTES], *([f"and {more} more: moryflow plugin info {record.name}"] if more > 0 else [])]
 
 
 def complaint(record: LoadRecord) -> str:

@@ -12,12 +12,17 @@ import click
 from .group import NounGroup
 from .options import document_options, flags_of, host_options
 from .text import as_json, columns, first_line, plain, show
+from .tool_files import allow, install
 
 
 @click.group("tool", cls=NounGroup)
 @document_options
 def command() -> None:
-    """List, show and run tools without a model."""
+    """List, show and run tools without a model; allow and install files with tools."""
+
+
+command.add_command(allow)
+command.add_command(install)
 
 
 @command.command("list")
@@ -76,9 +81,11 @@ def _find(host: Any, name: str) -> Any:
 
     from moryflow_sdk import ConfigError
 
+    from .tool_files import switch_hint
+
     near = get_close_matches(name, host.tools, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"there is no tool {name!r}{hint}", next_step="moryflow tool list")
+    raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch_hint(host, name) or "moryflow tool list")
 
 
 @command.command("run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -88,7 +95,7 @@ def _find(host: Any, name: str) -> Any:
 @click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the call may do.")
 @click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question.")
 @click.option("--agent", help="The agent whose tools and rules hold.")
-@click.option("-y", "--yes", "sure", is_flag=True, help="Confirm --mode full_access.")
+@click.option("-y", "--yes", "sure", is_flag=True, help="Confirm --mode full_access, and what the tool's file needs.")
 @host_options
 @click.pass_context
 def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **options: Any) -> int:
@@ -108,8 +115,11 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
 
         from .arguments import tool_arguments
         from .render import TerminalView
+        from .tool_files import installed_for
 
-        await confirm_mode(options["mode"], replace(flags, yes=flags.yes or sure))
+        given_flags = replace(flags, yes=flags.yes or sure)
+        await confirm_mode(options["mode"], given_flags)
+        await installed_for(host, name, given_flags)
         args = tool_arguments(_find(host, name).tool, given, ctx.args)
         on_ask = _on_ask(host, options)
         view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)

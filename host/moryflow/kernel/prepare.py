@@ -26,7 +26,14 @@ def call_as_judged(
     resolve = scope.around.services["resolve"](scope, plugin)
     targets = tuple(resolve(item) for item in _requests(owned, values))
     call = ToolCall(
-        id=call_id, tool=tool, args=values, step=step, domain=owned.tool.domain, targets=targets, hash=digest(encoded)
+        id=call_id,
+        tool=tool,
+        args=values,
+        step=step,
+        domain=owned.tool.domain,
+        targets=targets,
+        hash=digest(encoded),
+        source=owned.tool.source,
     )
     return call, encoded
 

@@ -1,0 +1,114 @@
+"""What a file with tools exports: ``create_tools(ctx)``, ``tools``, ``tool`` or ``default``, else every ``@tool`` in it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import moryflow_sdk
+from moryflow_sdk import Tool
+
+EXPORTS = ("tools", "tool", "default")
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Something exported that cannot be used."""
+
+    message: str
+    line: int | None = None
+
+
+def exported(module: ModuleType, ctx: Any, *, source: str = "", revision: str = "") -> list[Tool | Wrong]:
+    """Return the tools of `module`, each with its schema made and its `source` named, and what cannot be used."""
+    found: dict[Any, Tool | Wrong] = {}
+    for name, value in _named(module, ctx):
+        for item in _items(name, value):
+            key = item.function if isinstance(item, Tool) else item
+            found[key] = _checked(replace(item, source=source, revision=revision)) if isinstance(item, Tool) else item
+    if not found:
+        return [Wrong("it exports no tool: mark a function with @tool, or export tools, tool, default or create_tools(ctx)")]
+    return list(found.values())
+
+
+def _named(module: ModuleType, ctx: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what the module exports by a name that says so; without any, all tools that stand in it."""
+    names = [name for name in EXPORTS if getattr(module, name, None) not in (None, moryflow_sdk.tool)]
+    factory = getattr(module, "create_tools", None)
+    for name in names:
+        value = getattr(module, name)
+        yield name, _made(name, value, ctx) if name == "tools" and inspect.isfunction(value) else value
+    if factory is not None:
+        yield "create_tools", _made("create_tools", factory, ctx)
+    if not names and factory is None:
+        yield "@tool", [value for value in vars(module).values() if isinstance(value, Tool)]
+
+
+def _made(name: str, factory: Any, ctx: Any) -> Any:
+    """Return what a factory makes; it may be asynchronous, and need not take the context."""
+    if not callable(factory):
+        return Wrong(f"{name} is not a function")
+    try:
+        made = factory(ctx) if inspect.signature(factory).parameters else factory()
+        return asyncio.run(made) if inspect.iscoroutine(made) else made
+    except BaseException as error:  # the boundary around a person's code; the other exports still count
+        return Wrong(f"{name}: {_said(error)}", _line(error, factory))
+
+
+def _items(name: str, value: Any) -> Iterable[Tool | Wrong]:
+    """Return `value` as tools: one, several, or plain functions to make them of."""
+    if isinstance(value, Tool | Wrong):
+        return [value]
+    if inspect.isfunction(value):
+        return [_of_function(value)]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        return [Wrong(f"{name}: {value!r:.80} is not a tool; make it with @tool")]
+    return [_one(name, item) for item in value]
+
+
+def _one(name: str, item: Any) -> Tool | Wrong:
+    if isinstance(item, Tool | Wrong):
+        return item
+    if inspect.isfunction(item):
+        return _of_function(item)
+    return Wrong(f"{name}: {item!r:.80} is not a tool; make it with @tool")
+
+
+def _of_function(function: Any) -> Tool | Wrong:
+    try:
+        return moryflow_sdk.tool(function)
+    except Exception as error:  # a function without type hints, for example
+        return Wrong(f"{function.__name__}: {error}", function.__code__.co_firstlineno)
+
+
+def _checked(item: Tool) -> Tool | Wrong:
+    """Return `item` with its schema made: what is wrong with its type hints shows now and not in a turn."""
+    try:
+        if not isinstance(item.parameters, Mapping):
+            return Wrong(f"{item.name}: its schema is not an object")
+    except Exception as error:  # pydantic and typing raise what they like over type hints
+        code = getattr(inspect.unwrap(item.function), "__code__", None)
+        return Wrong(f"{item.name}: no schema can be made of its type hints: {_said(error)}", code and code.co_firstlineno)
+    return item
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    return f"{type(error).__name__}: {error}".split("\n", 1)[0]
+
+
+def _line(error: BaseException, factory: Any) -> int | None:
+    """Return the last line of the file's own code that `error` passed through."""
+    file, line, trace = getattr(getattr(factory, "__code__", None), "co_filename", ""), None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

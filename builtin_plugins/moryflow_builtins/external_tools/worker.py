@@ -1,0 +1,138 @@
+"""Runs in the environment of a file with dependencies: one request on standard input, one answer on standard output.
+
+Each is a line of JSON. ``{"do": "list"}`` is answered by what the file exports; ``{"do": "call", "tool", "args",
+"context"}`` by ``{"result"}`` or ``{"error": {"code", "message"}}``, with ``{"progress"}`` lines before. The environment has
+only what the file asked for; the SDK and what it needs are found behind it, on the paths that are given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def main() -> None:
+    """Answer the request. What the file prints goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.path += json.loads(sys.argv[1])
+    request = json.loads(sys.stdin.buffer.readline())
+
+    def say(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message, default=str) + "\n")
+        answers.flush()
+
+    try:
+        answer = _answer(request, say)
+    except BaseException as error:  # the boundary around a person's file: whatever it raises is the answer
+        answer = {"error": _error(error, request["file"])}
+    say(answer)
+
+
+def _answer(request: dict[str, Any], say: Any) -> dict[str, Any]:
+    from moryflow_builtins.external_tools.exports import Wrong, exported
+
+    context = Context(request.get("context", {}), say)
+    found = exported(_module(request["file"], request["source"]), context)
+    if request["do"] == "list":
+        wrong = [{"message": item.message, "line": item.line} for item in found if isinstance(item, Wrong)]
+        return {"tools": [_listed(item) for item in found if not isinstance(item, Wrong)], "wrong": wrong}
+    tool = next(item for item in found if not isinstance(item, Wrong) and item.name == request["tool"])
+    outcome = _run(tool, request["args"], context)
+    return {"result": _result(outcome, context.collected)}
+
+
+def _module(file: str, source: str) -> ModuleType:
+    """Run the very text that was checked and hashed."""
+    module = ModuleType(Path(file).stem)
+    module.__file__ = file
+    sys.modules[module.__name__] = module
+    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def _listed(tool: Any) -> dict[str, Any]:
+    """Describe a tool. Its `targets` would have to be asked for before every call, so it is asked about by name instead."""
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "domain": "tool" if tool.targets else tool.domain,
+        "parallel_safe": tool.parallel_safe,
+        "timeout": tool.timeout,
+    }
+
+
+def _run(tool: Any, args: dict[str, Any], context: Context) -> Any:
+    canonical = json.dumps(tool.validate(args)).encode()
+    outcome = tool.function(**tool.bind(canonical, context))
+    return asyncio.run(_awaited(outcome)) if inspect.isawaitable(outcome) else outcome
+
+
+async def _awaited(outcome: Any) -> Any:
+    return await outcome
+
+
+def _result(outcome: Any, collected: dict[str, Any]) -> dict[str, Any]:
+    from moryflow_sdk import ToolResult
+
+    if not isinstance(outcome, ToolResult):
+        text = outcome if isinstance(outcome, str) else "done" if outcome is None else ""
+        outcome = ToolResult(output=text) if text or isinstance(outcome, str) else _as_json(outcome)
+    return {**outcome.model_dump(mode="json"), "metadata": {**outcome.model_dump()["metadata"], **collected}}
+
+
+def _as_json(outcome: Any) -> Any:
+    from moryflow_sdk import ToolResult
+
+    return ToolResult(output=json.dumps(outcome, ensure_ascii=False, default=str), format="json")
+
+
+def _error(error: BaseException, file: str) -> dict[str, str]:
+    """Say what was raised, and the last line of the file that it passed through."""
+    from moryflow_sdk import ToolError
+    from pydantic import ValidationError
+
+    if isinstance(error, ToolError):
+        return {"code": error.code, "message": str(error)}
+    if isinstance(error, ValidationError):
+        faults = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        return {"code": "invalid_args", "message": faults}
+    line, trace = error.lineno if isinstance(error, SyntaxError) else 0, error.__traceback__
+    while trace is not None:
+        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
+        trace = trace.tb_next
+    said = f"it called sys.exit({error.code!r})" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+    return {"code": "tool_failed", "message": f"{said} (line {line})" if line else said}
+
+
+class Context:
+    """What a tool is given here: where it is, progress and metadata. Services of the host are out of reach."""
+
+    def __init__(self, given: dict[str, Any], say: Any) -> None:
+        self.vault = Path(given.get("vault", "."))
+        self.home = Path(given.get("home", "."))
+        self.data_dir = Path(given.get("data_dir", "."))
+        self.session = given.get("session", "")
+        self.mode = given.get("mode", "agent")
+        self.cancelled = False
+        self.collected: dict[str, Any] = {}
+        self._say = say
+
+    def progress(self, text: str) -> None:
+        """Show `text` to the person while the tool runs."""
+        self._say({"progress": str(text)})
+
+    def metadata(self, **values: Any) -> None:
+        """Add JSON to the result's metadata."""
+        self.collected.update(values)
+
+
+if __name__ == "__main__":
+    main()

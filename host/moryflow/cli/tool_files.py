@@ -1,0 +1,158 @@
+"""``moryflow tool allow`` and ``tool install``: what a file with tools needs from a person before it runs."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import Flags, document_options, flags_of
+from .text import show
+
+SWITCH = "agents.runtime.tools.external.enabled"
+
+
+@click.command("allow")
+@click.argument("file")
+@document_options
+@click.pass_context
+def allow(ctx: click.Context, file: str) -> None:
+    """Let a file of the tools folder run that appeared while Moryflow ran.
+
+    FILE is a path, or a name in the folder. Read it first: it runs with your rights.
+    """
+    import os
+
+    from moryflow.consent import Consents
+    from moryflow.places import home_folder
+
+    home = home_folder(None, os.environ)
+    path = file_called(home, file)
+    given = Consents(home).give(path)
+    text = f"{path} may run" if given else f"{path} was not waiting for anything"
+    show(flags_of(ctx), {"file": str(path), "waited": given}, text)
+
+
+@click.command("install")
+@click.argument("file")
+@document_options
+@click.option("-y", "--yes", "sure", is_flag=True, help="Install without asking.")
+@click.pass_context
+def install(ctx: click.Context, file: str, sure: bool) -> None:
+    """Install what a file with tools names in its "# /// script" block, in an environment of its own.
+
+    FILE is a path, or a name in the tools folder.
+    """
+    from dataclasses import replace
+
+    from .hosting import with_host
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> dict[str, Any]:
+        path = file_called(host.home, file)
+        found = environment(host, path)
+        if found is None:
+            return {"file": str(path), "packages": [], "installed": False}
+        fresh = not found.installed()
+        await make(found, path, replace(flags, yes=flags.yes or sure))
+        return {"file": str(path), "packages": list(found.packages), "installed": fresh, "folder": str(found.folder)}
+
+    done = with_host(ctx, work, quiet=True)
+    packages = ", ".join(done["packages"])
+    said = f"installed {packages}" if done["installed"] else f"{packages or 'nothing'} was needed, and is there"
+    show(flags, done, f"{said} ({done['file']})")
+
+
+def file_called(home: Path, name: str) -> Path:
+    """Return the file that a person means: a path, or a name in the tools folder, with or without ``.py``.
+
+    :raises ConfigError: there is none.
+    """
+    folder = home / "tools"
+    for path in (Path(name).expanduser(), folder / name, folder / f"{name}.py"):
+        if path.is_file():
+            return path.absolute()
+    from moryflow_sdk import ConfigError
+
+    near = difflib.get_close_matches(name, [path.name for path in folder.glob("*.py")], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"there is no file {name!r} here or in {folder}{hint}", next_step=f"ls {folder}")
+
+
+def environment(host: Any, path: Path) -> Any:
+    """Return the environment that a plugin keeps for a file with tools, ``None`` when it needs none.
+
+    A plugin offers them with a function ``tool_environment(file, data_dir)``.
+    """
+    for plugin in host.plugin_set.plugins.values():
+        find: Any = getattr(plugin.object, "tool_environment", None)
+        found = find(path, host.home / "data" / plugin.name) if find is not None else None
+        if found is not None:
+            return found
+    return None
+
+
+async def make(found: Any, path: Path, flags: Flags) -> None:
+    """Install an environment after a question or ``-y``, and say what is being done on standard error.
+
+    :raises ConfigError: nobody can be asked, or the file waits for consent.
+    """
+    import asyncio
+
+    from moryflow_sdk import ConfigError
+
+    from moryflow.consent import Consents
+
+    from .questions import confirm
+
+    if found.installed():
+        return
+    if Consents(found.folder.parents[3]).is_waiting(path):
+        raise ConfigError("it waits for your yes", where=str(path), next_step=f"moryflow tool allow {path.name}")
+    confirm(f"{path} needs {', '.join(found.packages)}. Install into an environment of its own?", flags, default=True)
+
+    def progress(text: str) -> None:
+        if not flags.quiet:
+            click.echo(f"moryflow: {text}", err=True)
+
+    await asyncio.to_thread(found.install, progress)
+
+
+async def installed_for(host: Any, tool: str, flags: Flags) -> None:
+    """Offer to install what the file needs in which `tool` seems to be defined, and load it."""
+    if tool in host.tools or host.config.get(SWITCH) is not True:
+        return
+    for path in _defining(host.home, tool):
+        found = environment(host, path)
+        if found is not None and not found.installed():
+            await make(found, path, flags)
+            await host.refresh()
+            return
+
+
+def switch_hint(host: Any, tool: str) -> str:
+    """Return the command that helps when `tool` is in a file of the person's own that is not loaded."""
+    files = list(_defining(host.home, tool))
+    if not files:
+        return ""
+    if host.config.get(SWITCH) is not True:
+        return f"moryflow config set {SWITCH} true (it is in {files[0]})"
+    return f"moryflow plugin info external_tools (it is in {files[0]})"
+
+
+def _defining(home: Path, tool: str) -> list[Path]:
+    """Return the files of the tools folder that define a function of this name; they are read and not run."""
+    import ast
+
+    found: list[Path] = []
+    for path in sorted((home / "tools").glob("*.py")):
+        try:
+            nodes = ast.walk(ast.parse(path.read_bytes()))
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            continue
+        if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == tool for node in nodes):
+            found.append(path)
+    return found
