@@ -158,6 +158,7 @@ def _of_plugins(plugin_set: Any) -> Iterable[Finding]:
             continue
         try:
             for state, text, next_step in examine_itself():
-                yield Finding(plugin.name, state, text, next_step)
+                known = state if state in ("ok", "warning", "bad") else "warning"
+                yield Finding(plugin.name, known, str(text), str(next_step))
         except Exception as error:  # a plugin's own check may raise anything; the others still count
             yield Finding(plugin.name, "bad", f"its own check failed: {error}", f"moryflow plugin info {plugin.name}")

@@ -306,3 +306,23 @@ def test_a_wider_pattern_is_offered_only_for_plain_words_of_one_program(
     """The generalised pattern is never offered for programs that change, run or configure (D5)."""
     stored = judge_command(make_policy(), command).remember
     assert stored[0].wider == wider
+
+
+@pytest.mark.parametrize(
+    ("command", "decision"),
+    [
+        ("echo $((1)x", "ask"),  # begins no arithmetic after all
+        ("echo $((rm -rf x) )", "deny"),
+        ("cat ${x:-<(rm -rf x)}", "deny"),
+        ("cat a ;;& ls", "ask"),
+        ("cd a b && cat c", "ask"),  # bash refuses to move; where it stands is not for us to guess
+        ("cd +1 && cat c", "ask"),
+        ("cd - && cat c", "ask"),
+        ("docker inspect run", "allow"),  # an operand, not the subcommand
+        ("docker compose run x", "ask"),
+        ("docker --context x run y", "ask"),
+    ],
+)
+def test_odd_places_are_read_as_bash_reads_them(make_policy: MakePolicy, command: str, decision: str) -> None:
+    """What a small slip in the reader would make freer or blinder (SECURITY §2.1, §2.3)."""
+    assert decide(make_policy([*READER, *rules("+docker *")]), command) == decision

@@ -195,10 +195,22 @@ def test_doctor_names_what_is_wrong_and_what_fixes_it(cli: Any) -> None:
 def test_doctor_shows_what_plugins_say_of_themselves(cli: Any) -> None:
     """A plugin's function `doctor` yields (state, text, next step); one that raises is named."""
     cli.plugin("healthy", "def doctor():\n    yield 'warning', 'no sandbox here', 'install one'\n")
+    cli.plugin("odd", "def doctor():\n    yield 'note', 'a state of its own', 3\n")
     cli.plugin("ill", "def doctor():\n    raise RuntimeError('oh')\n")
     found = {item["name"]: item for item in json.loads(cli("doctor", "--json").stdout)["findings"]}
     assert found["healthy"]["text"] == "no sandbox here"
     assert found["ill"]["text"] == "its own check failed: oh"
+    assert (found["odd"]["state"], found["odd"]["next_step"]) == ("warning", "3")
+
+
+def test_doctor_works_where_there_is_no_sandbox_and_no_other_program(cli: Any) -> None:
+    """A machine without bubblewrap, ripgrep and git is told what it lacks (S0.36)."""
+    cli.environ = {"PATH": str(cli.vault), "MORYFLOW_MODEL": cli.script("x")}
+    cli.config(disabledPlugins=[])
+    done = cli("doctor")
+    assert done.returncode == 0, done.stderr
+    if "sandbox: " not in done.stdout:  # a packaged bubblewrap is found without PATH
+        assert "warn  shell: no sandbox" in done.stdout and "next: install bubblewrap" in done.stdout
 
 
 def test_a_newer_database_is_refused_with_a_sentence(cli: Any) -> None:
