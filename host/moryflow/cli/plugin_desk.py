@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,18 @@ class Desk:
         """Return what installs, telling and asking on standard error."""
         from moryflow.managing.manager import Manager
 
+        return Manager(self.home, os.environ, self.tell, self.ask, building)
+
+    def ask(self, text: str) -> None:
+        """Ask a question that ``-y`` answers.
+
+        :raises ConfigError: nobody can be asked; with the command that says yes.
+        """
+        import shlex
+
         from .questions import confirm
 
-        return Manager(self.home, os.environ, self.tell, lambda text: confirm(text, self.flags), building)
+        confirm(text, self.flags, command=shlex.join(["moryflow", *sys.argv[1:], "-y"]))
 
     def tell(self, text: str) -> None:
         """Show a notice or a screen; ``-q`` leaves it out unless a question follows it."""

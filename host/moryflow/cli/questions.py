@@ -9,9 +9,10 @@ import click
 from .options import Flags
 
 
-def confirm(text: str, flags: Flags, *, default: bool = False) -> None:
+def confirm(text: str, flags: Flags, *, default: bool = False, command: str = "") -> None:
     """Ask, unless ``-y`` was given.
 
+    :param command: what says yes where nobody can be asked.
     :raises ConfigError: nobody can be asked.
     :raises click.Abort: the answer was no.
     """
@@ -20,5 +21,5 @@ def confirm(text: str, flags: Flags, *, default: bool = False) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         from moryflow_sdk import ConfigError
 
-        raise ConfigError(f"{text} Nobody can be asked here.", next_step="add -y to confirm")
+        raise ConfigError(f"{text} Nobody can be asked here.", next_step=command or "add -y to confirm")
     click.confirm(text, err=True, default=default, abort=True)

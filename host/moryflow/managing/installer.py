@@ -90,7 +90,7 @@ class Installer:
                 command = [*self._uv("install"), "--dry-run", *self._limits(origin, Path(folder)), *what]
                 return [(name, version) for name, version in _PLANNED.findall(self._run(command, _refusal(origin)))]
             report = Path(folder, "report.json")
-            command = [*self._pip(), "install", "--quiet", "--dry-run", "--report", str(report)]
+            command = [*self._pip(), "install", "--dry-run", "--report", str(report)]
             self._run([*command, *self._limits(origin, Path(folder)), *what], _refusal(origin))
             found = json.loads(report.read_text("utf-8"))["install"]
         return [(item["metadata"]["name"], item["metadata"]["version"]) for item in found if not item["is_direct"]]
@@ -196,10 +196,18 @@ def _refusal(origin: Origin) -> str:
     return f"{name} cannot be installed beside what Moryflow runs on"
 
 
+_NOISE = (
+    "Using Python", "Collecting ", "Looking in ", "Processing ", "Requirement already", "INFO:", "WARNING: There was an error",
+    "  Using cached", "  Downloading", "[notice]",
+)  # fmt: skip
+_CAUSE = re.compile(r"The conflict is caused by:\n((?: +\S.*\n)+)")
+
+
 def _sentences(said: str) -> str:
-    """Return what an installer said, without its progress and its advertising."""
-    noise = ("Using Python", "WARNING: There was an error checking", "Collecting ", "Looking in ", "  Using cached", "[notice]")
-    lines = [line.rstrip() for line in said.splitlines() if line.strip() and not line.startswith(noise)]
+    """Return what an installer said, without its progress and its advice; of a conflict only who wants what."""
+    if cause := _CAUSE.search(said):
+        said = cause[1]
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(_NOISE)]
     return "\n".join(f"  {line}" for line in lines[-30:])
 
 
@@ -209,6 +217,8 @@ def _hint(said: str) -> str:
         return "install Moryflow into an environment of its own: python3 -m venv, pipx or uv tool"
     if "no matching distribution" in low or "no usable wheels" in low or "only-binary" in low:
         return "check the name; if the package has no wheel, --build runs its build script"
+    if "conflict" in low or "unsatisfiable" in low:
+        return "ask for a version that fits, or ask its author; what Moryflow runs on stays as it is"
     return ""
 
 

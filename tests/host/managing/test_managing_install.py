@@ -1,0 +1,140 @@
+"""``plugin install``: what it is comes first, then the question, then that very thing (R18, R25, R26, R31)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ASKS = {"hooks": ["tools"], "tools": ["sayer_says"], "services": {"files": True}, "capabilities": {"network": True}}
+
+
+def test_a_package_is_shown_asked_about_and_installed_as_shown(place: Any) -> None:
+    """Nobody to ask: refused with the command; `-y`: installed, locked by hash with what was agreed to (R18, R25)."""
+    helper = place.wheels.add("a_helper", plugin=False)
+    assert helper.exists()
+    place.wheels.add("sayer", manifest=ASKS, requires=["a_helper"])
+    refused = place.run("plugin", "install", "sayer", code=2)
+    for words in ("sayer 1.0", "hooks: tools", "services: files", "uses the network", "declared, not enforced"):
+        assert words in refused.stderr
+    assert "would also be installed: a_helper 1.0" in refused.stderr.replace("a-helper", "a_helper")
+    assert "moryflow plugin install sayer -y" in refused.stderr
+    assert not (place.site / "sayer").exists() and not (place.home / "plugins.lock").exists()
+
+    done = place.json("plugin", "install", "sayer", "-y")
+    entry = place.lock["sayer"]
+    assert done["action"] == "installed" and entry["hash"].startswith("sha256:")
+    assert entry["plugins"]["sayer"]["services"] == ["files"] and entry["plugins"]["sayer"]["capabilities"] == {"network": True}
+    assert (place.home / "plugins.lock").stat().st_mode & 0o077 == 0
+    place.configure(agents={"runtime": {"permission": {"rules": [{"domain": "read", "pattern": "*", "decision": "allow"}]}}})
+    assert place.run("tool", "run", "sayer_says").stdout == "1.0\n"
+    assert place.row("sayer")["status"] == "loaded"
+    again = place.run("plugin", "install", "sayer", "-y")
+    assert "installed already" in again.stdout
+
+
+def test_a_package_without_a_manifest_says_so_and_asks(place: Any) -> None:
+    """What it does is not known, and that is what the screen says (SECURITY R18)."""
+    place.wheels.add("sayer")
+    refused = place.run("plugin", "install", "sayer", code=2)
+    assert "It has no plugin.toml" in refused.stderr and "-y" in refused.stderr
+
+
+def test_what_the_host_runs_on_cannot_be_moved(place: Any) -> None:
+    """The refusal says which package wanted what, also when it is a dependency of the plugin (R31)."""
+    place.wheels.add("greedy", requires=["pydantic>=99"])
+    place.wheels.add("go_between", requires=["pydantic<2"], plugin=False)
+    place.wheels.add("pydantic", "99.0", plugin=False)
+    place.wheels.add("pydantic", "1.0", plugin=False)
+    place.wheels.add("quiet", requires=["go_between"])
+    done = place.run("plugin", "install", "greedy", "-y", code=1)
+    assert "greedy 1.0 wants pydantic>=99, but Moryflow runs on pydantic 2" in done.stderr
+    done = place.run("plugin", "install", "quiet", "-y", code=1)
+    assert "go-between 1.0 depends on pydantic<2" in done.stderr.replace("_", "-")
+    assert "(constraint) pydantic==2" in done.stderr
+    assert not (place.site / "quiet").exists() and not (place.site / "pydantic").exists()
+
+
+def test_no_file_that_runs_at_every_start_creeps_in(place: Any) -> None:
+    """A plugin's own `.pth` is refused unseen; one of a dependency is named, and all is removed again (R31)."""
+    place.wheels.add("starter", files={"starter.pth": "import sys\n"})
+    done = place.run("plugin", "install", "starter", "-y", code=1)
+    assert "starter.pth" in done.stderr and "every start" in done.stderr
+    place.wheels.add("sneaky", plugin=False, files={"sneaky.pth": "import sys\n"})
+    place.wheels.add("carrier", requires=["sneaky"])
+    done = place.run("plugin", "install", "carrier", "-y", code=1)
+    assert "sneaky.pth" in done.stderr and "removed again" in done.stderr
+    assert sorted(path.name for path in place.site.glob("*.pth")) == ["outer.pth"]
+    assert not (place.site / "carrier").exists() and not (place.home / "plugins.lock").exists()
+
+
+def test_a_library_is_no_plugin(place: Any) -> None:
+    """Somebody who mistypes a name does not get a library installed (R31)."""
+    place.wheels.add("only_a_library", plugin=False)
+    done = place.run("plugin", "install", "only_a_library", "-y", code=1)
+    assert "brings no plugin" in done.stderr and not (place.site / "only_a_library").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--", "--index-url=x"), "is not the name of a package"),
+        (("./nowhere",), "there is nothing to install"),
+        (("http://example.invalid/x.zip",), "is not an address of a git repository"),
+        (("git+ext::sh",), "is not fetched safely"),
+        (("not-there-at-all", "-y"), "cannot be fetched"),
+    ],
+)
+def test_what_cannot_be_installed_is_named(place: Any, given: tuple[str, ...], said: str) -> None:
+    """An operand never becomes an option of pip, and git is spoken to by safe transports only (R26, R15)."""
+    done = place.run("plugin", "install", *given, code=None)
+    assert done.returncode in (1, 2) and said in done.stderr
+
+
+def test_a_folder_is_built_and_an_editable_one_is_linked(place: Any) -> None:
+    """The example of a package, installed from its folder; then again so that edits count at once (CONTRACT §3)."""
+    source = place.work / "wordcount"
+    shutil.copytree(Path(__file__).parents[3] / "user_examples" / "plugins" / "moryflow-wordcount", source)
+    done = place.run("plugin", "install", "./wordcount", "-y")
+    assert "installed wordcount (moryflow-wordcount 0.1.0)" in done.stdout
+    assert "touches files itself (reads the file it is asked to count)" in done.stderr
+    place.run("plugin", "install", "-e", "./wordcount", "-y")
+    entry = place.lock["moryflow-wordcount"]
+    assert (entry["kind"], entry["origin"], entry["hash"]) == ("editable", str(source.resolve()), "")
+    assert place.row("wordcount")["manifest"]
+    assert place.run("plugin", "sync").stdout == "everything is as plugins.lock says\n"
+    init = source / "src" / "moryflow_wordcount" / "__init__.py"
+    init.write_text(init.read_text("utf-8").replace('words"', 'WORDS"'), "utf-8")
+    (place.work / "a.txt").write_text("one two", "utf-8")
+    assert "2 WORDS" in place.run("tool", "run", "wordcount", "--path", "a.txt").stdout
+
+
+def test_a_git_address_is_pinned_to_its_commit(place: Any) -> None:
+    """What is locked is the commit that was built, so that `sync` gets the same again (R18)."""
+    source = place.work / "repository"
+    shutil.copytree(Path(__file__).parents[3] / "user_examples" / "plugins" / "moryflow-wordcount", source)
+    git = ["git", "-C", str(source), "-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    place.run("plugin", "install", f"git+file://{source}", "-y")
+    assert place.lock["moryflow-wordcount"]["commit"] == head
+
+
+def test_uv_is_used_when_there_is_one(with_uv: Any) -> None:
+    """The same screen, the same pins, the same lock; the installer's note says who did it (R25)."""
+    with_uv.wheels.add("sayer", manifest=ASKS)
+    with_uv.wheels.add("greedy", requires=["indirect"])
+    with_uv.wheels.add("indirect", requires=["pluggy<1"], plugin=False)
+    with_uv.run("plugin", "install", "sayer", "-y")
+    info = with_uv.site / "sayer-1.0.dist-info"
+    assert (info / "INSTALLER").read_text("utf-8").strip() == "uv"
+    assert json.loads((info / "direct_url.json").read_text("utf-8"))["url"].endswith(".whl")
+    done = with_uv.run("plugin", "install", "greedy", "-y", code=1)
+    assert "pluggy" in done.stderr and "indirect" in done.stderr
+    assert "sayer" in with_uv.run("plugin", "uninstall", "sayer").stdout
+    assert not info.exists()
