@@ -24,6 +24,8 @@ def is_reader_task(call: ToolCall) -> bool:
 
 def checked_package(result: ToolResult, turn: Turn) -> tuple[ToolResult, bool]:
     """Return the reader's result with what was found about it, and whether it counts as reading."""
+    if result.metadata.get("background"):
+        return result, False  # it has only begun
     package, problems = parse_package(result.output)
     if package is None:
         said = "; ".join(problems[:3])
