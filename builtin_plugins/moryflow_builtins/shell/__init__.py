@@ -44,7 +44,11 @@ def doctor() -> Iterator[tuple[str, str, str]]:
     if sandbox is not None:
         yield ("ok", f"sandbox: {sandbox.program}; commands write only in the working folder", "")
     else:
-        yield ("warning", "no sandbox: a command that you allow can do what you can", "install bubblewrap, or moryflow[sandbox]")
+        yield (
+            "warning",
+            "no sandbox: a command that you allow can do what you can",
+            "install bubblewrap, or moryflow[sandbox]",
+        )
 
 
 @hookimpl

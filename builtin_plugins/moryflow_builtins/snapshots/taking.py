@@ -20,8 +20,11 @@ async def begin(turn: Turn) -> None:
     state = turn.state
     if "before" in state or "off" in turn.session_state:
         return
+    taking = asyncio.create_task(asyncio.to_thread(shadow_of(turn).snapshot))
+    if not (await asyncio.wait((taking,), timeout=1.0))[0]:
+        turn.emit("notice", text=f"recording the files of {turn.vault}, so that changes can be undone")
     try:
-        tree = await asyncio.to_thread(shadow_of(turn).snapshot)
+        tree = await taking
     except (ToolError, OSError) as error:
         _say_off(turn, str(error))
         return
