@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 
     import httpx
 
-_CLI = "httpx._main"
+_UNUSED = ("httpx._main", "h2")
 _lock = threading.Lock()
 
 
 def load_httpx() -> Any:
-    """Import httpx; its command line (click and rich, a third of the time) stays out.
+    """Import httpx and httpcore without what is never used here, half of the time: a command line (click, rich) and HTTP/2.
 
-    ``httpx/__init__`` imports that part inside ``try … except ImportError``. ``None`` in ``sys.modules`` is Python's own
-    way to say that a module is not there; it is taken back at once, so that whoever asks for ``httpx._main`` later
-    still finds it.
+    Both packages import those inside ``try … except ImportError``. ``None`` in ``sys.modules`` is Python's own way to say
+    that a module is not there; it is taken back at once, so that whoever asks for ``httpx._main``, or for a client with
+    ``http2=True``, later still gets it.
     """
     loaded = sys.modules.get("httpx")
     if loaded is not None and hasattr(loaded, "AsyncClient"):
         return loaded
     with _lock:
-        hidden: dict[str, ModuleType | None] = {} if "httpx" in sys.modules else {_CLI: None}
+        hidden: dict[str, ModuleType | None] = {name: None for name in _UNUSED if name not in sys.modules}
         sys.modules.update(hidden)  # type: ignore[arg-type]
         try:
+            importlib.import_module("httpcore")
             return importlib.import_module("httpx")
         finally:
             for name in hidden:

@@ -197,7 +197,7 @@ def test_it_is_a_provider_and_loads_no_http_before_it_is_asked() -> None:
     """Start-up pays for nothing that a turn may not need (S2.26, rule 5 of the rooms)."""
     assert isinstance(provider(), ModelProvider)
     code = """
-import sys
+import importlib.util, sys
 from moryflow_builtins.openai_compatible.provider import OpenAICompatible
 from moryflow_sdk.provider_settings import ModelsSettings
 provider = OpenAICompatible(ModelsSettings(), {"OPENAI_API_KEY": "k"})
@@ -206,7 +206,11 @@ assert not {"httpx", "httpcore", "ssl"} & set(sys.modules), "too early"
 provider.prepare(info)
 provider._client("openai")._preparation.start().result()
 assert "httpx" in sys.modules and "rich" not in sys.modules and "click" not in sys.modules, "its command line was loaded"
+assert "httpcore" in sys.modules and "h2" not in sys.modules, "HTTP/2 was loaded"
 import httpx._main
+if importlib.util.find_spec("h2"):
+    httpx.Client(http2=True)
+    from httpcore._sync.http2 import HTTP2Connection
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
