@@ -234,7 +234,10 @@ class Host:
             row = await self.store.latest(str(folder))
             if row is None:
                 raise ConfigError(f"no session of {folder} to continue", next_step="moryflow session list")
-        chosen = self.agent(agent) if agent else self._agent_of(row)
+        working = next((one for one in self._sessions if one.id == row.id and one.children.running), None)
+        if working is not None:  # its children report to this very object
+            return working
+        chosen = self.agent(agent) if agent and row.parent is None else self._agent_of(row)
         return self._session(row, chosen, model)
 
     def _agent_of(self, row: SessionRow) -> Agent:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
 
 from moryflow_sdk import Event, MoryflowError
 
@@ -25,29 +24,50 @@ class TerminalAsker:
         self._host = host
         self._turn = asyncio.Lock()
         self._open: dict[str, asyncio.Task[None]] = {}
+        self._asked: dict[str, Event] = {}
+        self._waits = False
 
     def __call__(self, event: Event) -> None:
         match event.type:
             case "permission.asked":
-                approval = event.data["approval_id"]
-                self._open[approval] = asyncio.get_running_loop().create_task(self._ask(event.data))
+                self._asked[event.data["approval_id"]] = event
+                self._put(event)
             case "permission.replied":
                 self._withdraw(event.data["approval_id"])
             case "turn.finish":
-                for approval in tuple(self._open):
+                for approval in [key for key, asked in self._asked.items() if asked.session == event.session]:
                     self._withdraw(approval)
 
+    def wait(self) -> None:
+        """Show questions without reading an answer: the person is typing a line."""
+        self._waits = True
+
+    def go_on(self) -> None:
+        """Ask again, and what was only shown meanwhile too."""
+        self._waits = False
+        for approval, event in self._asked.items():
+            if approval not in self._open:
+                self._put(event)
+
+    def _put(self, event: Event) -> None:
+        approval = event.data["approval_id"]
+        if self._waits:
+            sys.stderr.write(f"{question(event)}  answer with /reply {approval} once|always|stop\n")
+        else:
+            self._open[approval] = asyncio.get_running_loop().create_task(self._ask(event))
+
     def _withdraw(self, approval: str) -> None:
+        self._asked.pop(approval, None)
         task = self._open.pop(approval, None)
         if task is not None and not task.done():
             task.cancel()
 
-    async def _ask(self, data: Any) -> None:
+    async def _ask(self, event: Event) -> None:
         async with self._turn:
-            sys.stderr.write(question(data))
+            sys.stderr.write(question(event))
             reply = await _answer()
             try:
-                await self._host.approvals.reply(data["approval_id"], reply)
+                await self._host.approvals.reply(event.data["approval_id"], reply)
             except MoryflowError as error:
                 sys.stderr.write(f"moryflow: {plain(str(error))}\n")
 
@@ -84,9 +104,11 @@ async def read_line() -> str:
         loop.remove_reader(sys.stdin.fileno())
 
 
-def question(data: Any) -> str:
-    """Return a question as text: the tool, what it would touch, why it is asked, what *always* would store."""
+def question(event: Event) -> str:
+    """Return a question as text: whose it is, the tool, what it would touch, why it is asked, what *always* would store."""
+    data = event.data
+    whose = f"{plain(str(event.agent))}: " if event.parent else ""
     targets = "\n".join(f"    {plain(target)}" for target in data["targets"])
     remember = data.get("remember")
     stored = f"\n  always stores: {plain(str(remember))}" if remember else "\n  this answer counts once"
-    return f"\n? {plain(data['tool'])} wants to\n{targets}\n  because: {plain(data['reason'])}{stored}\n"
+    return f"\n? {whose}{plain(data['tool'])} wants to\n{targets}\n  because: {plain(data['reason'])}{stored}\n"

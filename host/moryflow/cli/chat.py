@@ -36,7 +36,7 @@ async def _chat(host: Any, flags: Flags, chosen: Any) -> int:
     if sys.stdin.isatty():
         from .reading import TerminalInput
 
-        source: Any = TerminalInput(host.home, talk.slash_names)
+        source: Any = TerminalInput(host.home, talk.slash_names, talk.next_agent)
     else:
         from .reading import PipedInput
 

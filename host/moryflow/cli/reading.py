@@ -6,8 +6,9 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 HISTORY = "chat-history"
 
@@ -17,7 +18,7 @@ class TerminalInput:
 
     interactive = True
 
-    def __init__(self, home: Path, names: Sequence[str]) -> None:
+    def __init__(self, home: Path, names: Sequence[str], tab: Callable[[], Coroutine[Any, Any, None]]) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
         from prompt_toolkit.history import FileHistory, InMemoryHistory
@@ -30,17 +31,37 @@ class TerminalInput:
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
+            key_bindings=_tab(tab),
         )
 
-    async def line(self, prompt: str) -> str | None:
+    async def line(self, prompt: Callable[[], str]) -> str | None:
         """Return the next line, an empty one after Ctrl-C, ``None`` at the end."""
+        from prompt_toolkit.patch_stdout import patch_stdout
+
         try:
-            return await self._prompt.prompt_async(prompt)
+            with patch_stdout(raw=True):
+                return await self._prompt.prompt_async(prompt)
         except KeyboardInterrupt:
             sys.stderr.write("(Ctrl-D or /quit ends the conversation)\n")
             return ""
         except EOFError:
             return None
+
+
+def _tab(act: Callable[[], Coroutine[Any, Any, None]]) -> Any:
+    """Let Tab at an empty prompt do `act`; with text before it, it completes."""
+    from prompt_toolkit.application.current import get_app
+    from prompt_toolkit.filters import Condition
+    from prompt_toolkit.key_binding import KeyBindings
+
+    bindings = KeyBindings()
+
+    @bindings.add("tab", filter=Condition(lambda: not get_app().current_buffer.text))
+    async def _(event: Any) -> None:
+        await act()
+        event.app.invalidate()
+
+    return bindings
 
 
 def _private_file(path: Path) -> Path | None:
@@ -63,7 +84,7 @@ class PipedInput:
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, name="moryflow-stdin", daemon=True).start()
 
-    async def line(self, prompt: str) -> str | None:
+    async def line(self, prompt: Callable[[], str]) -> str | None:
         """Return the next line, ``None`` at the end."""
         return await self._lines.get()
 

@@ -25,6 +25,8 @@ class TerminalView:
         self._quiet = quiet
         self._verbose = verbose
         self._talks = not quiet and (sys.stderr.isatty() or verbose)
+        self.session = ""
+        """The session that is watched; the answers of its sub-agents are not printed as they come."""
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
         self._blocks: Any = None
         self._spinner: Any = None
@@ -48,7 +50,7 @@ class TerminalView:
         match event.type:
             case "error":
                 self._error = event
-            case "text.delta" if event.parent is None:
+            case "text.delta" if event.parent is None or event.session == self.session:
                 if self._blocks:
                     self._blocks.feed(event.data["text"])
             case "step.finish":
@@ -86,7 +88,7 @@ class TerminalView:
             return
         if text := _remark(event, self._truncated):
             self._flush()
-            _write(f"[{event.agent}] {text}" if event.parent else text)
+            _write(f"[{event.agent}] {text}" if event.parent and event.session != self.session else text)
 
     def _settle_error(self, event: Event) -> None:
         """Show the error before `event`, unless it is the one that ended the turn: that one is told with the result."""
@@ -122,6 +124,8 @@ def _remark(event: Event, truncated: str) -> str:
             return f"  {truncated}: moryflow output show {data.get('output_id', '')}"
         case "session.status" if data["status"] == "retry":
             return f"  try {data['attempt']} in {data['in']} s: {data['reason']}"
+        case "task.finish":
+            return f"• {data['task']['agent']} {data['task']['session']} has ended: {data['task']['end_reason']}"
         case "session.status" if data.get("text"):
             return f"  {data['text']}"
         case kind if kind.startswith("plugin.") and kind.endswith(".notice") and data.get("text"):

@@ -80,7 +80,9 @@ async def _run(host: Any, flags: Flags, chosen: RunFlags) -> int:
         work = session.proceed(options)
     else:
         work = session.prompt(chosen.prompt or "", options=options, **attached)
-    result = await work
+    from moryflow.waiting import with_background
+
+    result = await with_background(session, await work, options)
     view(result)
     return result.exit_code
 
@@ -91,7 +93,9 @@ async def open_session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
     if chosen.resume is None:
         await confirm_mode(chosen.mode, flags)
         return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=chosen.model)
-    session = await host.resume(vault, chosen.resume or None, agent=chosen.agent, model=chosen.model)
+    session = await host.resume(vault, chosen.resume or None, model=chosen.model)
+    if chosen.agent is not None:
+        await session.set_agent(chosen.agent)
     if chosen.mode is not None and chosen.mode != session.mode:
         await confirm_mode(chosen.mode, flags)
         await session.set_mode(chosen.mode)

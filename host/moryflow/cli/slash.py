@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from .family import FamilyCommands
 from .text import columns
 
 if TYPE_CHECKING:
@@ -21,11 +22,15 @@ class Slash:
 
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
+        self._family = family = FamilyCommands(talk)
         self._own: dict[str, tuple[str, Callable[[str], Awaitable[str]]]] = {
             "help": ("this list", self._help),
             "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
             "model": ("show the model, or change it: /model NAME", self._model),
-            "agent": ("show the agent, or begin a new session with another one: /agent ID", self._agent),
+            "agent": ("show the agents, or let another one go on: /agent ID", family.agent),
+            "children": ("list the sub-agents of this session, or look in on one: /children ID", family.children),
+            "parent": ("go back to the session that started this one", family.parent),
+            "reply": ("answer a sub-agent in the background: /reply QUESTION once|always|stop", family.reply),
             "new": ("begin a new session", self._new),
             "resume": ("go on with another session: /resume ID", self._resume),
             "tools": ("list the tools", self._tools),
@@ -35,8 +40,8 @@ class Slash:
 
     @property
     def names(self) -> list[str]:
-        """Every name, those of plugins too."""
-        return [*self._own, *self._plugins()]
+        """Every name, those of plugins and agents too."""
+        return list(dict.fromkeys([*self._own, *self._plugins(), *self._family.agents()]))
 
     def _plugins(self) -> dict[str, tuple[str, Any]]:
         plugin_set = self._talk.host.plugin_set
@@ -51,6 +56,8 @@ class Slash:
             return await self._own[name][1](rest.strip())
         if name in self._plugins():
             return await self._of_plugin(*self._plugins()[name], rest.strip())
+        if name in self._family.agents():
+            return await self._family.switch(name, rest.strip())
         near = difflib.get_close_matches(name, self.names, n=1)
         hint = f"; did you mean /{near[0]}?" if near else "; /help lists them"
         self._talk.say(f"there is no /{name}{hint}")
@@ -65,6 +72,7 @@ class Slash:
     async def _help(self, _: str) -> str:
         rows = [(f"/{name}", text) for name, (text, _) in self._own.items()]
         rows += [(f"/{name}", command.help) for name, (_, command) in self._plugins().items()]
+        rows += [(f"/{name}", f"let this agent go on: {text}") for name, text in self._family.agents().items()]
         self._talk.say(columns(rows))
         return ""
 
@@ -86,14 +94,6 @@ class Slash:
             talk.session.model = name
             talk.choose(model=name)
         talk.say(f"model: {talk.host.choose_model(talk.session)[1].id}")
-        return ""
-
-    async def _agent(self, name: str) -> str:
-        if name:
-            self._talk.host.agent(name)
-            self._talk.choose(agent=name)
-            return await self._new("")
-        self._talk.say(f"agent: {self._talk.session.agent.id}")
         return ""
 
     async def _new(self, _: str) -> str:

@@ -12,7 +12,9 @@ import click
 from moryflow_sdk import MoryflowError
 
 from moryflow.reload import HomeWatch
+from moryflow.waiting import with_background
 
+from .family import BUILDER, hands_over
 from .options import Flags
 from .run import RunFlags, catch_signals, explain, on_ask
 from .slash import Quit, Slash
@@ -24,7 +26,7 @@ class Source(Protocol):
 
     interactive: bool
 
-    async def line(self, prompt: str) -> str | None:
+    async def line(self, prompt: Callable[[], str]) -> str | None:
         """Return the next line, ``None`` at the end."""
         ...
 
@@ -40,10 +42,14 @@ class Conversation:
         self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
         self._code = 0
         host.bus.subscribe(self._view)
+        self._view.session = session.id
+        self._interactive = False
+        self._asker: Any = None
         if on_ask(chosen) == "prompt":
             from .asking import TerminalAsker
 
-            host.bus.subscribe(TerminalAsker(host))
+            self._asker = TerminalAsker(host)
+            host.bus.subscribe(self._asker)
 
     @property
     def slash_names(self) -> list[str]:
@@ -52,6 +58,7 @@ class Conversation:
 
     async def run(self, source: Source) -> int:
         """Talk until the input ends; return the exit code of the last turn when nobody sits at the terminal."""
+        self._interactive = source.interactive
         if source.interactive and not self.flags.quiet:
             sys.stderr.write(f"{self._who()} · /help, Ctrl-D ends\n")
         watch = HomeWatch(self.host.home)
@@ -65,7 +72,7 @@ class Conversation:
         return 0 if source.interactive else self._code
 
     async def _talk(self, source: Source, watch: HomeWatch) -> None:
-        while (line := await source.line(self._prompt())) is not None:
+        while (line := await self._line(source)) is not None:
             try:
                 if watch.changed():
                     await self._refresh()
@@ -84,14 +91,35 @@ class Conversation:
         self.say("settings and plugins were read again" + (": the plugins have changed" if changed else ""))
         warn(self.host, self.flags)
 
+    async def _line(self, source: Source) -> str | None:
+        """Return the next line; what a sub-agent asks meanwhile waits for ``/reply``."""
+        if self._asker is None or not source.interactive:
+            return await source.line(self._prompt)
+        self._asker.wait()
+        try:
+            return await source.line(self._prompt)
+        finally:
+            self._asker.go_on()
+
     def _prompt(self) -> str:
-        return "[full access] > " if self.session.mode == "full_access" else "> "
+        session = self.session
+        place = [session.agent.id] if session.agent.id != BUILDER or session.row.parent else []
+        place += ["full access"] if session.mode == "full_access" else []
+        return f"[{' · '.join(place)}] > " if place else "> "
+
+    async def next_agent(self) -> None:
+        """Let the next agent answer; what Tab does at an empty prompt."""
+        from .family import next_agent
+
+        await next_agent(self)
 
     def _who(self) -> str:
         _, model = self.host.choose_model(self.session)
         return plain(f"{self.session.agent.id} · {model.id} · {self.session.mode} · {self.session.row.vault}")
 
     async def _take(self, line: str) -> None:
+        if hands_over(self, line):
+            line = f"/{BUILDER}"
         if line.startswith("/"):
             line = await self._slash.take(line)
         if line:
@@ -105,6 +133,8 @@ class Conversation:
         options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
         with _Stopping(self.session.cancel) as stopping:
             result = await self.session.prompt(text, options=options)
+            if not self._interactive:
+                result = await with_background(self.session, result, options)
         self._view.finish(result.text)
         self._code = result.exit_code
         if result.end_reason == "stopped":
@@ -116,9 +146,12 @@ class Conversation:
 
     async def exchange(self, session: Any) -> None:
         """Go on with another session."""
+        if session is self.session:
+            return
+        await session.keep()
         self.session.release()
         self.session = session
-        await session.keep()
+        self._view.session = session.id
 
     def choose(self, **changes: Any) -> None:
         """Change the flags that the next session is opened with."""

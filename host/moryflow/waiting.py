@@ -1,0 +1,41 @@
+"""A turn whose helpers still work in the background has not said its last word where nobody will prompt again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .kernel.outcome import RunOptions, TurnResult
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+async def with_background(session: Session, result: TurnResult, options: RunOptions) -> TurnResult:
+    """Wait for the children that `session` left working and let its agent go on with what they gave.
+
+    :returns: `result`, or one that counts everything together and holds the last answer.
+    """
+    while result.end_reason == "completed" and (await session.children.settled() or session.children.stopped):
+        if session.children.stopped:
+            return replace(result, end_reason="stopped")
+        left = options.max_steps and options.max_steps - result.steps
+        if left is not None and left <= 0:
+            return replace(result, end_reason="max_steps")
+        cost = options.max_cost and options.max_cost - (result.cost or 0.0)
+        if cost is not None and cost <= 0:
+            return replace(result, end_reason="budget")
+        result = _together(result, await session.proceed(replace(options, max_steps=left, max_cost=cost)))
+    return result
+
+
+def _together(before: TurnResult, after: TurnResult) -> TurnResult:
+    known = [cost for cost in (before.cost, after.cost) if cost is not None]
+    return replace(
+        after,
+        usage=before.usage + after.usage,
+        cost=sum(known) if known else None,
+        steps=before.steps + after.steps,
+        denied=before.denied + after.denied,
+        unasked=before.unasked or after.unasked,
+    )
