@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError
 
-from moryflow.kernel.context import effective
 from moryflow.kernel.journal import Journal
 from moryflow.kernel.request import RequestBuilder
+from moryflow.sessions.covering import effective
 
 from .apply import scope_can_be_shortened
 from .manager import TurnCompaction

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, ModelProvider, MoryflowError
 
-from moryflow.kernel.context import effective, pruned
+from moryflow.kernel.context import pruned
+from moryflow.sessions.covering import effective
 
 from .apply import Record, note_pruning, scope_can_be_shortened
 from .measure import measured
@@ -57,7 +58,7 @@ class TurnCompaction:
             tokens -= await self._prune(limits_of(self._settings), tokens, "threshold")
             if not self._too_long(tokens):
                 return
-        if self._memory.cooling(self._scope.session, len(self._path)):
+        if self._memory.cooling(self._scope.session, self._seq):
             return
         if self._settings.mode == "background" and not self._beyond_window(tokens):
             await self._start_background(tokens)
@@ -105,6 +106,11 @@ class TurnCompaction:
     @property
     def _path(self) -> Any:
         return self._scope.live.hold.path
+
+    @property
+    def _seq(self) -> int:
+        """How far the session has come; unlike the path in memory it never gets shorter."""
+        return self._path[-1].seq if self._path else 0
 
     async def _tokens(self) -> float:
         view = self._context.build(self._path)
@@ -170,7 +176,7 @@ class TurnCompaction:
         if error is None:
             self._memory.succeeded(self._scope.session)
             return True
-        self._memory.failed(self._scope.session, len(self._path))
+        self._memory.failed(self._scope.session, self._seq)
         if trigger != "recovery" and self._settings.prune:
             room = record.writing.job.room.tail
             await self._prune(harder(self._settings, room), tokens, "no_summary")
@@ -226,6 +232,6 @@ class TurnCompaction:
         self._charge(record)
         if isinstance(result, MoryflowError):
             await record.failed(result.message)
-            self._memory.failed(self._scope.session, len(self._path))
+            self._memory.failed(self._scope.session, self._seq)
         elif await record.done(result, self._scope.live):
             self._memory.succeeded(self._scope.session)

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from moryflow.kernel.context import ContextBuilder, effective, pruned
+from moryflow.kernel.context import ContextBuilder, pruned
+from moryflow.sessions.covering import effective
 
 from .cut import find_cut, legal_places
 from .facts import Facts
@@ -52,7 +53,7 @@ def room_for(settings: CompactionSettings, limit: Limit, overhead: float, actual
 class Job:
     """What a summarizer is given, and what must still hold when its result is applied (D21).
 
-    :ivar anchor: the active node when it was planned; `length` nodes lead to it.
+    :ivar anchor: the active node when it was planned.
     :ivar base: the compaction that counted then.
     :ivar covered: nodes the summary will stand for; `prefix` of them begin a turn that is split (S1.11).
     :ivar kept: nodes that stay, the first of them is `first_kept`.
@@ -60,7 +61,6 @@ class Job:
 
     trigger: Trigger
     anchor: str
-    length: int
     base: str | None
     visible: tuple[Node, ...]
     at: int
@@ -152,7 +152,6 @@ def plan_job(
     job = Job(
         trigger=trigger,
         anchor=path[-1].id,
-        length=len(path),
         base=head.id if head is not None else None,
         visible=visible,
         at=cut.at,
@@ -176,12 +175,10 @@ def _size(node: Node, placeholder: str, context: ContextBuilder, meter: Meter) -
 
 def still_true(job: Job, path: Sequence[Node]) -> str:
     """Return why `job` may not be applied to `path` any more; empty when it may (S1.30, S1.31, D21)."""
-    if len(path) < job.length or path[job.length - 1].id != job.anchor:
-        return "another branch is active now"
     head, _ = effective(path)
     if (head.id if head is not None else None) != job.base:
         return "another compaction counts now"
-    return ""
+    return "" if any(node.id == job.anchor for node in path) else "another branch is active now"
 
 
 def is_prepared(path: Sequence[Node]) -> bool:

@@ -159,7 +159,7 @@ class Writing:
         tools = self.fork.plugin_set.tools
         facts = collect(self.job.covered, [name for name, owned in tools.items() if owned.tool.domain == "edit"])
         calls = call_ids(self.job.covered)
-        rows = await self.fork.around.store.hook_calls(self.fork.session) if calls else []
+        rows = await self.fork.around.store.hook_effects(self.fork.session) if calls else []
         facts.effects.update(effects(rows, calls))
         return facts
 

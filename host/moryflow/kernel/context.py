@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Message, ToolRequest
 
+from moryflow.sessions.covering import effective
+
 if TYPE_CHECKING:
     from moryflow.sessions import Node
 
@@ -103,35 +105,19 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
-    """Return the compaction that counts, if any, and the nodes that stay visible beside its summary (S1.4, S1.5).
-
-    The last valid, not voided compaction on the path wins; ``first_kept_node_id`` is inclusive (D20). What a plugin
-    protected stands before the kept tail.
-    """
-    if not any(node.kind == "compaction" for node in path):
-        return None, path
-    voided = {node.payload.get("void") for node in path if node.kind == "marker"}
-    position = {node.id: index for index, node in enumerate(path)}
-    for index in range(len(path) - 1, -1, -1):
-        node = path[index]
-        if node.kind != "compaction" or node.id in voided:
-            continue
-        first = position.get(node.payload.get("first_kept_node_id", ""))
-        if first is None or first > index or not node.payload.get("summary"):
-            continue
-        protected = set((node.payload.get("details") or {}).get("protected", ()))
-        before = [item for item in path[:first] if item.id in protected] if protected else []
-        return node, [*before, *path[first:index], *path[index + 1 :]]
-    return None, path
-
-
 def pruned(path: Sequence[Node]) -> dict[str, str]:
-    """Return node id → one-line placeholder for what prune nodes on the path replaced: tool outputs, or a prompt's images."""
+    """Return node id → one-line placeholder for what prune nodes on the path replaced: tool outputs, or a prompt's images.
+
+    A prune node speaks of what stands before it.
+    """
     found: dict[str, str] = {}
+    if not any(node.kind == "prune" for node in path):
+        return found
+    passed: set[str] = set()
     for node in path:
         if node.kind == "prune":
-            found.update(node.payload.get("nodes", {}))
+            found.update({id: line for id, line in node.payload.get("nodes", {}).items() if id in passed})
+        passed.add(node.id)
     return found
 
 

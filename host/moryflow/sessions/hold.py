@@ -15,7 +15,7 @@ class Hold:
     """A session held for writing, until :meth:`release` or the end of the process.
 
     :ivar session: the session as it stands on the disk.
-    :ivar path: its active path, root first; never ahead of the disk.
+    :ivar path: its active path, root first, without what a compaction stands for; never ahead of the disk.
     :ivar epoch: which holder this is; a commit of an older one is refused.
     """
 

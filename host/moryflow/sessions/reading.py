@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
 
+from .covering import needed
 from .errors import Damaged, StoreError
 from .records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
 from .tables import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, decode_stored, execute, text
@@ -18,14 +20,10 @@ R = TypeVar("R")
 _NODE_COLUMNS = ", ".join(NODES.columns)
 _SELECT_SESSION = f"{SESSIONS.select} WHERE id = ?"
 
-# The rows go through the queue one at a time, so a long path costs its length and nothing more. A parent comes before its
-# child: without that condition, damage could lead in circles.
-_PATH = f"""WITH RECURSIVE up ({_NODE_COLUMNS}) AS (
-    SELECT {_NODE_COLUMNS} FROM nodes WHERE session = ?1 AND id = ?2
-    UNION ALL
-    SELECT {", ".join(f"n.{name}" for name in NODES.columns)} FROM up JOIN nodes AS n
-        ON n.session = ?1 AND n.id = up.parent AND n.seq < up.seq
-) SELECT {_NODE_COLUMNS} FROM up"""
+# A parent comes before its child, so one walk over the rows from the newest to the oldest finds them all, whatever damage
+# there is.
+_UPWARDS = f"""SELECT {_NODE_COLUMNS} FROM nodes
+    WHERE session = ?1 AND seq <= (SELECT seq FROM nodes WHERE session = ?1 AND id = ?2) ORDER BY seq DESC"""
 
 
 def session_row(connection: sqlite3.Connection, session: str) -> SessionRow:
@@ -64,11 +62,34 @@ def list_sessions(
 
 def path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
     """Return the nodes from the root to `node`, root first."""
+    path = list(_upwards(connection, session, node))
+    path.reverse()
+    return path
+
+
+def live_path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
+    """Return of :func:`path_of` what the view needs: without what a compaction stands for."""
+    with closing(_upwards(connection, session, node)) as upwards:
+        return needed(upwards)
+
+
+def _upwards(connection: sqlite3.Connection, session: str, node: str | None) -> Generator[Node]:
+    """Yield the nodes from `node` to the root; those of other branches are passed over."""
     if node is None:
-        return []
-    rows = execute(connection, _PATH, (session, node)).fetchall()
-    rows.reverse()
-    return [node_of(row) for row in rows]
+        return
+    with closing(execute(connection, _UPWARDS, (session, node))) as rows:
+        for row in rows:
+            if row[0] == node:
+                found = node_of(row)
+                yield found
+                node = found.parent
+                if node is None:
+                    return
+
+
+def call_ids_of(connection: sqlite3.Connection, session: str) -> set[str]:
+    """Return the ids of all tool calls of a session, whichever branch they are on."""
+    return {text(row[0]) for row in execute(connection, "SELECT DISTINCT id FROM calls WHERE session = ?", (session,))}
 
 
 def node_of(row: Sequence[Any]) -> Node:

@@ -82,7 +82,7 @@ class Store:
         await self._acquire(lock, session.id, wait)
         try:
             row = await self._database.write(lambda to: writing.take(to, session.id))
-            path = await self.path(row.id, row.active)
+            path = await self._database.read(lambda db: reading.live_path_of(db, row.id, row.active))
         except BaseException:
             lock.release()
             raise
@@ -139,6 +139,10 @@ class Store:
         """Return tool calls, oldest first."""
         return await self._database.read(lambda db: reading.calls_of(db, session, since, states))
 
+    async def call_ids(self, session: str) -> set[str]:
+        """Return the ids of all tool calls of a session."""
+        return await self._database.read(lambda db: reading.call_ids_of(db, session))
+
     async def approvals(self, session: str | None = None, state: str | None = None) -> list[ApprovalRow]:
         """Return stored questions, oldest first (D65)."""
         return await self._database.read(lambda db: reading.approvals_of(db, session=session, state=state))
@@ -174,6 +178,11 @@ class Store:
         wanted = {"session": session, "turn": turn, "plugin": plugin}
         tail = "ORDER BY number" if newest is None else f"ORDER BY number DESC LIMIT {int(newest)}"
         return await self._database.read(lambda db: reading.query(db, HOOK_CALLS, wanted, tail))
+
+    async def hook_effects(self, session: str) -> list[HookCallRow]:
+        """Return the lines of the ledger where a hook did something to a call, or failed at it."""
+        tail = "AND call_id IS NOT NULL AND outcome IN ('changed', 'failed', 'timeout', 'withheld') ORDER BY number"
+        return await self._database.read(lambda db: reading.query(db, HOOK_CALLS, {"session": session}, tail))
 
     async def artifacts(self, session: str | None = None, *, state: str | None = None, limit: int = 100) -> list[Artifact]:
         """Return records of stored outputs, newest first (D62)."""

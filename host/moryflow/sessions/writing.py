@@ -11,7 +11,7 @@ from moryflow_sdk import Event
 
 from .encoding import decode, encode, estimate_tokens, node_hash, now, random_id
 from .errors import Outdated, StaleEpoch, invalid
-from .reading import approval_of, path_of, session_row
+from .reading import approval_of, live_path_of, session_row
 from .records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, write_all
 
@@ -24,7 +24,7 @@ _INSERT_HOOK_CALL = HOOK_CALLS.insert
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a transaction made true: the commit's values, the session afterwards, and its path where that jumped."""
+    """What a transaction made true: the commit's values, the session afterwards, and its live path where that jumped."""
 
     committed: Committed
     session: SessionRow
@@ -56,13 +56,14 @@ def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Comm
         raise Outdated("another node is active now; nothing was stored", where=f"session {session}")
     nodes = _append(connection, held, commit.nodes)
     last = nodes[-1].id if nodes else held.active
-    active = commit.active if commit.active is not None else last
+    active = last if commit.active is None else commit.active or None
     if active != last:
         _require_node(connection, session, active)
     _update_session(connection, held, commit, active, prompted=any(node.kind == "user" for node in nodes))
     _write_rows(connection, session, commit)
     events = [_insert_event(connection, session, event) for event in commit.events]
-    path = None if active == last and held.active == known else path_of(connection, session, active)
+    grew = active == last and held.active == known and not any(_changes_view(node) for node in nodes)
+    path = None if grew else live_path_of(connection, session, active)
     return Written(Committed(nodes, events), session_row(connection, session), path)
 
 
@@ -71,7 +72,7 @@ def switch(connection: sqlite3.Connection, session: str, epoch: int, node: str |
     require_epoch(connection, session, epoch)
     _require_node(connection, session, node)
     execute(connection, "UPDATE sessions SET active = ?, updated = ? WHERE id = ?", (node, now(), session))
-    path = path_of(connection, session, node)
+    path = live_path_of(connection, session, node)
     return Written(Committed([], []), session_row(connection, session), path)
 
 
@@ -116,6 +117,11 @@ def _append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewN
         parent = node.id
         nodes.append(node)
     return nodes
+
+
+def _changes_view(node: Node) -> bool:
+    """Whether `node` may hide nodes from the view, or bring back what was hidden."""
+    return node.kind == "compaction" or (node.kind == "marker" and "void" in node.payload)
 
 
 def _check(draft: NewNode) -> None:
