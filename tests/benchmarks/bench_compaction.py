@@ -319,7 +319,7 @@ async def _thousand() -> list[Figure]:
         ("requests larger than the window", float(server.overflows), "", 0.0),
         ("requests with a call without its result", float(server.broken), "", 0.0),
         ("summaries written", float(server.summaries), "", None),
-        ("memory at the end, above that at three tenths", memory[-1] - memory[0], "MB", None),
+        ("memory at the end, above that at three tenths", memory[-1] - memory[0], "MB", 3.0),
         ("history on disk by then", size / 2**20, "MB", None),
         ("a turn of two steps, compactions included (mean)", seconds / TURNS * 1000, "ms", None),
     ]

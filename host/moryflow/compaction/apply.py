@@ -70,6 +70,10 @@ class Record:
         """Record why there is no summary; the turn goes on (S0.25)."""
         await self._end("failed", "model_error", reason)
 
+    async def abandoned(self, reason: str) -> None:
+        """Record that nobody waits for it any more."""
+        await self._end("stale", "interrupted", reason)
+
     def interrupted(self, journal: Journal) -> None:
         """Note in the turn's own journal that the turn was stopped meanwhile."""
         journal.run(self._run("ended", "interrupted"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -88,12 +89,15 @@ class Memory:
             found[1].cancel()
 
     async def aclose(self) -> None:
-        """End every fork. Their runs stay recorded as pending."""
-        tasks = [task for _, task in self._forks.values()]
+        """End every fork and record that it is over; where the session is held no more, its next turn records it."""
+        forks = list(self._forks.values())
         self._forks.clear()
-        for task in tasks:
+        for _, task in forks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(task for _, task in forks), return_exceptions=True)
+        for record, _ in forks:
+            with contextlib.suppress(MoryflowError):
+                await record.abandoned("the host closed before the summary was there")
 
 
 async def _result(record: Record) -> Payload | MoryflowError:

@@ -126,6 +126,9 @@ class Turn:
         scope = self._scope
         for run in scope.live.cut_off:
             self._journal.run(replace(run, state="ended", end_reason="interrupted", ended=self._begun))
+            if run.purpose == "compact":
+                reason = "the host ended before the summary was there"
+                self._journal.event("compaction", kind="compact", state="stale", run=run.id, reason=reason)
         scope.live.cut_off = []
         self._journal.run(self._run_row("running", None))
         self._journal.event("turn.start", purpose=scope.purpose, plugin_set=scope.plugin_set.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from compaction_paths import compact, kinds, talk
-from moryflow.sessions import Commit, NewNode
+from moryflow.sessions import Commit, NewNode, Store
 
 ANSWER = {"text": "the answer"}
 
@@ -113,7 +113,36 @@ async def test_closing_the_host_ends_what_works_beside(bench):
         session = await long_session(bench, host)
         await session.prompt("and now?")
     assert len(asyncio.all_tasks()) == 1
+    assert [item["state"] for item in bench.compactions()] == ["pending", "stale"]
+    assert "the host closed" in bench.compactions("stale")[0]["reason"]
     bench.config(mode="before")
     async with bench.host(compact(), ANSWER) as host:
         again = await host.resume(bench.vault, session.id)
+        runs = await host.store.runs(session.id)
+        assert [(run.state, run.end_reason) for run in runs if run.purpose == "compact"] == [("ended", "interrupted")]
         assert (await again.prompt("go on")).text == "the answer"
+
+
+async def test_what_a_killed_host_began_is_settled_by_the_next_turn(bench):
+    """A run that nobody ends is ended by whoever opens the session next, and an event says why (S1.32)."""
+    bench.config(mode="background")
+    async with bench.host(compact(delay=30), ANSWER) as host:
+        session = await long_session(bench, host)
+        await session.prompt("and now?")
+        session.release()  # closed without the session in hand, as a killed host is
+    runs = await stored_runs(bench, session.id)
+    assert [run.state for run in runs if run.purpose == "compact"] == ["running"]
+    bench.config(mode="before")
+    async with bench.host(compact(), ANSWER) as host:
+        await (await host.resume(bench.vault, session.id)).prompt("go on")
+    runs = await stored_runs(bench, session.id)
+    assert [run.end_reason for run in runs if run.purpose == "compact"] == ["interrupted", "completed"]
+    assert [(item["state"], item["run"]) for item in bench.compactions()][1] == ("stale", runs[1].id)
+
+
+async def stored_runs(bench, session):
+    store = Store.open(bench.home / "sessions.db")
+    try:
+        return await store.runs(session)
+    finally:
+        store.close()
