@@ -326,11 +326,11 @@ class Host:
         """Stop turns, free providers, dispose of plugins, close the store."""
         for session in tuple(self._sessions):
             await session.children.aclose()
+        if "compaction" in self.__dict__:
+            await self.compaction.aclose()
         for session in self._sessions:
             session.cancel()
             session.release()
-        if "compaction" in self.__dict__:
-            await self.compaction.aclose()
         await self._dispatcher.settle()
         await self.leases.aclose()
         for provider in self.plugin_set.providers:

@@ -100,11 +100,12 @@ class Bisection:
         """Return the turn, place by place, as these plugins would have made it."""
         rerun = Rerun(self._host, self._recorded, only(self._host.plugin_set, frozenset(plugins)))
         found: list[tuple[str, str]] = []
+        results: dict[str, str] = {}
         for turn in self._recorded.turns[: self._turn.number]:
             for moment in rerun.moments(turn):
                 if moment.hook not in REPLAYED:
                     continue
-                text = await _text(rerun, moment)
+                text = await _text(rerun, moment, results)
                 if turn is self._turn and text:
                     found.append((moment.place, text))
         return found
@@ -116,15 +117,22 @@ class Bisection:
         return tuple((place, text, changed) for place, text, changed in pairs if text != changed)
 
 
-async def _text(rerun: Rerun, moment: Moment) -> str:
-    """Return what the hook of `moment` comes to, as text; empty when its input is not known or nobody says anything."""
+async def _text(rerun: Rerun, moment: Moment, results: dict[str, str]) -> str:
+    """Return what the hook of `moment` comes to, as text; empty when its input is not known or nobody says anything.
+
+    :param results: by call, what these plugins made of results so far: later requests show them so.
+    """
     if moment.hook in GATES:
         outcome = await rerun.call(moment)
         return _verdicts(outcome)
     given = moment.values[0]
     if given is UNKNOWN:
         return ""
+    if moment.hook == "chat_messages":
+        given = tuple(item.replace(text=results[item.call_id]) if item.call_id in results else item for item in given)
     outcome = await rerun.call(moment, given)
+    if moment.hook == "tool_after" and moment.call is not None and "withheld by" not in outcome.value:
+        results[moment.call.id] = outcome.value.get("output", "")
     failures = [f"{failure.plugin} failed: {failure.error}" for failure in outcome.failures]
     return "\n".join([_shown(moment.hook, outcome.value), *failures])
 

@@ -133,10 +133,10 @@ def _row(host: Host, row: HookCallRow, tools: Mapping[str, str]) -> dict[str, An
         "tool": tools.get(row.call_id or ""),
         "delta": row.delta,
         "file": file,
-        "line": line,
+        "line": line or None,
         "code_changed_since": changed,
     }
-    return {key: value for key, value in shown.items() if value not in (None, "", 0) or key in ("position", "us", "count")}
+    return {key: value for key, value in shown.items() if value is not None and (value != "" or key == "delta")}
 
 
 def _place(host: Host, row: HookCallRow) -> tuple[str, int, bool | None]:

@@ -97,9 +97,12 @@ def _by_command(command: str) -> Judge:
 
     def judge(text: str, on: Sequence[str]) -> bool:
         try:
-            code = subprocess.run(words, input=text.encode("utf-8", "replace"), stdout=sys.stderr, check=False).returncode
+            done = subprocess.run(words, input=text.encode("utf-8", "replace"), capture_output=True, check=False)
         except OSError as error:
             raise ConfigError(f"--run: {words[0]} cannot be run: {error.strerror}", next_step="name a program") from error
+        code = done.returncode
+        said = (done.stdout + done.stderr).decode("utf-8", "replace")
+        click.echo(plain(said), err=True, nl=False)
         if code == CANNOT_TELL or not 0 <= code < 128:
             state = "cannot tell" if code == CANNOT_TELL else f"ended with {code}"
             raise ConfigError(f"--run: the command {state} with {', '.join(on) or 'no plugin'} on", next_step="change it")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -60,7 +61,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
     """A desk with an empty home and an empty folder, which is the current one."""
     home, vault = tmp_path / "home", tmp_path / "vault"
     home.mkdir(mode=0o700)
@@ -69,4 +70,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setenv("MORYFLOW_HOME", str(home))
     for name in ("MORYFLOW_CONFIG", "MORYFLOW_MODEL", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT"):
         monkeypatch.delenv(name, raising=False)
-    return Desk(home, vault, lambda: tuple(capsys.readouterr()))
+    with Path(os.devnull).open(encoding="utf-8") as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        yield Desk(home, vault, lambda: tuple(capsys.readouterr()))

@@ -1,0 +1,158 @@
+"""``moryflow replay``: a stored session's hook inputs against a changed plugin, without a model and without a tool."""
+
+from __future__ import annotations
+
+import pytest
+
+from .scripts import ANN, BOB, QUIET, SHOUT
+
+COUNT = '''
+    """Counts."""
+    from moryflow_sdk import hookimpl
+
+    @hookimpl
+    def tool_after(result, turn):
+        turn.session_state["calls"] = turn.session_state.get("calls", 0) + 1
+        return result.replace(output=f"{result.output} #{turn.session_state['calls']}")
+'''
+
+BIG = """
+    from moryflow_sdk import hookimpl, tool
+
+    @tool(domain="read")
+    def big() -> str:
+        "Much."
+        return "\\n".join(f"line {n}" for n in range(9000))
+
+    @hookimpl
+    def tools():
+        return [big]
+"""
+REDACT = """
+    from moryflow_sdk import hookimpl
+
+    @hookimpl(on_failure="withhold")
+    def tool_after(result):
+        return result.replace(output=result.output.replace("ANN", "***"))
+"""
+COLD = """
+    from moryflow_sdk import hookimpl
+
+    @hookimpl
+    def chat_params(params):
+        return params.replace(top_p=0.1)
+"""
+
+
+@pytest.fixture
+def stored(desk):
+    """A desk with a session of two turns."""
+    desk.plugin("shout", SHOUT)
+    assert desk.turn({"calls": [ANN, BOB]}, "done").code == 0
+    assert desk.turn("again", again=True).code == 0
+    return desk
+
+
+def replayed(desk, old: str = "", new: str = "", *arguments: str):
+    """Replay with the plugin, changed in one place."""
+    file = desk.write(desk.vault.parent / "shout.py", SHOUT_TEXT.replace(old, new))
+    return desk("replay", "--with", str(file), "--json", *arguments)
+
+
+SHOUT_TEXT = "\n".join(line[4:] for line in SHOUT.splitlines())
+PLANTED = [
+    (".upper()", ".lower()", "tool.after", "result.output", "HELLO ANN", "hello ann"),
+    (".title()", ".upper()", "tool.before", "call.args.name", "Ann", "ANN"),
+    ('"wait"', '"ring"', "tool.gate", "next_step", "wait", "ring"),
+    ("(loud)", "(soft)", "chat.messages", "messages[1].text", "(loud)", "(soft)"),
+    ("Be loud.", "Be soft.", "chat.system", "system.blocks[2].text", "Be loud." * 10, "Be soft." * 10),
+    ("=0.5", "=0.7", "chat.params", "params.temperature", 0.5, 0.7),
+]
+
+
+def test_the_same_plugin_does_the_same(stored) -> None:
+    """Every input is rebuilt as it was, for every hook; exit code 0 (ARCHITECTURE §4, ledger)."""
+    done = replayed(stored)
+    assert (done.code, done.json["differences"], done.json["skipped"]) == (0, [], [])
+    assert done.json["compared"] == 14, "five of chat and six of calls in the first turn, three in the second"
+
+
+@pytest.mark.parametrize(("old", "new", "hook", "path", "before", "after"), PLANTED)
+def test_a_planted_difference_is_found(stored, old, new, hook, path, before, after) -> None:
+    """Hook, step, the place in the value, before and after; exit code 3 (invariant 10)."""
+    done = replayed(stored, old, new)
+    (found,) = done.json["differences"]
+    assert (done.code, found["hook"], found["path"], found["before"], found["after"]) == (3, hook, path, before, after)
+    assert (found["turn"], found["step"]) == (1, 1) and found["file"].endswith("shout.py") and found["line"]
+
+
+def test_no_model_and_no_tool_is_called_and_nothing_is_stored(stored, tmp_path) -> None:
+    """The tool's body and the model's script leave no trace a second time (invariant 1)."""
+    before = stored("session", "export", stored("session", "list", "--json").json[0]["id"]).out
+    ran = tmp_path / "ran"
+    done = replayed(stored, 'return f"hello', f'open({str(ran)!r}, "w"); return f"hello')
+    assert (done.code, ran.exists()) == (0, False)
+    assert stored("session", "export", stored("session", "list", "--json").json[0]["id"]).out == before
+
+
+def test_a_hook_that_fails_now_is_a_difference_with_its_line(stored) -> None:
+    """A plugin that breaks is named with file and line, and ends nothing (invariant 3)."""
+    found = replayed(stored, "result.output.upper()", "boom").json["differences"][0]
+    assert (found["path"], found["before"]) == ("outcome", "worked")
+    assert "NameError" in found["after"] and found["line"] > 20
+
+
+def test_a_plugin_that_does_not_load_says_where(stored) -> None:
+    done = replayed(stored, "def chat_params(params)", "def chat_params(params, wind)")
+    assert (done.code, "wind" in done.err, "shout.py:" in done.err) == (6, True, True)
+
+
+def test_a_hook_that_is_gone_is_missed(stored) -> None:
+    """What the recorded plugin changed and the new one leaves is a difference."""
+    found = replayed(stored, "@hookimpl\ndef tool_after", "def tool_aftr").json["differences"]
+    assert found[0]["hook"] == "tool.after" and found[0]["after"] == "hello Ann"
+
+
+def test_a_new_plugin_shows_what_it_would_have_done(stored) -> None:
+    """A plugin that was not there is compared with doing nothing."""
+    file = stored.plugin("other", COLD)
+    done = stored("replay", "--with", str(file))
+    assert (done.code, "chat.params: params.top_p" in done.out) == (3, True)
+    named = stored("replay", "--with", str(file), "--as", "shout", "--json").json["differences"][0]
+    assert (named["hook"], named["after"]) == ("chat.messages", None)
+
+
+def test_one_turn_is_compared_with_the_state_of_those_before(desk) -> None:
+    """``turn.session_state`` builds up as it did (S2.13)."""
+    file = desk.plugin("count", COUNT)
+    desk.plugin("greeter", SHOUT)
+    for again in (False, True):
+        desk.turn({"calls": [ANN]}, "done", again=again)
+    done = desk("replay", "--with", str(file), "--turn", "2", "--json")
+    assert (done.code, done.json["compared"]) == (0, 1)
+
+
+def test_what_a_redactor_removed_cannot_be_replayed_and_is_said(desk) -> None:
+    """Secrets are not stored for the sake of replay (S2.20)."""
+    desk.plugin("aloud", SHOUT)
+    file = desk.plugin("redact", REDACT)
+    desk.turn({"calls": [ANN]}, "done")
+    done = desk("replay", "--with", str(file))
+    assert (done.code, "could not be compared" in done.out, "redactor" in done.out) == (0, True, True)
+    assert b"HELLO ANN" not in b"".join(path.read_bytes() for path in desk.home.glob("sessions.db*"))
+
+
+def test_long_outputs_come_back_from_where_they_are_stored(desk) -> None:
+    """The input of a hook before truncation is the whole output (D62)."""
+    desk.plugin("look", QUIET)
+    desk.plugin("big", BIG)
+    desk.turn({"calls": [{"name": "big", "arguments": {}}]}, "done")
+    measuring = QUIET.replace("...", "\n    return result.replace(output=str(len(result.output)))")
+    file = desk.write(desk.vault.parent / "look.py", measuring)
+    found = desk("replay", "--with", str(file), "--json").json["differences"][0]
+    assert found["after"] == str(len("\n".join(f"line {n}" for n in range(9000))))
+
+
+def test_a_session_that_is_not_there(desk) -> None:
+    file = desk.plugin("count", COUNT)
+    assert desk("replay", "nosuch", "--with", str(file)).code == 2
