@@ -1,0 +1,98 @@
+"""A broken plugin can always be listed, disabled and removed: these commands import no plugin (R18, invariant 5)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+MARK = "from pathlib import Path; import os; Path(os.environ['MARK']).write_text('ran')\n"
+BROKEN = {
+    "hangs": f"{MARK}while True: pass\n",
+    "exits": f"{MARK}os._exit(7)\n",
+    "raises": f"{MARK}raise SystemExit('no')\n",
+    "does_not_parse": "def (\n",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("tier", ["user", "installed"])
+def test_a_broken_plugin_is_listed_disabled_and_removed_unseen(place: Any, kind: str, tier: str) -> None:
+    """Whatever it does at import, none of these commands lets it; `list`, `info`, `disable`, `uninstall` (R18)."""
+    mark = place.work / "mark"
+    place.environ["MARK"] = str(mark)
+    if tier == "user":
+        place.file("bad", BROKEN[kind])
+    else:
+        (place.site / "bad.py").write_text(BROKEN[kind], "utf-8")
+        info = place.site / "bad-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1.0\n", "utf-8")
+        (info / "entry_points.txt").write_text("[moryflow.plugins]\nbad = bad\n", "utf-8")
+        (info / "RECORD").write_text(
+            "bad.py,,\nbad-1.0.dist-info/entry_points.txt,,\nbad-1.0.dist-info/METADATA,,\nbad-1.0.dist-info/RECORD,,\n",
+            "utf-8",
+        )
+    began = time.monotonic()
+    row = place.row("bad")
+    assert (row["tier"], row["status"]) == (tier, "pending")
+    assert "not loaded yet" in place.run("plugin", "info", "bad").stdout
+    assert "bad is disabled" in place.run("plugin", "disable", "bad").stdout
+    assert place.row("bad")["reason"] == "disabled"
+    if tier == "user" or kind == "hangs":  # once through pip is enough
+        assert "bad" in place.run("plugin", "uninstall", "bad").stdout
+        assert "bad" not in place.names()
+    assert not mark.exists()
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BROKEN if kind != "hangs"])  # the probe's own tests wait for that
+def test_check_and_enable_try_it_in_the_probe(place: Any, kind: str) -> None:
+    """Exit code 3 with stage, file and line; nothing is enabled; the command itself lives (ARCHITECTURE §4)."""
+    place.environ["MARK"] = str(place.work / "mark")
+    file = place.file("bad", BROKEN[kind])
+    document = place.json("plugin", "check", "bad", code=3)
+    assert not document["ok"] and document["error"]
+    place.run("plugin", "disable", "bad")
+    done = place.run("plugin", "enable", "bad", code=3)
+    assert "bad failed" in done.stdout and str(file) in done.stdout
+    assert place.row("bad")["reason"] == "disabled"
+
+
+def test_check_finds_what_the_manifest_keeps_quiet_about(place: Any) -> None:
+    """People agree to the manifest, so a hook that it does not name is a failed check (R18)."""
+    source = "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(result):\n    return None\n"
+    folder = place.home / "plugins" / "sly"
+    folder.mkdir(parents=True, mode=0o700)
+    (place.home / "plugins").chmod(0o700)
+    (folder / "__init__.py").write_text(source, "utf-8")
+    (folder / "plugin.toml").write_text('name = "sly"\napi = 1\nhooks = ["tools"]\n', "utf-8")
+    done = place.run("plugin", "check", "sly", code=3)
+    assert "not declared in plugin.toml: tool_after" in done.stdout
+    (folder / "plugin.toml").write_text('name = "sly"\napi = 1\nhooks = ["tool_after"]\n', "utf-8")
+    assert "sly: ok" in place.run("plugin", "check", str(folder)).stdout
+
+
+def test_safe_mode_and_moryflow_plugins_hold_for_the_list(place: Any) -> None:
+    """What would be loaded is what is shown (CONTRACT §1)."""
+    place.file("mine", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools():\n    return []\n")
+    rows = {row["name"]: row for row in place.json("plugin", "list", "--safe-mode")}
+    assert (rows["mine"]["status"], rows["files"]["status"]) == ("skipped", "loaded")
+    assert "safe mode" in rows["mine"]["reason"]
+    place.environ["MORYFLOW_PLUGINS"] = "other"
+    assert "MORYFLOW_PLUGINS" in place.row("mine")["reason"]
+    place.environ["MORYFLOW_PLUGINS"] = "mine"
+    assert place.row("mine")["status"] == "pending"
+    place.environ["MORYFLOW_SAFE_MODE"] = "1"
+    assert place.row("mine")["status"] == "skipped"
+
+
+def test_info_shows_every_plugin_of_a_name(place: Any) -> None:
+    """Two files claim one name: the first is loaded, both are shown (invariant 5)."""
+    source = "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools():\n    return []\n"
+    place.file("files", source)
+    document = place.json("plugin", "info", "files")
+    assert document["tier"] == "builtin" and [row["tier"] for row in document["same_name"]] == ["user"]
+    assert "2 plugins have the name 'files'" in place.run("plugin", "info", "files").stdout
+    assert "is taken by the builtin plugin" in document["same_name"][0]["error"]
