@@ -27,6 +27,7 @@ from .kernel.outcome import RunOptions
 from .kernel.plugins import PluginSet, dispose
 from .kernel.scope import Surroundings, TurnScope
 from .looking import blank_session, looking_scope
+from .managing.releases import Releases
 from .places import home_folder, readable_vault
 from .services import SERVICES
 from .session import Session
@@ -71,6 +72,9 @@ class Host:
         self._models: tuple[int, Models] | None = None
         self._refreshing = asyncio.Lock()
         self.leases = Leases()
+        self._releases = Releases(self.home)
+        self.hub, self.gate, self.development = sources.hub, sources.gate, sources.development
+        self.before_turn: Callable[[], Awaitable[None]] | None = None
 
     # ---------------------------------------------------------------- parts
 
@@ -316,8 +320,11 @@ class Host:
         await dispose(old)
 
     async def between_turns(self) -> None:
-        """Take what has come since the last turn: plugins that the probe has let through."""
-        if self._sources.gate.news():
+        """Take what has come since the last turn: what was saved, what a person brought back, what the probe let through."""
+        self._releases.apply(session.quarantine for session in self._sessions)
+        if self.before_turn is not None:
+            await self.before_turn()
+        if self.gate.news():
             await self.refresh()
 
     # ---------------------------------------------------------------- end

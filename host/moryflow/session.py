@@ -37,6 +37,8 @@ from .settling import can_continue, ends_with_calls, last_result, outcome, watch
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
 
+    from moryflow.kernel.quarantine import Quarantine
+
     from .host import Host
 
 
@@ -261,6 +263,11 @@ class Session:
             self._row = self._live.row
             self._live.hold.release()
         self._live, self._kept = None, False
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """What is skipped for the rest of this session, while it is held."""
+        return self._live.quarantine if self._live else None
 
     def _holding(self) -> _Holding:
         return _Holding(self)

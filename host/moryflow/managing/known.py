@@ -60,7 +60,8 @@ def recall(home: Path) -> dict[str, Known]:
     for key, entry in _read(home / "cache" / FILE).items():
         try:
             tokens, at, stamp = entry.pop("tokens"), entry.pop("at"), entry.pop("stamp")
-            record = LoadRecord(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
+            values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+            record = LoadRecord(**values)
             found[key] = Known(record, tokens, at, tuple(stamp) if stamp else None)
         except (TypeError, KeyError, AttributeError):
             continue

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from moryflow.kernel.quarantine import Quarantine
+if TYPE_CHECKING:
+    from moryflow.kernel.quarantine import Quarantine
 
 FILE = "released.json"
 
@@ -35,14 +38,16 @@ class Releases:
         self._seen = self._stamp()
         self._known = _read(self._file) if self._seen else {}
 
-    def apply(self, quarantine: Quarantine) -> list[str]:
-        """Release what a person named; return the plugins that are back."""
+    def apply(self, quarantines: Iterable[Quarantine | None]) -> None:
+        """Release what a person has named since the last call."""
         stamp = self._stamp()
         if stamp == self._seen:
-            return []
+            return
         before, self._known, self._seen = self._known, _read(self._file), stamp
         named = [plugin for plugin, at in self._known.items() if at != before.get(plugin)]
-        return [plugin for plugin in named if quarantine.release(plugin)]
+        for quarantine in filter(None, quarantines):
+            for plugin in named:
+                quarantine.release(plugin)
 
     def _stamp(self) -> int:
         try:
