@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 from moryflow.cli import main
+
+NOT_OURS = ("MORYFLOW_CONFIG", "MORYFLOW_MODEL", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT")
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,27 @@ class Desk:
 
     home: Path
     vault: Path
-    read: Callable[[], tuple[str, str]]
+    unseen: bool = False
 
     def __call__(self, *arguments: str) -> Printed:
-        code = main(list(arguments))
-        return Printed(code, *self.read())
+        if self.unseen:
+            self._settle()
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, Path(os.devnull).open(encoding="utf-8") as nothing:
+            patch.chdir(self.vault)
+            patch.setenv("MORYFLOW_HOME", str(self.home))
+            for name in NOT_OURS:
+                patch.delenv(name, raising=False)
+            patch.setattr("sys.stdin", nothing)
+            with redirect_stdout(out), redirect_stderr(err):
+                code = main(list(arguments))
+        return Printed(code, out.getvalue(), err.getvalue())
 
     def plugin(self, name: str, source: str) -> Path:
         """Write a plugin of the user's own."""
         folder = self.home / "plugins"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.unseen = True
         return self.write(folder / f"{name}.py", dedent(source))
 
     def write(self, path: Path, text: str) -> Path:
@@ -51,25 +65,34 @@ class Desk:
         path.chmod(0o600)
         return path
 
-    def configure(self, **settings: Any) -> None:
-        self.write(self.home / "config.jsonc", json.dumps(settings))
-
     def turn(self, *turns: Any, prompt: str = "go", again: bool = False) -> Printed:
         """Run one turn with a scripted model."""
         script = self.write(self.vault.parent / "script.json", json.dumps(turns))
         return self("run", *(["-c"] if again else []), "-m", f"script:{script}", "-q", prompt)
 
+    def _settle(self) -> None:
+        """Wait for the probe of what was not seen before; on a busy machine it may take longer than a host waits."""
+        self.unseen = False
+        for _ in range(100):
+            records = self("plugin", "list", "--json").json
+            if not any(record["status"] == "pending" for record in records):
+                break
+
+
+def _desk(root: Path) -> Desk:
+    desk = Desk(root / "home", root / "vault")
+    desk.home.mkdir(mode=0o700)
+    desk.vault.mkdir()
+    return desk
+
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
-    """A desk with an empty home and an empty folder, which is the current one."""
-    home, vault = tmp_path / "home", tmp_path / "vault"
-    home.mkdir(mode=0o700)
-    vault.mkdir()
-    monkeypatch.chdir(vault)
-    monkeypatch.setenv("MORYFLOW_HOME", str(home))
-    for name in ("MORYFLOW_CONFIG", "MORYFLOW_MODEL", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT"):
-        monkeypatch.delenv(name, raising=False)
-    with Path(os.devnull).open(encoding="utf-8") as nothing:
-        monkeypatch.setattr("sys.stdin", nothing)
-        yield Desk(home, vault, lambda: tuple(capsys.readouterr()))
+def desk(tmp_path: Path) -> Desk:
+    """A desk with an empty home and an empty folder."""
+    return _desk(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """One for the tests of a module that only look."""
+    return _desk(tmp_path_factory.mktemp("shared"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 
 from .scripts import ANN, BOB, QUIET, SHOUT
@@ -44,9 +46,10 @@ COLD = """
 """
 
 
-@pytest.fixture
-def stored(desk):
+@pytest.fixture(scope="module")
+def stored(shared_desk):
     """A desk with a session of two turns."""
+    desk = shared_desk
     desk.plugin("shout", SHOUT)
     assert desk.turn({"calls": [ANN, BOB]}, "done").code == 0
     assert desk.turn("again", again=True).code == 0
@@ -115,7 +118,7 @@ def test_a_hook_that_is_gone_is_missed(stored) -> None:
 
 def test_a_new_plugin_shows_what_it_would_have_done(stored) -> None:
     """A plugin that was not there is compared with doing nothing."""
-    file = stored.plugin("other", COLD)
+    file = stored.write(stored.vault.parent / "other.py", dedent(COLD))
     done = stored("replay", "--with", str(file))
     assert (done.code, "chat.params: params.top_p" in done.out) == (3, True)
     named = stored("replay", "--with", str(file), "--as", "shout", "--json").json["differences"][0]

@@ -9,9 +9,13 @@ import pytest
 from .scripts import ANN, BOB, QUIET, SHOUT
 
 
-@pytest.fixture
-def shouted(desk):
+@pytest.fixture(scope="module")
+def shouted(shared_desk):
     """A desk with a session in which a plugin changed everything there is to change."""
+    return shout(shared_desk)
+
+
+def shout(desk):
     desk.plugin("shout", SHOUT)
     desk.plugin("quiet", QUIET)
     assert desk.turn({"calls": [ANN]}, "done").code == 0
@@ -53,10 +57,14 @@ def test_a_person_reads_it_in_one_line_each(shouted) -> None:
     assert "quiet" in every.partition("tokens/request")[0] and "quiet" not in text.partition("tokens/request")[0]
 
 
-def test_code_that_changed_since_is_marked(shouted) -> None:
-    """The file is the one of now; that it is another says the hash (ARCHITECTURE §4)."""
-    shouted.plugin("shout", SHOUT + "    LOUD = 1\n")
-    assert "shout.py" in (text := shouted("trace").out) and "(changed since)" in text
+def test_code_that_changed_since_is_marked(desk) -> None:
+    """The file is the one of now; that it is another says the hash (ARCHITECTURE §4). One that is gone stays on the bill."""
+    shout(desk)
+    desk.plugin("shout", SHOUT + "    LOUD = 1\n")
+    (desk.home / "plugins" / "quiet.py").unlink()
+    assert "shout.py" in (text := desk("trace").out) and "(changed since)" in text
+    (bill,) = desk("trace", "--json", "--plugin", "quiet").json["plugins"]
+    assert (bill["status"], bill["calls"]) == ("not loaded now", 1)
 
 
 def test_a_denial_names_its_gate(desk) -> None:
@@ -81,17 +89,9 @@ def test_the_bill_counts_what_each_plugin_adds_to_requests_and_results(shouted) 
 
 def test_one_turn_of_several(shouted) -> None:
     """By its number; a number that is not there is said with how many there are (CONTRACT 1)."""
-    shouted.turn("again", again=True)
-    assert [turn["turn"] for turn in shouted("trace", "--json", "--turn", "2").json["turns"]] == [2]
-    refused = shouted("trace", "--turn", "3")
-    assert (refused.code, "it has 2 turns" in refused.err) == (2, True)
-
-
-def test_a_plugin_that_is_gone_is_still_on_the_bill(shouted) -> None:
-    """The ledger outlives the plugin."""
-    (shouted.home / "plugins" / "quiet.py").unlink()
-    (bill,) = shouted("trace", "--json", "--plugin", "quiet").json["plugins"]
-    assert (bill["status"], bill["calls"]) == ("not loaded now", 1)
+    assert [turn["turn"] for turn in shouted("trace", "--json", "--turn", "1").json["turns"]] == [1]
+    refused = shouted("trace", "--turn", "2")
+    assert (refused.code, "it has 1 turn" in refused.err) == (2, True)
 
 
 def test_an_unknown_plugin_gets_a_did_you_mean(shouted) -> None:
