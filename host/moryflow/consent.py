@@ -30,6 +30,7 @@ class Consents:
         self._file = home / FILE
         self._seen: tuple[int, int, int] | None = None
         self._listed: dict[str, str] = {}
+        self._given: dict[str, str] = {}
         self._unwritten: dict[str, str] = {}
 
     def waiting(self) -> dict[str, str]:
@@ -40,7 +41,7 @@ class Consents:
             return dict(self._unwritten)
         seen = (status.st_mtime_ns, status.st_size, status.st_ino)
         if seen != self._seen:
-            self._listed, self._seen = self._read(), seen
+            (self._listed, self._given), self._seen = self._read(), seen
         return {**self._listed, **self._unwritten}
 
     def is_waiting(self, path: Path | str) -> bool:
@@ -48,27 +49,38 @@ class Consents:
         waiting = self.waiting()
         return bool(waiting) and self.item(path) in waiting
 
-    def hold(self, *paths: Path | str) -> None:
-        """Let the items of `paths` wait."""
-        items = {item for path in paths if (item := self.item(path))}
-        if not items - self.waiting().keys():
-            return
-        stamp = _now()
-        self._unwritten |= dict.fromkeys(items, stamp)
-        if self._change(lambda listed: {**dict.fromkeys(items, stamp), **listed}):
-            self._unwritten = {item: since for item, since in self._unwritten.items() if item not in items}
+    def hold(self, *paths: Path | str) -> list[str]:
+        """Let the items of `paths` wait, unless a person has said yes to them; return those that wait from now on."""
+        known = self.waiting()
+        held = sorted({item for path in paths if (item := self.item(path)) and item not in known and item not in self._given})
+        if not held:
+            return []
+        stamps = dict.fromkeys(held, _now())
+        self._unwritten |= stamps
+
+        def add(waiting: dict[str, str], given: dict[str, str]) -> None:
+            waiting |= {item: since for item, since in stamps.items() if item not in given and item not in waiting}
+
+        if self._change(add):
+            self._unwritten = {item: since for item, since in self._unwritten.items() if item not in stamps}
+        return [item for item in held if self.is_waiting(item)]
 
     def give(self, path: Path | str) -> bool:
-        """A person said yes to the item of `path`; return whether it had waited.
+        """A person said yes to the item of `path`, or made it; return whether it had waited.
 
         :raises ConfigError: the list cannot be written.
         """
         item = self.item(path)
-        if item not in self.waiting():
-            return False
-        self._change(lambda listed: {name: since for name, since in listed.items() if name != item}, must=True)
+        waited = item in self.waiting()
+
+        def move(waiting: dict[str, str], given: dict[str, str]) -> None:
+            waiting.pop(item, None)
+            given[item] = _now()
+
+        if item:
+            self._change(move, must=True)
         self._unwritten.pop(item, None)
-        return True
+        return waited
 
     def item(self, path: Path | str) -> str:
         """Return the item that `path` belongs to, empty when it is not below a folder of code."""
@@ -79,22 +91,27 @@ class Consents:
                 return "/".join(parts[:2])
         return ""
 
-    def _read(self) -> dict[str, str]:
+    def _read(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what waits and what was agreed to."""
         try:
-            return {str(item): str(since) for item, since in json.loads(self._file.read_bytes())["waiting"].items()}
+            content = json.loads(self._file.read_bytes())
+            waiting = {str(item): str(since) for item, since in content["waiting"].items()}
+            return waiting, {str(item): str(since) for item, since in content.get("given", {}).items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return dict.fromkeys(items(self._home), "")  # it is not known which of them wait
+            return dict.fromkeys(items(self._home), ""), {}  # it is not known which of them wait
 
-    def _change(self, change: Callable[[dict[str, str]], dict[str, str]], *, must: bool = False) -> bool:
+    def _change(self, change: Callable[[dict[str, str], dict[str, str]], None], *, must: bool = False) -> bool:
         from moryflow_sdk import ConfigError
 
         from .config.locked import locked, write_atomically
 
         try:
             with locked(self._file):
-                listed = self._read() if self._file.exists() else {}
-                text = json.dumps({"v": 1, "waiting": dict(sorted(change(listed).items()))}, indent=2)
-                write_atomically(self._file, f"{text}\n".encode())
+                waiting, given = self._read() if self._file.exists() else ({}, {})
+                change(waiting, given)
+                given = {item: since for item, since in given.items() if (self._home / item).exists()}
+                content = {"v": 1, "waiting": dict(sorted(waiting.items())), "given": dict(sorted(given.items()))}
+                write_atomically(self._file, f"{json.dumps(content, indent=2)}\n".encode())
         except ConfigError:
             if must:
                 raise

@@ -16,12 +16,12 @@ from .kernel.plugins import PluginSet, PluginSettings, dispose, load_plugin_set,
 from .kernel.records import LoadFailure
 from .loading.code import LoadedCode
 from .loading.discovery import Candidate, discover
+from .loading.hub import Hub
 from .loading.load import NOTHING
 from .loading.plugin_context import plain_context
 from .managing.known import remember
 
 if TYPE_CHECKING:
-    from .kernel.records import Plugin
     from .probing import Gatekeeper
 
 WAIT = 3.0
@@ -36,7 +36,7 @@ class Sources:
     :param probe: try out code that was not seen before in a process of its own, and wait for consent where it is due.
     :param wait: seconds to wait for that.
     :param development: plugins that lie elsewhere and are being written.
-    :param contexts: makes what a plugin is given while it is set up; without it, one that watches nothing.
+    :param hub: takes what plugins want watched.
     :param profile: the flag; ``None`` leaves it to the configuration.
     :param code: the files that plugins have imported for the person.
     """
@@ -52,7 +52,7 @@ class Sources:
     wait: float = WAIT
     development: tuple[Path, ...] = ()
     gate: Gate = field(default_factory=lambda: Gate())
-    contexts: Callable[[Plugin], Any] | None = None
+    hub: Hub = field(default_factory=Hub)
     profile: str | None = None
     code: LoadedCode = field(default_factory=LoadedCode)
 
@@ -117,12 +117,13 @@ class _Build:
             found=self.found,
             held_back=held_back,
         )
-        contexts = sources.contexts or plain_context(
+        contexts = plain_context(
             sources.home,
             sources.environ,
             profile=sources.profile or self.config.get("profile") or "local",
             code=sources.code,
             admission=self.keeper,
+            hub=sources.hub,
         )
         sources.code.prune()
         return await start(plugin_set, contexts, reserved=RESERVED, previous=self.previous)

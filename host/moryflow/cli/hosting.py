@@ -130,7 +130,7 @@ def warn(host: Host, given: Flags) -> None:
     for notice in drift_notices(host.home):
         click.echo(notice, err=True)
     for record in host.plugin_set.records:
-        if record.status == "failed" or (record.error and record.tier != "builtin"):
+        if record.status in ("failed", "pending") or (record.error and record.tier != "builtin"):
             click.echo(plain(f"moryflow: plugin {record.name} {complaint(record)}"), err=True)
         elif record.notes:
             click.echo(plain("\n".join(f"moryflow: {note}" for note in _few(record))), err=True)
@@ -146,4 +146,6 @@ def complaint(record: LoadRecord) -> str:
     """Return what is wrong with a plugin, where, and what would help, in one line."""
     where = f" ({record.file}{f':{record.line}' if record.line else ''})" if record.file else ""
     hint = f"; {record.hint}" if record.hint else ""
-    return f"{'failed' if record.status == 'failed' else 'has a problem'}{where}: {record.error}{hint}"
+    words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
+    words = "keeps the version before" if record.kept else words
+    return f"{words}{where}: {record.error}{hint}"

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import click
 from moryflow_sdk import MoryflowError
 
-from moryflow.reload import HomeWatch
+from moryflow.reload import Reloader, Report
 from moryflow.waiting import with_background
 
+from .consenting import said_yes_with
 from .family import BUILDER, hands_over
 from .options import Flags
 from .run import RunFlags, catch_signals, explain, on_ask
@@ -61,21 +62,21 @@ class Conversation:
         self._interactive = source.interactive
         if source.interactive and not self.flags.quiet:
             sys.stderr.write(f"{self._who()} · /help, Ctrl-D ends\n")
-        watch = HomeWatch(self.host.home)
-        watch.start()
+        reloader = Reloader(self.host, self._reloaded)
+        reloader.start()
         try:
-            await self._talk(source, watch)
+            await self._talk(source, reloader)
         finally:
-            watch.stop()
+            await reloader.aclose()
         if source.interactive and not self.flags.quiet:
             sys.stderr.write(f"moryflow chat -r {self.session.id} goes on from here\n")
         return 0 if source.interactive else self._code
 
-    async def _talk(self, source: Source, watch: HomeWatch) -> None:
+    async def _talk(self, source: Source, reloader: Reloader) -> None:
         while (line := await self._line(source)) is not None:
             try:
-                if watch.changed():
-                    await self._refresh()
+                await reloader.settled()
+                await self._consent(source, reloader)
                 await self._take(line.strip())
             except Quit:
                 break
@@ -83,13 +84,20 @@ class Conversation:
                 self._code = 1
                 self.say(str(error))
 
-    async def _refresh(self) -> None:
-        """Begin the next turn with what was saved since the last one."""
-        from .hosting import warn
+    def _reloaded(self, report: Report) -> None:
+        """Say at once what was saved, and that the next turn begins with it."""
+        for line in report.lines():
+            self.say(line)
 
-        changed = await self.host.refresh()
-        self.say("settings and plugins were read again" + (": the plugins have changed" if changed else ""))
-        warn(self.host, self.flags)
+    async def _consent(self, source: Source, reloader: Reloader) -> None:
+        """Ask about code that appeared while this conversation runs: an agent may have written it."""
+        asking, reloader.asking = reloader.asking, []
+        for item in asking if source.interactive else ():
+            answer = await source.line(lambda item=item: f"{item} is new. Did you put it there, and may it run? [y/N] ")
+            if (answer or "").strip().lower() in ("y", "yes"):
+                await reloader.give(item)
+            else:
+                self.say(f"{item} waits; {said_yes_with(item)}")
 
     async def _line(self, source: Source) -> str | None:
         """Return the next line; what a sub-agent asks meanwhile waits for ``/reply``."""

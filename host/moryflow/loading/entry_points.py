@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ from urllib.parse import unquote, urlsplit
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"
 _VERSION = 2
+_RACY = 2.0
+"""Seconds for which a folder that was just changed is looked at again."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ def look_around(cache: Path) -> Installed:
     names: list[str] = []
     found = tuple(_scan(names))
     surroundings = hashlib.sha256("\n".join([sys.version, *sorted(names)]).encode()).hexdigest()
+    if _just_changed(key):  # an installation may be half done, and what follows may change no folder's time
+        return Installed(found, surroundings)
     content = {"found": [asdict(item) for item in found], "surroundings": surroundings}
     _write(file, {"key": key, **content})
     return Installed(found, surroundings)
@@ -89,6 +94,11 @@ def environment_key() -> list[Any]:
         except OSError:
             continue
     return places
+
+
+def _just_changed(key: list[Any]) -> bool:
+    newest = max((place[1] for place in key if isinstance(place, list)), default=0)
+    return time.time() - newest / 1e9 < _RACY
 
 
 def _remembered(file: Path, key: list[Any]) -> Installed | None:

@@ -16,11 +16,12 @@ from moryflow.kernel.records import Plugin
 
 from .admission import Admission, admit_all
 from .code import LoadedCode, read_consented
+from .hub import Hub
 
 
 @dataclass
 class PlainContext:
-    """A :class:`moryflow_sdk.PluginContext` of a host that neither reloads nor stores events of plugins."""
+    """A :class:`moryflow_sdk.PluginContext` of a host that stores no events of plugins."""
 
     name: str
     home: Path
@@ -29,6 +30,7 @@ class PlainContext:
     profile: str
     code: LoadedCode
     admission: Admission
+    hub: Hub
 
     @property
     def data_dir(self) -> Path:
@@ -57,11 +59,12 @@ class PlainContext:
         self.log.info("%s %s", type, data)
 
     def watch(self, path: Path, changed: Callable[[Path], None]) -> Callable[[], None]:
-        """Watch nothing: this host does not reload."""
-        return lambda: None
+        """Call `changed` on the loop after changes below `path`, in a host that watches files."""
+        return self.hub.watch(self.name, path, changed)
 
     def invalidate(self) -> None:
-        """Do nothing: this host builds one generation."""
+        """Ask for a new generation, in a host that reloads."""
+        self.hub.asked()
 
 
 def plain_context(
@@ -71,11 +74,18 @@ def plain_context(
     profile: str = "local",
     code: LoadedCode | None = None,
     admission: Admission | None = None,
+    hub: Hub | None = None,
 ) -> Callable[[Plugin], PluginContext]:
     """Return what makes contexts below `home`.
 
     :param code: what the plugins of this host have imported in earlier generations.
     :param admission: who says what may be imported; ``None`` asks nobody.
+    :param hub: takes what plugins want watched.
     """
-    loaded, who = code or LoadedCode(), admission or admit_all
-    return lambda plugin: cast("PluginContext", PlainContext(plugin.name, home, plugin.config, environ, profile, loaded, who))
+    loaded, who, wishes = code or LoadedCode(), admission or admit_all, hub or Hub()
+
+    def make(plugin: Plugin) -> PluginContext:
+        context = PlainContext(plugin.name, home, plugin.config, environ, profile, loaded, who, wishes)
+        return cast("PluginContext", context)
+
+    return make

@@ -1,5 +1,6 @@
-"""Notice what a person saves below Moryflow's home, so that the next turn begins with it."""
+"""Notice what a person saves, so that the next turn begins with it."""
 
-from .watch import HomeWatch
+from .reloader import Reloader
+from .report import Change, Report, compare
 
-__all__ = ["HomeWatch"]
+__all__ = ["Change", "Reloader", "Report", "compare"]

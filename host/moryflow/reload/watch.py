@@ -1,67 +1,96 @@
-"""Watch the files that a generation is made from."""
+"""Hear of changes to files, on the loop."""
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WATCHED = ("config.jsonc", "plugins", "agents")
-_HARMLESS = ("opened", "closed_no_write")
+log = logging.getLogger(__name__)
+_SUFFIXES = (".py", ".md", ".toml", ".jsonc", ".json", ".pth", ".txt")
 
 
-class HomeWatch:
-    """Knows whether configuration, plugins or agents were changed since it was last asked.
+class Watcher:
+    """Tells of changes below the folders that it was given, each once per change, whatever an editor does to save.
 
-    watchdog tells of changes on a thread of its own; only a flag crosses over, and the host looks at it between turns.
+    watchdog hears of them on threads of its own; they cross to the loop one by one.
+
+    :param heard: called on the loop with the path that changed.
     """
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._flag = threading.Event()
+    def __init__(self, heard: Callable[[Path], None]) -> None:
+        self._heard = heard
+        self._loop = asyncio.get_running_loop()
         self._observer: Any = None
+        self._watched: dict[tuple[Path, bool], Any] = {}
 
-    def start(self) -> None:
-        """Begin to watch; a home that does not exist yet is made."""
-        from watchdog.events import FileSystemEvent, FileSystemEventHandler
-        from watchdog.observers import Observer
-
-        flag, home = self._flag, self._home
-
-        class Handler(FileSystemEventHandler):
-            def on_any_event(self, event: FileSystemEvent) -> None:
-                paths = (event.src_path, getattr(event, "dest_path", ""))
-                if event.event_type not in _HARMLESS and any(_matters(home, str(path)) for path in paths if path):
-                    flag.set()
-
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._observer = Observer()
-        self._observer.schedule(Handler(), str(home), recursive=False)
-        for name in WATCHED[1:]:
-            if (home / name).is_dir():
-                self._observer.schedule(Handler(), str(home / name), recursive=True)
-        self._observer.start()
-
-    def changed(self) -> bool:
-        """Whether something was changed since the last call."""
-        found = self._flag.is_set()
-        self._flag.clear()
-        return found
+    def watch(self, folders: dict[Path, bool]) -> None:
+        """Watch exactly these folders from now on; the value says whether all below them too. Missing ones wait."""
+        wanted = {(folder, deep) for folder, deep in folders.items() if folder.is_dir()}
+        for key in self._watched.keys() - wanted:
+            self._unschedule(self._watched.pop(key))
+        for key in wanted - self._watched.keys():
+            watch = self._schedule(*key)
+            if watch is not None:
+                self._watched[key] = watch
 
     def stop(self) -> None:
         """Stop watching."""
+        observer, self._observer = self._observer, None
+        self._watched.clear()
+        if observer is not None:
+            observer.stop()
+            observer.join(timeout=1.0)
+
+    def _schedule(self, folder: Path, deep: bool) -> Any:
+        from watchdog import events
+
+        kinds = (
+            events.FileCreatedEvent, events.FileModifiedEvent, events.FileMovedEvent, events.FileDeletedEvent,
+            events.FileClosedEvent, events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent,
+        )  # fmt: skip
+        try:
+            return self._started().schedule(_handler(self._tell), str(folder), recursive=deep, event_filter=list(kinds))
+        except OSError as error:  # the limit of the system, or the folder has just gone
+            log.warning("%s is not watched: %s; changes there are taken at the next start", folder, error.strerror or error)
+            return None
+
+    def _started(self) -> Any:
+        if self._observer is None:
+            from watchdog.observers import Observer
+
+            self._observer = Observer()
+            self._observer.start()
+        return self._observer
+
+    def _unschedule(self, watch: Any) -> None:
         if self._observer is not None:
-            self._observer.stop()
-            self._observer.join(timeout=1.0)
-            self._observer = None
+            try:
+                self._observer.unschedule(watch)
+            except (KeyError, OSError):  # its folder is gone, and its thread with it
+                return
+
+    def _tell(self, path: str) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._heard, Path(path))
 
 
-def _matters(home: Path, path: str) -> bool:
-    """Whether `path` is one of the watched files; editors' own files and byte code are not."""
-    try:
-        parts = Path(path).relative_to(home).parts
-    except ValueError:
-        return False
-    if not parts or parts[0] not in WATCHED or "__pycache__" in parts:
-        return False
-    return len(parts) == 1 or parts[-1].endswith((".py", ".md", ".toml"))
+def _handler(tell: Callable[[str], None]) -> Any:
+    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+
+    class Handler(FileSystemEventHandler):
+        def on_any_event(self, event: FileSystemEvent) -> None:
+            for path in (event.src_path, getattr(event, "dest_path", "")):
+                if path and (event.is_directory or is_source(str(path))):
+                    tell(str(path))
+
+    return Handler()
+
+
+def is_source(path: str) -> bool:
+    """Whether a change of this file may matter; editors' own files and byte code do not."""
+    name = path.rpartition("/")[2]
+    hidden = name.startswith((".", "#", "~")) or name.endswith(("~", "#"))
+    return not hidden and name.endswith(_SUFFIXES) and "/__pycache__/" not in path

@@ -1,0 +1,203 @@
+"""What a reload has changed, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from moryflow_sdk import HOOKS, Tool
+
+from moryflow.config import Config
+from moryflow.kernel.records import LoadRecord, PluginSet
+
+_LIVE = (
+    "agents.runtime", "plugins", "model", "models", "limits", "disabledPlugins", "mcp", "$schema",
+)  # fmt: skip
+"""Settings that hold from the next turn on; all others are read when a host starts."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that is different: its kind (``tool``, ``hook``, ``plugin``, ``agent``, ``command``, ``setting``) and how."""
+
+    kind: str
+    name: str
+    change: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.change}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The event ``reload`` (CONTRACT §2).
+
+    :param kept: files that are wrong now, so that what they gave before goes on, with what is wrong.
+    :param ms: from the first sign of a change until the new generation held.
+    """
+
+    changed: tuple[Change, ...]
+    order_changed: bool
+    plugin_set: str
+    ms: float
+    kept: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.changed or self.order_changed or self.kept)
+
+    def as_event(self) -> dict[str, Any]:
+        """Return the fields of the event."""
+        return {
+            "changed": [asdict(change) for change in self.changed],
+            "order_changed": self.order_changed,
+            "plugin_set": self.plugin_set,
+            "ms": round(self.ms, 1),
+            "kept": [{"file": file, "error": error} for file, error in self.kept.items()],
+        }
+
+    def lines(self) -> list[str]:
+        """Return what a person is told: one line for what changed, one for each file that could not be taken."""
+        said = [str(change) for change in self.changed]
+        said += ["the order of hooks has changed"] if self.order_changed else []
+        first = f"reloaded in {self.ms:.0f} ms: {' · '.join(said)}" if said else ""
+        kept = [f"kept the version before: {error}" for error in self.kept.values()]
+        return [line for line in (first, *kept) if line]
+
+
+def compare(before: PluginSet, after: PluginSet, settings: tuple[Config, Config], ms: float) -> Report:
+    """Return what differs between two generations; `settings` are those of before and after."""
+    changed = [*_plugins(before, after), *_tools(before, after), *_hooks(before, after), *_names(before, after)]
+    changed += _settings(settings[0].section(""), settings[1].section(""), "")
+    kept = {file: error for file, error in after.kept.items() if before.kept.get(file) != error}
+    return Report(tuple(changed), _order_changed(before, after), after.id, ms, kept)
+
+
+def _plugins(before: PluginSet, after: PluginSet) -> Iterator[Change]:
+    old = {(record.tier, record.name): record for record in before.records}
+    new = {(record.tier, record.name): record for record in after.records}
+    for key in old.keys() - new.keys():
+        yield Change("plugin", key[1], "removed")
+    for key, record in new.items():
+        words = _plugin(old.get(key), record, before, after)
+        if words and record.tier != "builtin":
+            yield Change("plugin", record.name, words)
+
+
+def _plugin(old: LoadRecord | None, new: LoadRecord, before: PluginSet, after: PluginSet) -> str:
+    place = f"{new.file}:{new.line}: " if new.line else f"{new.file}: " if new.file else ""
+    if new.status == "pending" and (old is None or old.status != "pending"):
+        return f"waits ({place}{new.error}; {new.hint})"
+    if new.status == "failed" and (old is None or (old.status, old.error) != ("failed", new.error)):
+        return f"failed: {place}{new.error}{f'; {new.hint}' if new.hint else ''}"
+    if new.status == "skipped" and old is not None and old.status != "skipped":
+        return new.reason
+    if new.status != "loaded" or new.kept:
+        return ""
+    if old is None or old.status != "loaded":
+        return "loaded"
+    if new.error and new.error != old.error:
+        return f"has a problem: {place}{new.error}"
+    if old.kept:
+        return "mended"
+    if old.version != new.version:
+        return f"version {old.version} → {new.version}"
+    if old.hash != new.hash:
+        return "code"
+    known, now = before.plugins.get(new.name), after.plugins.get(new.name)
+    return "settings" if known is not None and now is not None and known.config != now.config else ""
+
+
+def _tools(before: PluginSet, after: PluginSet) -> Iterator[Change]:
+    for name in before.tools.keys() - after.tools.keys():
+        yield Change("tool", name, "removed")
+    for name, owned in after.tools.items():
+        known = before.tools.get(name)
+        if known is None:
+            yield Change("tool", name, "added")
+        elif words := "; ".join(_tool(known.tool, owned.tool)):
+            yield Change("tool", name, words)
+
+
+def _tool(old: Tool, new: Tool) -> Iterator[str]:
+    if old.domain != new.domain:
+        yield f"domain {old.domain} → {new.domain}"
+    yield from _schema(dict(old.parameters), dict(new.parameters))
+    if old.description != new.description:
+        yield "description"
+    if old.source and old.revision != new.revision:
+        yield "code"
+
+
+def _schema(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    before, after = old.get("properties", {}), new.get("properties", {})
+    needed, needs = set(old.get("required", ())), set(new.get("required", ()))
+    yield from (f"parameter {name} removed" for name in before if name not in after)
+    for name, value in after.items():
+        if name not in before:
+            yield f"parameter {name} added{' (required)' if name in needs else ''}"
+            continue
+        if _kind(before[name]) != _kind(value):
+            yield f"parameter {name}: {_kind(before[name])} → {_kind(value)}"
+        elif before[name] != value:
+            yield f"parameter {name} described anew"
+        if (name in needed) != (name in needs):
+            yield f"parameter {name} is {'required' if name in needs else 'optional'} now"
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    return schema.get("type") or "/".join(str(part.get("type", "any")) for part in schema.get("anyOf", ())) or "any"
+
+
+def _hooks(before: PluginSet, after: PluginSet) -> Iterator[Change]:
+    for info in HOOKS.values():
+        old = {item.plugin for item in before.ordered(info.name)}
+        new = {item.plugin for item in after.ordered(info.name)}
+        there = before.plugins.keys() & after.plugins.keys()
+        yield from (Change("hook", info.dotted, f"removed from {plugin}") for plugin in sorted((old - new) & there))
+        yield from (Change("hook", info.dotted, f"added by {plugin}") for plugin in sorted((new - old) & there))
+
+
+def _names(before: PluginSet, after: PluginSet) -> Iterator[Change]:
+    for kind, old, new in (("agent", before.agents, after.agents), ("command", before.commands, after.commands)):
+        yield from (Change(kind, name, "removed") for name in old if name not in new)
+        yield from (Change(kind, name, "added") for name in new if name not in old)
+    for name, agent in after.agents.items():
+        known = before.agents.get(name)
+        if known is not None and known != agent:
+            fields = [field for field in type(agent).model_fields if getattr(known, field) != getattr(agent, field)]
+            yield Change("agent", name, ", ".join(fields))
+    old_models, new_models = ({provider.name for provider in each.providers} for each in (before, after))
+    yield from (Change("models", name, "removed") for name in sorted(old_models - new_models))
+    yield from (Change("models", name, "added") for name in sorted(new_models - old_models))
+
+
+def _settings(old: Any, new: Any, path: str) -> Iterator[Change]:
+    if old == new:
+        return
+    if isinstance(old or {}, Mapping) and isinstance(new or {}, Mapping):
+        old, new = old or {}, new or {}
+        for key in dict.fromkeys((*old, *new)):
+            yield from _settings(old.get(key), new.get(key), f"{path}.{key}".removeprefix("."))
+        return
+    live = any(path == name or path.startswith(f"{name}.") for name in _LIVE)
+    words = f"{_short(old)} → {_short(new)}"
+    yield Change("setting", path, words if live else f"{words} (takes a restart)")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list | Mapping):
+        return f"{len(value)} entries"
+    text = "unset" if value is None else repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}…"
+
+
+def _order_changed(before: PluginSet, after: PluginSet) -> bool:
+    """Whether two implementations that were there before are called in another order now."""
+    for hook in HOOKS:
+        old = [item.plugin for item in before.ordered(hook)]
+        new = [item.plugin for item in after.ordered(hook)]
+        if [name for name in old if name in new] != [name for name in new if name in old]:
+            return True
+    return False
