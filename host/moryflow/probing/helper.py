@@ -209,8 +209,11 @@ def _gone(child: Running) -> dict[str, Any] | None:
     if pid == 0:
         return None
     child.pid = 0
-    while child.trace >= 0 and select.select([child.trace], (), (), 0)[0]:
-        _hear(child, child.trace)
+    for pipe in (child.report, child.trace):  # what it wrote just before it ended has not been read yet
+        while pipe >= 0 and pipe in (child.report, child.trace) and select.select([pipe], (), (), 0)[0]:
+            _hear(child, pipe)
+    if child.verdict is not None:
+        return child.verdict
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return _fatal(child, f"it ended the process without a word (exit code {code})")
