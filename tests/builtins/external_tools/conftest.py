@@ -1,0 +1,74 @@
+"""Tools in files of a person's own, in a host with the control plane, and packages to depend on without a network."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+PLUGINS = ("permission", "audit", "truncation", "files", "config_hooks", "external_tools", "script_model")
+
+
+@dataclass
+class Toolbox:
+    """The folder ``tools`` of a home, and the bench whose host loads it."""
+
+    bench: Any
+
+    def write(self, name: str, source: str, *, mode: int = 0o600) -> Path:
+        """Write a file with tools; the SDK's names are there."""
+        folder = self.bench.home / "tools"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        file = folder / f"{name}.py"
+        file.write_text(dedent(source), encoding="utf-8")
+        file.chmod(mode)
+        return file
+
+    def enable(self, *rules: dict[str, str], **runtime: Any) -> None:
+        """Switch external tools on."""
+        self.bench.config(tools={"external": {"enabled": True}}, permission={"rules": list(rules)}, **runtime)
+
+    async def loaded(self, **options: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return the external tools by name, and what was left out."""
+        async with self.bench.host(**options) as host:
+            record = next(record for record in host.plugin_set.records if record.name == "external_tools")
+            assert record.status == "loaded"
+            mine = {name: owned.tool for name, owned in host.tools.items() if owned.plugin == "external_tools"}
+            return mine, record.notes
+
+    async def call(self, name: str, /, *, mode: str = "full_access", **args: Any) -> Any:
+        """Call one tool through the whole chain and return its result."""
+        async with self.bench.host() as host:
+            return (await host.call_tool(name, args, vault=self.bench.vault, mode=mode)).result
+
+
+@pytest.fixture
+def box(bench) -> Toolbox:
+    """An empty toolbox; external tools are off."""
+    bench.builtins = tuple(f"moryflow_builtins.{name}" for name in PLUGINS)
+    return Toolbox(bench)
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Callable[[str, str], str]:
+    """Make a package of one module; return the requirement that names its file."""
+
+    def make(name: str, source: str) -> str:
+        path, about = tmp_path / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
+        files = {
+            f"{name}.py": dedent(source),
+            f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+            f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        record = "".join(f"{item},,\n" for item in (*files, f"{about}/RECORD"))
+        with zipfile.ZipFile(path, "w") as archive:
+            for item, text in {**files, f"{about}/RECORD": record}.items():
+                archive.writestr(item, text)
+        return f"{name} @ {path.as_uri()}"
+
+    return make
