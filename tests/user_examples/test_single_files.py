@@ -13,17 +13,6 @@ import pytest
 from moryflow.config import load_config
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "user_examples"
-OWN_TOOLS = """
-from importlib.util import module_from_spec, spec_from_file_location
-from moryflow_sdk import hookimpl
-
-@hookimpl
-def tools(ctx):
-    spec = spec_from_file_location("hello", ctx.home / "tools" / "hello.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.tools
-"""
 STUBS = """
 from moryflow_sdk import file_target, hookimpl, tool
 
@@ -53,14 +42,15 @@ def test_a_plugin_in_one_file_passes_the_checks_for_authors(name: str, tmp_path:
 
 
 def test_hello_greets(shell) -> None:
-    """The sample tool returns a greeting once a rule allows it, and nobody being there to ask means no (S0.93)."""
+    """The sample tool returns a greeting: switched on, asked about once, and nobody being there to ask means no (S0.93)."""
     shell.install(EXAMPLES / "tools" / "hello.py", "tools")
-    shell.plugin("own_tools", OWN_TOOLS)
-    assert "denied" in shell.run("tool", "run", "hello", "--name", "Ada", exit_code=4)
-    shell.configure(
-        agents={"runtime": {"permission": {"rules": [{"domain": "tool", "pattern": "hello", "decision": "allow"}]}}}
-    )
-    assert shell.run("tool", "run", "hello", "--name", "Ada") == "Hello Ada\n"
+    assert "tools.external.enabled true" in shell.run("tool", "run", "hello", "--name", "you", exit_code=2)
+    shell.run("config", "set", "agents.runtime.tools.external.enabled", "true")
+    denied = shell.run("tool", "run", "hello", "--name", "you", exit_code=4)
+    assert f"first use of the external tool 'hello', from {shell.home / 'tools' / 'hello.py'}" in denied
+    rules = '[{"domain": "tool", "pattern": "tool:hello", "decision": "allow"}]'
+    shell.run("config", "set", "agents.runtime.permission.rules", rules)
+    assert shell.run("tool", "run", "hello", "--name", "you") == "Hello you\n"
 
 
 def test_the_redactor_hides_keys(shell) -> None:

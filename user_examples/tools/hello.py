@@ -1,7 +1,7 @@
 """A tool of your own in one file.
 
-Copy it to ``~/.moryflow/tools/`` and switch external tools on (``agents.runtime.tools.external.enabled``). A tool that
-names no domain is asked about as ``tool:hello`` until a rule allows it.
+Copy it to ``~/.moryflow/tools/`` and switch external tools on: ``moryflow config set
+agents.runtime.tools.external.enabled true``. The first call asks, and shows this file; ``moryflow tool run hello --name you``.
 """
 
 from __future__ import annotations
