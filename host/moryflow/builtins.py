@@ -10,6 +10,7 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.files",
     "moryflow_builtins.search",
     "moryflow_builtins.shell",
+    "moryflow_builtins.instructions",
     "moryflow_builtins.snapshots",
     "moryflow_builtins.agents",
     "moryflow_builtins.tasks",
@@ -32,6 +33,7 @@ AMONG_USER = frozenset({"user_agents", "config_hooks", "external_tools"})
 CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("audit", "Show the decisions that were taken, with filters"),
     ("memory-bank", "Make and check the memory bank of a folder"),
+    ("instructions", "Show which instruction files are read, in which order, and what they cost"),
     ("output", "List, show and open stored tool outputs"),
     ("permission", "Explain, check, test and change what is allowed"),
     ("redo", "Do again what the last undo took back"),

@@ -1,0 +1,58 @@
+"""Instruction files: AGENTS.md, or CLAUDE.md, of the person, of the project, and of folders below it (S2.5).
+
+They are text for the model. Nothing in them sets a permission, runs, or is looked at by the host (R13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
+
+from .settings import InstructionSettings
+
+name = "instructions"
+services = ("info",)
+config_model = InstructionSettings
+config_path = "agents.runtime.instructions"
+
+
+@hookimpl
+def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
+    """Add what the files say to the stable part of the system prompt."""
+    if not turn.config.enabled:
+        return []
+    from .finding import instructions_for
+    from .wording import block
+
+    text = block(instructions_for(turn.vault, turn.home, turn.config), turn.vault)
+    return [SystemBlock(id="instructions", text=text)] if text else []
+
+
+@hookimpl
+async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
+    """Tell the model of instructions in the folder of a file that it has just read, once per session."""
+    if call.domain == "read" and result.status == "ok" and turn.config.enabled:
+        from .nested import tell_of
+
+        await tell_of(call, turn)
+    return None
+
+
+@hookimpl
+def event(event: Event, turn: Turn | None) -> None:
+    """After a compaction the notes are no longer in sight, so that the next read tells of them again."""
+    if event.type == "compaction" and event.data.get("state") == "done" and turn is not None:
+        turn.session_state.pop("told", None)
+
+
+@hookimpl
+def commands() -> Sequence[Command]:
+    """Add ``moryflow instructions``."""
+    return [Command("instructions", "Show which instruction files are read, in which order, and what they cost.", _cli)]
+
+
+def _cli() -> object:
+    from .cli import instructions
+
+    return instructions

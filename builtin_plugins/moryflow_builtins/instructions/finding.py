@@ -1,0 +1,65 @@
+"""Which instruction files hold for a vault, in the order in which the model reads them (S2.5).
+
+The person's own come first, then those of the project from its root down to the vault, then those that the configuration
+names: what is nearer to the work is read later. In each folder ``AGENTS.md`` is taken, else ``CLAUDE.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from .reading import Instructions, read_instructions
+from .settings import InstructionSettings
+
+NAMES = ("AGENTS.md", "CLAUDE.md")
+
+
+def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> list[Instructions]:
+    """Return the files that hold for a vault; those with an empty text are left out, and say why."""
+    found: list[Instructions] = []
+    left = settings.total_bytes
+    for path, root in _places(vault, home, settings):
+        if any(path.resolve() == other.path.resolve() for other in found):
+            continue
+        read = read_instructions(path, root, settings.max_bytes)
+        size = len(read.text.encode("utf-8", "replace"))
+        if size > left:
+            read = replace(
+                read, text="", problems=(*read.problems, f"left out: all files together may have {settings.total_bytes} bytes")
+            )
+        elif any(read.text == other.text for other in found):
+            read = replace(read, text="", problems=("left out: it says the same as a file before it",))
+        else:
+            left -= size
+        found.append(read)
+    return found
+
+
+def in_folder(folder: Path) -> Path | None:
+    """Return the instruction file of a folder, if it has one."""
+    return next((path for name in NAMES if (path := folder / name).is_file()), None)
+
+
+def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path]]:
+    """Yield every file with the folder that it must really lie in."""
+    if own := in_folder(home):
+        yield own, home
+    for folder in _project(vault):
+        if path := in_folder(folder):
+            yield path, folder
+    for pattern in settings.files:
+        expanded = Path(pattern).expanduser()
+        own = expanded.is_absolute()
+        base = Path(expanded.anchor) if own else vault
+        for path in sorted(base.glob(str(expanded.relative_to(base)) if own else pattern)):
+            if path.is_file():
+                yield path, path.parent if own else vault
+
+
+def _project(vault: Path) -> list[Path]:
+    """Return the folders from the root of the repository that the vault lies in down to the vault; else the vault alone."""
+    above = [vault, *vault.parents]
+    root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), 0)
+    return above[: root + 1][::-1]
