@@ -90,7 +90,7 @@ async def test_tasks_of_one_step_run_side_by_side(rig):
     for name in ("one", "two", "three"):
         agent(rig, name, {"text": f"I am {name}", "delay": 0.15})
     order = [{"agent": "three"}, {"agent": "one"}, {"agent": "two"}]
-    result, events, kids = await run(rig, tasks(*order), {"text": "ok"})
+    _result, events, kids = await run(rig, tasks(*order), {"text": "ok"})
     kinds = [event.type for event in events if event.type in ("turn.start", "turn.finish") and event.parent]
     assert kinds[:3] == ["turn.start"] * 3 and len(kids) == 3
     assert [told["output"].split("\n")[0] for told in results(rig)] == ["I am three", "I am one", "I am two"]
@@ -277,7 +277,7 @@ async def test_steps_of_children_count_for_the_parents_limit(rig):
     """--max-steps bounds the whole family (S4.15)."""
     (rig.vault / "a.md").write_text("x\n" * 99)
     agent(rig, "busy", *(rig.call("read", path="a.md", offset=n + 1) for n in range(9)))
-    result, _, kids = await run(rig, tasks({"agent": "busy"}), {"text": "never"}, max_steps=4)
+    result, _, _kids = await run(rig, tasks({"agent": "busy"}), {"text": "never"}, max_steps=4)
     assert (result.end_reason, result.exit_code, result.steps) == ("max_steps", 5, 4)
     assert results(rig)[0]["code"] == "max_steps"
 

@@ -27,6 +27,8 @@ class TerminalView:
         self._talks = not quiet and (sys.stderr.isatty() or verbose)
         self.session = ""
         """The session that is watched; the answers of its sub-agents are not printed as they come."""
+        self.idle = False
+        """The person is typing: nothing moves on the terminal."""
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
         self._blocks: Any = None
         self._spinner: Any = None
@@ -59,7 +61,7 @@ class TerminalView:
                 self._warn(event)
             case _:
                 self._note(event)
-        if self._spinner:
+        if self._spinner and not self.idle:
             self._spinner.expect(event)
 
     def finish(self, text: str) -> None:

@@ -13,7 +13,7 @@ from .carrying import export, import_session
 from .compacting import COMMANDS, divider
 from .finding import find, node_called, summary
 from .group import NounGroup
-from .options import asking_options, document_options, flags_of
+from .options import Flags, asking_options, document_options, flags_of
 from .text import columns, first_line, plain, show
 
 _OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in ("redo", "undo")}
@@ -65,13 +65,17 @@ def list_sessions(ctx: click.Context, limit: int, everywhere: bool) -> None:
 
 @command.command("show")
 @click.argument("session", required=False)
+@click.option("--stats", is_flag=True, help="Counts instead: turns, tokens, sub-agents, tools, questions, hooks.")
 @document_options
 @click.pass_context
-def show_session(ctx: click.Context, session: str | None) -> None:
+def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     """Show a conversation along its active path; the last one when no SESSION is named."""
     from .hosting import with_store
 
     flags = flags_of(ctx)
+    if stats:
+        _show_stats(flags, session)
+        return
 
     async def work(store: Any) -> tuple[Any, list[Any], list[Any]]:
         row = await find(store, session, flags)
@@ -83,6 +87,17 @@ def show_session(ctx: click.Context, session: str | None) -> None:
     head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {turns}"
     summary_mark = SUMMARY.get(_language(), SUMMARY["en"])
     show(flags, document, "\n\n".join([plain(head), *filter(None, (_shown(node, summary_mark) for node in path))]))
+
+
+def _show_stats(flags: Flags, session: str | None) -> None:
+    from .hosting import with_store
+    from .stats import gathered, told
+
+    async def work(store: Any) -> dict[str, Any]:
+        return await gathered(store, await find(store, session, flags))
+
+    counts = with_store(work)
+    show(flags, counts, told(counts))
 
 
 SUMMARY = {"en": "summary", "zh": "摘要"}
@@ -126,19 +141,21 @@ def _shown(node: Any, summary_mark: str) -> str:
 @document_options
 @click.pass_context
 def show_tree(ctx: click.Context, session: str | None) -> None:
-    """Show all branches; the active node is marked with *."""
+    """Show all branches and the sub-agents that were started; the active node is marked with *."""
     from .hosting import with_store
-    from .tree import drawn
+    from .tree import Kin, drawn, kin_of
 
     flags = flags_of(ctx)
 
-    async def work(store: Any) -> tuple[Any, list[Any]]:
+    async def work(store: Any) -> tuple[Any, list[Any], list[Kin]]:
         row = await find(store, session, flags)
-        return row, await store.nodes(row.id)
+        return row, await store.nodes(row.id), await kin_of(store, row)
 
-    row, nodes = with_store(work)
-    document = {"session": row.id, "active": row.active, "nodes": [node_json(node) for node in nodes]}
-    show(flags, document, drawn(nodes, row.active) or "the session is empty")
+    row, nodes, kin = with_store(work)
+    document = {"session": row.id, "parent": row.parent, "active": row.active, "nodes": [node_json(node) for node in nodes]}
+    document["children"] = [asdict(child) for child in kin]
+    head = f"{row.id} is a session of {row.agent}, started by {row.parent}\n" if row.parent else ""
+    show(flags, document, head + drawn(nodes, row.active, kin) if nodes else "the session is empty")
 
 
 @command.command("switch")

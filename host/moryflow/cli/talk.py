@@ -101,13 +101,17 @@ class Conversation:
 
     async def _line(self, source: Source) -> str | None:
         """Return the next line; what a sub-agent asks meanwhile waits for ``/reply``."""
-        if self._asker is None or not source.interactive:
+        if not source.interactive:
             return await source.line(self._prompt)
-        self._asker.wait()
+        self._view.idle = True
+        if self._asker is not None:
+            self._asker.wait()
         try:
             return await source.line(self._prompt)
         finally:
-            self._asker.go_on()
+            self._view.idle = False
+            if self._asker is not None:
+                self._asker.go_on()
 
     def _prompt(self) -> str:
         session = self.session

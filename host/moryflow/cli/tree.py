@@ -1,18 +1,43 @@
-"""A session's tree, drawn: a straight line of nodes is not indented, a branch is."""
+"""A session's tree, drawn: a straight line of nodes is not indented, a branch is; sub-agents stand below their call."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from .text import first_line, plain
 
 
-def drawn(nodes: Sequence[Any], active: str | None) -> str:
+@dataclass
+class Kin:
+    """A session that another one started, and those below it."""
+
+    session: str
+    agent: str
+    title: str
+    end_reason: str
+    steps: int
+    children: list[Kin] = field(default_factory=list["Kin"])
+
+
+async def kin_of(store: Any, row: Any) -> list[Kin]:
+    """Return the sessions that `row` started, oldest first."""
+    found: list[Kin] = []
+    for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
+        runs = await store.runs(child.id)
+        ended = (runs[-1].end_reason or "at work") if runs else "not begun"
+        steps = sum(run.steps for run in runs)
+        found.append(Kin(child.id, child.agent, child.title, ended, steps, await kin_of(store, child)))
+    return found
+
+
+def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = ()) -> str:
     """Return the tree of `nodes` as text, one line a node. Built without recursion: a long session is deep."""
     from moryflow.sessions import labels, tree
 
     named = {node: label for label, node in labels(nodes).items()}
+    known = {child.session: child for child in kin}
     lines: list[str] = []
     waiting = [(branch, 0) for branch in reversed(tree(nodes))]
     while waiting:
@@ -21,9 +46,23 @@ def drawn(nodes: Sequence[Any], active: str | None) -> str:
         mark = "*" if node.id == active else " "
         label = f" ({named[node.id]})" if node.id in named else ""
         lines.append(plain(f"{mark} {'  ' * depth}{node.id[:8]} {node.kind}{label}: {_gist(node)}".rstrip(": ")))
+        if (child := known.pop(_started(node), None)) is not None:
+            lines += _kin_lines(child, depth + 1)
         deeper = depth + 1 if len(branch.children) > 1 else depth
         waiting += [(child, deeper) for child in reversed(branch.children)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(line for child in known.values() for line in _kin_lines(child, 0))])
+
+
+def _started(node: Any) -> str:
+    """Return the session that a result of ``task`` is about."""
+    return str((node.payload.get("metadata") or {}).get("session", "")) if node.kind == "tool" else ""
+
+
+def _kin_lines(child: Kin, depth: int) -> list[str]:
+    title = f" “{child.title}”" if child.title else ""
+    steps = f"{child.steps} step{'s' if child.steps != 1 else ''}"
+    line = plain(f"  {'  ' * depth}└ {child.agent} {child.session}{title}: {child.end_reason}, {steps}")
+    return [line, *(below for lower in child.children for below in _kin_lines(lower, depth + 1))]
 
 
 def _gist(node: Any) -> str:

@@ -1,0 +1,172 @@
+"""Agents at the command line: change them, hand a plan over, call a sub-agent, look in on it, count what it cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def finder(cli: Any) -> Any:
+    """A sub-agent with a script of its own."""
+    script = cli.vault.parent / "finder.json"
+    script.write_text(json.dumps([cli.calls("hello", name="Ann"), "Found Ann.", "Still Ann."]), "utf-8")
+    file = cli.home / "agents" / "finder.md"
+    file.parent.mkdir(mode=0o700)
+    file.write_text(
+        json.dumps({"id": "finder", "mode": "subagent", "model": f"script:{script}"}).join(["---\n", "\n---\nFind.\n"])
+    )
+    file.chmod(0o600)
+    return cli
+
+
+def task(**order: Any) -> dict[str, Any]:
+    """A model's answer that starts a sub-agent."""
+    return {"calls": [{"name": "task", "arguments": {"agent": "finder", "prompt": "find Ann", **order}}]}
+
+
+def shown(cli: Any, *arguments: str) -> Any:
+    """What a command prints as JSON."""
+    return json.loads(cli(*arguments, "--json").stdout)
+
+
+def test_a_plan_is_handed_over_with_one_word(cli: Any) -> None:
+    """/plan, a plan, then `build`: the same session, another agent, the agreed plan as the prompt (S2.18, D23)."""
+    done = cli("chat", "-m", cli.script("The plan.", "Built."), stdin="/plan how?\nbuild\n")
+    assert (done.returncode, done.stdout) == (0, "The plan.\nBuilt.\n")
+    session = shown(cli, "session", "show")
+    texts = [node["payload"].get("text") for node in session["nodes"] if node["kind"] == "user"]
+    assert texts == ["how?", "The plan above is agreed. Carry it out step by step, and check each step."]
+    assert [turn["agent"] for turn in session["turns"]] == ["plan", "build"] and session["agent"] == "build"
+    assert [node["payload"] for node in session["nodes"] if node["kind"] == "marker"] == [{"agent": "plan"}, {"agent": "build"}]
+
+
+def test_the_word_build_is_a_word_for_any_other_agent(cli: Any) -> None:
+    """Only a plan is handed over with it (D23)."""
+    done = cli("chat", "-m", cli.script("What shall I build?"), stdin="build\n")
+    assert done.stdout == "What shall I build?\n"
+    assert shown(cli, "session", "show")["nodes"][0]["payload"]["text"] == "build"
+
+
+def test_a_run_goes_on_with_another_agent(cli: Any) -> None:
+    """--agent with -c changes the session's agent for good (S2.18)."""
+    model = cli.script("The plan.", "Built.")
+    cli("run", "-m", model, "--agent", "plan", "how?")
+    cli("run", "-m", model, "-c", "--agent", "build", "go")
+    assert shown(cli, "session", "show")["agent"] == "build"
+    wrong = cli("run", "-m", model, "-c", "--agent", "biuld", "go")
+    assert wrong.returncode == 2 and "did you mean 'build'" in wrong.stderr
+
+
+def test_tab_at_an_empty_prompt_changes_the_agent(cli: Any, at_terminal: Callable[..., Any]) -> None:
+    """Tab goes from agent to agent; with text before it, it completes (issue 6)."""
+    terminal = at_terminal("chat", "-m", cli.script("The plan."))
+    terminal.expect("\n>")
+    terminal.type("\t")
+    terminal.expect("[plan] >")
+    terminal.type("how?\r")
+    terminal.expect("The plan.")
+    terminal.expect("[plan] >")
+    terminal.type("\t")
+    terminal.type("/qui\t\r")
+    assert terminal.end() == 0
+    session = shown(cli, "session", "show")
+    assert ([turn["agent"] for turn in session["turns"]], session["agent"]) == (["plan"], "build")
+    assert "⠋" not in terminal.text.rpartition("The plan.")[2]
+
+
+def test_a_sub_agent_is_called_by_its_name(finder: Any) -> None:
+    """`@finder …` is a call of task, judged and recorded; then the session's own agent goes on (S2.19)."""
+    done = finder("run", "-m", finder.script("Ann it is."), "@finder who is there?", "--output", "json")
+    result = json.loads(done.stdout)
+    assert (result["text"], result["steps"], result["exit_code"]) == ("Ann it is.", 4, 0)
+    kinds = [node["kind"] for node in shown(finder, "session", "show")["nodes"]]
+    assert kinds == ["user", "assistant", "tool", "note", "assistant"]
+    wrong = finder("run", "-m", finder.script("x"), "@findr who?")
+    assert wrong.returncode == 2 and "did you mean @finder?" in wrong.stderr
+    plain = finder("run", "-m", finder.script("Hello to you."), "@everybody hello")
+    assert plain.stdout == "Hello to you.\n"
+
+
+def test_a_denied_task_is_not_started_by_name_either(finder: Any) -> None:
+    """A person's own rule holds for their own call: one door (invariant 1)."""
+    finder.rules(("task", "task:finder", "deny"))
+    result = json.loads(finder("run", "-m", finder.script("No."), "@finder who?", "--output", "json").stdout)
+    assert result["denied"][0]["tool"] == "task" and not shown(finder, "session", "tree")["children"]
+
+
+def test_run_waits_for_what_works_in_the_background(finder: Any) -> None:
+    """The agent goes on with the result, and everything is counted together (S2.3)."""
+    model = finder.script(task(background=True), "Started it.", "It found Ann.")
+    result = json.loads(finder("run", "-m", model, "go", "--output", "json").stdout)
+    assert (result["text"], result["steps"], result["usage"]["input"]) == ("It found Ann.", 5, 50)
+
+
+def test_a_conversation_goes_to_a_sub_agent_and_back(finder: Any) -> None:
+    """/children lists, /children ID goes there, a prompt is answered by the sub-agent, /parent leads back (S2.3)."""
+    model = finder.script(task(description="Look for Ann"), "Done.", "Back again.")
+    finder("run", "-m", model, "go")
+    kid = shown(finder, "session", "tree")["children"][0]["session"]
+    lines = ["/children", f"/children {kid}", "/parent", "/parent", "/quit"]
+    done = finder("chat", "-c", stdin="\n".join(lines))
+    assert f"{kid}  finder  completed, 2 steps  Look for Ann" in done.stderr
+    assert f"session {kid} · finder · /parent leads back" in done.stderr
+    assert "this session was started by nobody but you" in done.stderr
+    there = finder("chat", "-c", stdin=f"/children {kid}\n/agent build\n")
+    assert "stays with its agent" in there.stderr
+
+
+def test_the_tree_shows_sub_agents_below_their_call(finder: Any) -> None:
+    """session tree: parent, child, how it ended; and from the child, who started it (S2.3)."""
+    finder("run", "-m", finder.script(task(description="Look for Ann"), "Done."), "go")
+    kid = shown(finder, "session", "tree")["children"][0]
+    assert (kid["agent"], kid["end_reason"], kid["steps"]) == ("finder", "completed", 2)
+    lines = finder("session", "tree").stdout.splitlines()
+    at = next(number for number, line in enumerate(lines) if "tool: task ok" in line)
+    assert lines[at + 1].strip() == f"└ finder {kid['session']} “Look for Ann”: completed, 2 steps"
+    assert "is a session of finder, started by" in finder("session", "tree", kid["session"]).stdout
+
+
+def test_the_counts_of_a_session_fall_out_of_its_records(finder: Any) -> None:
+    """session show --stats: turns, tokens and whose, tools and what was refused, questions, hooks (S2.20)."""
+    model = finder.script(task(), finder.calls("danger", what="it"), "Done.")
+    finder("run", "-m", model, "go")
+    stats = shown(finder, "session", "show", "--stats")
+    assert (stats["turns"], stats["steps"], stats["usage"]["input"]) == (1, 3, 50)
+    assert (stats["sub_agents"]["sessions"], stats["sub_agents"]["steps"]) == (1, 2)
+    assert 0.3 < stats["sub_agents"]["share"] < 0.6
+    assert stats["tools"] == {"danger": {"refused": 1}, "task": {"completed": 1}}
+    assert stats["hooks"]["tool_gate"]["failed"] == 0 and stats["hooks"]["tool_gate"]["calls"] >= 2
+    text = finder("session", "show", "--stats").stdout
+    assert "1 sessions, 2 steps" in text and "refused 1" in text
+
+
+def test_a_question_of_a_sub_agent_names_it_at_the_terminal(finder: Any, at_terminal: Callable[..., Any]) -> None:
+    """The parent's person sees whose question it is (D66)."""
+    (finder.vault.parent / "finder.json").write_text(json.dumps([finder.calls("danger", what="it"), "did it"]))
+    terminal = at_terminal("run", "-m", finder.script(task(), "Done."), "go")
+    terminal.expect("? finder: danger wants to")
+    terminal.type("once\n")
+    terminal.expect("Done.")
+    assert terminal.end() == 0
+
+
+def test_a_question_from_the_background_is_answered_with_a_slash_command(finder: Any, at_terminal: Callable[..., Any]) -> None:
+    """While a line is typed nothing else reads the terminal; /reply answers (D66)."""
+    (finder.vault.parent / "finder.json").write_text(
+        json.dumps([{**finder.calls("danger", what="it"), "delay": 1.0}, "did it"])
+    )
+    terminal = at_terminal("chat", "-m", finder.script(task(background=True), "Started."))
+    terminal.expect("\n>")
+    terminal.type("go\r")
+    terminal.expect("Started.")
+    terminal.expect("finder: danger wants to")
+    terminal.expect("answer with /reply ")
+    [question] = shown(finder, "approval", "list")
+    terminal.type(f"/reply {question['id']} once\r")
+    terminal.expect("has ended: completed")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
