@@ -17,6 +17,7 @@ from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginErr
 from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from .builtins import BUILTINS
 from .config import Config
+from .consent import Consents, items
 from .generation import WAIT, Leases, Sources, asked_for, switched_on
 from .kernel.approvals import ApprovalDesk
 from .kernel.compacting import Compaction, NoCompaction
@@ -26,6 +27,7 @@ from .kernel.models import Models
 from .kernel.outcome import RunOptions
 from .kernel.plugins import PluginSet, dispose
 from .kernel.scope import Surroundings, TurnScope
+from .loading.projects import being_written
 from .looking import blank_session, looking_scope
 from .managing.releases import Releases
 from .places import home_folder, readable_vault
@@ -75,6 +77,7 @@ class Host:
         self._releases = Releases(self.home)
         self.hub, self.gate, self.development = sources.hub, sources.gate, sources.development
         self.before_turn: Callable[[], Awaitable[None]] | None = None
+        self._code_files = items(self.home)
 
     # ---------------------------------------------------------------- parts
 
@@ -101,6 +104,7 @@ class Host:
             compaction=self._compaction,
             profile=self.profile,
             strict=self.strict,
+            watched=tuple(being_written(self.home, self.development)),
         )
 
     @cached_property
@@ -327,12 +331,19 @@ class Host:
         if self.gate.news():
             await self.refresh()
 
+    def hold_new_code(self) -> None:
+        """Let code files wait that have appeared since this host began: what it ran may have written them."""
+        if self.before_turn is None and (new := items(self.home) - self._code_files):
+            Consents(self.home).hold(*new)
+
     # ---------------------------------------------------------------- end
 
     async def aclose(self) -> None:
         """Stop turns, free providers, dispose of plugins, close the store."""
         for session in tuple(self._sessions):
             await session.children.aclose()
+        if self._sessions:
+            self.hold_new_code()
         if "compaction" in self.__dict__:
             await self.compaction.aclose()
         for session in self._sessions:

@@ -293,7 +293,7 @@ class Session:
 
     async def _turn_states(self) -> dict[str, dict[str, Any]]:
         """Return the plugins' state of the last turn, for the turn that goes on where it ended."""
-        runs = await self._host.store.runs(self.id)
+        runs = [run for run in await self._host.store.runs(self.id) if run.purpose in ("main", "child")]
         return await self._states(f"turn:{runs[-1].id}") if runs else {}
 
     # ---------------------------------------------------------------- one turn
@@ -331,6 +331,7 @@ class Session:
             return await self._settled(scope, turn, work)
         finally:
             self._settling = False
+            self._host.hold_new_code()
             await self._empty_inbox(scope.live)
 
     async def _settled(self, scope: TurnScope, turn: Turn, work: Coroutine[Any, Any, EndReason]) -> TurnResult:

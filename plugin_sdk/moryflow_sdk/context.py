@@ -47,6 +47,7 @@ class Turn(Protocol):
     :ivar vault: the folder the agent works in, resolved; `home` is Moryflow's own folder.
     :ivar mode: ``agent`` or ``full_access``, read now and not when the turn began.
     :ivar headless: nobody can be asked.
+    :ivar watched: files and folders of code outside `home` that runs as soon as it is saved (R21).
     :ivar plugin_set: content hash of the generation.
     :ivar cancelled: the person has stopped the turn.
     :ivar data_dir: a folder of the plugin's own, kept across updates.
@@ -74,6 +75,9 @@ class Turn(Protocol):
     log: Logger
     state: dict[str, Any]
     session_state: dict[str, Any]
+
+    @property
+    def watched(self) -> tuple[Path, ...]: ...
 
     @property
     def mode(self) -> str: ...

@@ -48,11 +48,13 @@ def commands() -> Sequence[Command]:
     return [Command(name="permission", help="Explain, check, test and change what is allowed.", cli=_group)]
 
 
-def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
-    """Say for ``moryflow config check`` what is wrong, useless or dangerous in `rules` (D4)."""
+def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str, bool]]:
+    """Say for ``moryflow config check`` what is wrong, useless or dangerous in `rules`, and whether a deny is lost (D4, D26)."""
     from .cli.remarks import few, remarks
 
-    return ((remark.rule, remark.sentence) for remark in few(remarks(rules)) if remark.rule is not None)
+    for remark in few(remarks(rules)):
+        if (rule := remark.rule) is not None:
+            yield rule, remark.sentence, remark.severity == "error" and rule.decision == "deny"
 
 
 def _group() -> Any:

@@ -29,7 +29,8 @@ def policy_of(turn: Turn, rules: Sequence[Rule] | None = None) -> Policy:
 
     configured = turn.rules.all() if rules is None else rules
     defaults = default_rules(str(turn.home), tuple(getattr(turn.config, "servers", ())))
-    return make_policy((*defaults, *configured), home=turn.home, vault=turn.vault, resolve=resolve, agent=turn.agent.rules)
+    places = {"home": turn.home, "vault": turn.vault, "watched": turn.watched}
+    return make_policy((*defaults, *configured), **places, resolve=resolve, agent=turn.agent.rules)
 
 
 def decide(policy: Policy, call: ToolCall) -> Decision:

@@ -33,7 +33,22 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
         given = policy.by_probe(domain, target.lexical, without(simple(target.lexical), _only_says_where))
         if given.rule is not None or given.bypass == "never":
             answer = sterner(answer, _worded(replace(given, target=target.text), target))
+    if domain == "edit" and policy.watched:
+        answer = sterner(answer, _runs_when_saved(policy, target, answer))
     return _rememberable(answer, target)
+
+
+def _runs_when_saved(policy: Policy, target: Target, answer: Judged) -> Judged:
+    """Ask, in every mode, before code is changed that a plugin is loaded from as soon as it is saved (R21)."""
+    for path in _paths(policy, target):
+        names = components(path)
+        for root in policy.watched:
+            for place in home_spellings(root):
+                shorter = min(len(names), len(place))
+                if names[:shorter] == place[:shorter]:
+                    reason = f"{path} is code of a plugin that is being written; it runs as soon as it is saved"
+                    return Judged(answer.domain, answer.target, "ask", reason, bypass="never")
+    return answer
 
 
 def _only_says_where(compiled: CompiledRule) -> bool:

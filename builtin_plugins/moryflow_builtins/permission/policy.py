@@ -25,6 +25,7 @@ class Policy:
     :param narrowing: the rules of the agent and of those that started it, by source; each can only make it stricter (R4).
     :param home: Moryflow's own folder.
     :param vault: the folder the agent works in.
+    :param watched: code elsewhere that runs as soon as it is saved.
     """
 
     configured: RuleSet
@@ -32,6 +33,7 @@ class Policy:
     vault: Path
     resolve: Resolve
     narrowing: tuple[RuleSet, ...] = ()
+    watched: tuple[Path, ...] = ()
 
     def by_text(self, domain: str, target: str) -> Judged:
         """Judge a target that is one piece of text."""
@@ -63,9 +65,17 @@ class Policy:
         return sterner(answer, Judged(answer.domain, answer.target, "ask", reason, bypass="never", rule=broken.rule))
 
 
-def make_policy(rules: Iterable[Rule], *, home: Path, vault: Path, resolve: Resolve, agent: Sequence[Rule] = ()) -> Policy:
+def make_policy(
+    rules: Iterable[Rule],
+    *,
+    home: Path,
+    vault: Path,
+    resolve: Resolve,
+    agent: Sequence[Rule] = (),
+    watched: tuple[Path, ...] = (),
+) -> Policy:
     """Return the policy of `rules` (defaults included) and of an agent's own rules."""
-    return Policy(compile_rules(rules), home, vault, resolve, layered(agent))
+    return Policy(compile_rules(rules), home, vault, resolve, layered(agent), watched)
 
 
 def _answer(domain: str, target: str, hit: Hit | None) -> Judged:

@@ -98,7 +98,8 @@ async def _start(
     argv = [shell, "--noprofile", "--norc", "-c", command] if shell else [shutil.which("sh") or "/bin/sh", "-c", command]
     if inside is not None:
         sandbox, network = inside
-        argv = sandbox.command(argv, vault=ctx.vault, hidden=[ctx.home], network=network, workdir=workdir)
+        limits = {"hidden": [ctx.home], "read_only": ctx.watched}
+        argv = sandbox.command(argv, vault=ctx.vault, **limits, network=network, workdir=workdir)
     try:
         return await asyncio.create_subprocess_exec(
             *argv,

@@ -50,6 +50,7 @@ class Surroundings:
     compaction: MakeCompaction = no_compaction
     profile: str = "local"
     strict: bool = False
+    watched: tuple[Path, ...] = ()
 
 
 @dataclass
@@ -241,6 +242,10 @@ class View:
     @property
     def mode(self) -> str:
         return self._scope.live.mode
+
+    @property
+    def watched(self) -> tuple[Path, ...]:
+        return self._scope.around.watched
 
     @property
     def cancelled(self) -> bool:

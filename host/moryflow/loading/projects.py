@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .entry_points import MANIFESTS, PLUGINS, Found, locate_file
+from .entry_points import MANIFESTS, PLUGINS, Found, locate_file, look_around
+from .units import unit_of
 
 
 def entry_points_of(project: Path) -> list[Found]:
@@ -29,6 +31,15 @@ def entry_points_of(project: Path) -> list[Found]:
         dist, version = str(values.get("name", project.name)), str(values.get("version", ""))
         found.append(Found(str(name), str(value), dist, version, str(file), manifest=toml, editable=str(project)))
     return found
+
+
+def being_written(home: Path, development: Iterable[Path]) -> list[Path]:
+    """Return the code outside the home that runs as soon as it is saved: files and folders.
+
+    Of plugins that are installed from their sources it is the package; of those of ``dev``, what was named.
+    """
+    found = [unit.root for point in look_around(home / "cache").found if point.editable and (unit := unit_of(point.value))]
+    return [*dict.fromkeys((*found, *(path.absolute() for path in development)))]
 
 
 def _root(project: Path) -> Path:

@@ -13,8 +13,8 @@ from moryflow_sdk import Event, MoryflowError
 
 from moryflow.consent import FOLDERS, Consents, items
 from moryflow.kernel.events import now
-from moryflow.loading.entry_points import look_around, search_path
-from moryflow.loading.units import unit_of
+from moryflow.loading.entry_points import search_path
+from moryflow.loading.projects import being_written
 
 from .report import Report, compare
 from .watch import Watcher
@@ -54,7 +54,7 @@ class Reloader:
         self._due = asyncio.Event()
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._development: list[tuple[Path, bool]] = []
+        self._written: list[Path] = []
         self._sites: set[Path] = set()
         self._since = 0.0
         self._asked = 0.0
@@ -114,7 +114,7 @@ class Reloader:
                     _call(callback, path)
         home = self._host.home
         if not path.is_relative_to(home):
-            if any(path.is_relative_to(folder) for folder, _ in self._development):
+            if any(path.is_relative_to(root) for root in self._written):
                 self._soon(SETTLE)
             elif path.parent in self._sites and path.name.endswith((".dist-info", ".egg-info", ".pth")):
                 self._soon(INSTALLING)
@@ -174,8 +174,8 @@ class Reloader:
         """Watch what the present generation is made of."""
         home = self._host.home
         folders = {home: False, **{home / name: True for name in (*FOLDERS, "agents")}}
-        self._development = self._editable()
-        folders |= dict(self._development)
+        self._written = being_written(home, self._host.development)
+        folders |= {path if path.is_dir() else path.parent: path.is_dir() for path in self._written}
         folders |= dict.fromkeys(self._sites - folders.keys(), False)
         self._plugin_paths = {}
         for (_, path), callback in list(self._host.hub.watches.items()):
@@ -183,15 +183,6 @@ class Reloader:
             folder, deep = (path, True) if path.is_dir() else (path.parent, False)
             folders[folder] = folders.get(folder, False) or deep
         self._watcher.watch(folders)
-
-    def _editable(self) -> list[tuple[Path, bool]]:
-        """Return the folders of code that is being written: plugins installed from their sources, and those of ``dev``."""
-        found: list[tuple[Path, bool]] = []
-        for point in look_around(self._host.home / "cache").found:
-            unit = unit_of(point.value) if point.editable else None
-            if unit is not None:
-                found.append((unit.root, True) if unit.root.is_dir() else (unit.root.parent, False))
-        return found + [(path, True) if path.is_dir() else (path.parent, False) for path in self._host.development]
 
     # ---------------------------------------------------------------- reloading
 

@@ -24,6 +24,7 @@ class Context:
     home: Path
     confined: bool
     call: ToolCall
+    watched: tuple[Path, ...] = ()
     shown: list[str] = field(default_factory=list)
 
     @property

@@ -65,9 +65,10 @@ class Home:
     async def until(self, true: Callable[[], Any], *, seconds: float = 10.0) -> Any:
         """Wait until something is true, and return it."""
         async with asyncio.timeout(seconds):
-            while not (found := true()):
+            while True:
+                if found := true():
+                    return found
                 await asyncio.sleep(0.005)
-        return found
 
     async def report(self) -> Report:
         """Return the next report."""

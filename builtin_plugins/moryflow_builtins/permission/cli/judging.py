@@ -49,7 +49,14 @@ class Place:
         """Return what holds here with `rules` in place of the configured ones."""
         servers = tuple(getattr(self.turn.config, "servers", ()))
         configured = (*default_rules(str(self.home), servers), *map(self._here, rules))
-        return make_policy(configured, home=self.home, vault=self.turn.vault, resolve=self.resolve, agent=self.turn.agent.rules)
+        return make_policy(
+            configured,
+            home=self.home,
+            vault=self.turn.vault,
+            resolve=self.resolve,
+            agent=self.turn.agent.rules,
+            watched=self.turn.watched,
+        )
 
     def _here(self, rule: Rule) -> Rule:
         """Return `rule` with the home of this place for its ``~``."""

@@ -1,0 +1,30 @@
+"""Code that runs as soon as it is saved is not changed by a tool unasked, in any mode (R21)."""
+
+from __future__ import annotations
+
+import pytest
+from moryflow import RunOptions
+
+PLUGIN = "from moryflow_sdk import hookimpl\n@hookimpl\ndef chat_params(params): ...\n"
+
+
+@pytest.mark.parametrize("mode", ["agent", "full_access"])
+async def test_a_write_to_a_plugin_that_is_being_written_asks_in_every_mode(home, mode):
+    """Every watched path outside the home is an R21 path (ARCHITECTURE §7, R21)."""
+    code = home.vault / "mine"
+    code.mkdir()
+    (code / "__init__.py").write_text(PLUGIN)
+    for path in (code, code / "__init__.py"):
+        path.chmod(path.stat().st_mode & ~0o022)
+    async with home.open(development=[code]) as host:
+        assert home.record("mine").status == "loaded"
+        options = RunOptions(on_ask="deny")
+        given = {"path": "mine/__init__.py", "content": "x = 1\n"}
+        outcome = await host.call_tool("write", given, vault=home.vault, mode=mode, options=options)
+        assert (outcome.result.status, outcome.ruling.decision) == ("denied", "deny")
+        assert "runs as soon as it is saved" in outcome.ruling.reason
+        assert (code / "__init__.py").read_text() == PLUGIN
+        removed = await host.call_tool("bash", {"command": "echo x > mine/new.py"}, vault=home.vault, mode=mode, options=options)
+        assert removed.ruling.decision == "deny"
+        free = {"path": "notes.md", "content": "x\n"}
+        assert (await host.call_tool("write", free, vault=home.vault, mode=mode, options=options)).result.status == "ok"
