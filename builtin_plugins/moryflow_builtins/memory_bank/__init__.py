@@ -27,7 +27,7 @@ from moryflow_sdk import (
     tool,
 )
 
-from .bank import FOLDER, usable_bank
+from .bank import named, usable_bank
 from .settings import MemoryBankSettings
 
 name = "memory_bank"
@@ -38,8 +38,7 @@ gate = True
 
 
 def _read_target(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    target = str(args["target"])
-    return (file_target(target if target.startswith(f"{FOLDER}/") else f"{FOLDER}/{target}", "read"),)
+    return (file_target(named(str(args["target"])), "read"),)
 
 
 def _writer_target(_: Mapping[str, Any]) -> Sequence[TargetRequest]:
@@ -83,7 +82,7 @@ def tools() -> list[Tool]:
 @hookimpl
 def agents() -> list[Agent]:
     """Offer the reader. The writer is nobody's to call."""
-    from .agents import reader_agent
+    from .helpers import reader_agent
 
     return [reader_agent()]
 

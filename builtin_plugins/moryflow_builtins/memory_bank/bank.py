@@ -86,6 +86,11 @@ def name_in_bank(target: Target) -> str:
     return target.text.removeprefix("vault:/") if target.kind == "file" and _below(target.text) else ""
 
 
+def named(target: str) -> str:
+    """Return the path that a model means by a file of the bank: ``details/a.md`` is one of it, an absolute path is itself."""
+    return target if target.startswith((f"{FOLDER}/", "/", "~")) else f"{FOLDER}/{target}"
+
+
 def covers(target: Target, turn: Turn) -> bool:
     """Whether a file target is a folder that the bank lies in."""
     path = (target.path or "").rstrip("/") + "/"

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from moryflow_sdk import Entry, ToolError, redact
+from moryflow_sdk import ToolError, redact
 from moryflow_sdk.sensitive import sensitive
 
 from .bank import FOLDER, MEMORY, PATTERNS, as_text, bank_of
 from .findings import Finding
 from .settings import MemoryBankSettings
+from .snapshot import take
 from .structure import Link, Page, read_page
 
 CHECK = "moryflow memory-bank check"
@@ -32,9 +33,9 @@ def check(turn: Any) -> tuple[list[Finding], int]:
         return [Finding("link", FOLDER, bank.problem, f"replace it with a folder, then {INIT}")], 0
     found: list[Finding] = []
     pages: dict[str, Page] = {}
-    names = dict(_files(turn))
-    for name, entry in names.items():
-        found += _entry(turn, name, entry, pages)
+    names = {name: item for name, item in take(str(turn.vault)).items.items() if item.kind != "dir"}
+    for name, item in names.items():
+        found += _entry(turn, name, item.kind, pages)
     settings: MemoryBankSettings = turn.config
     found += [Finding("missing", name, "the file is missing", INIT) for name in (MEMORY, PATTERNS) if name not in names]
     for page in pages.values():
@@ -42,15 +43,9 @@ def check(turn: Any) -> tuple[list[Finding], int]:
     return [*found, *_folders(pages, settings), *_unreached(pages)], len(names)
 
 
-def _files(turn: Any) -> Iterator[tuple[str, Entry]]:
-    folder = turn.files.resolve(FOLDER)
-    for path, entry in turn.files.walk(folder, ignore=False):
-        yield f"{FOLDER}/{path}", entry
-
-
-def _entry(turn: Any, name: str, entry: Entry, pages: dict[str, Page]) -> Iterator[Finding]:
+def _entry(turn: Any, name: str, kind: str, pages: dict[str, Page]) -> Iterator[Finding]:
     """Look at one entry; what is readable Markdown becomes a page."""
-    if entry.kind != "file":
+    if kind != "file":
         yield Finding("link", name, "it is not a regular file", f"replace it with a file, or remove {name}")
         return
     if sensitive(name):
@@ -111,7 +106,7 @@ def _link(turn: Any, page: Page, link: Link) -> Iterator[Finding]:
     goal = unquote(link.goal.partition("#")[0])
     if not goal or re.match(r"[a-z][a-z0-9+.-]*:", link.goal, re.IGNORECASE):
         return
-    name = _resolved(page, goal)
+    name = _resolved(page, link)
     if goal.startswith("/") or name.startswith(".."):
         step = f"link to a file of this project, relative to {page.name}"
         yield Finding("link", page.name, f"{link.goal} leads out of the project", step, link.line)
@@ -121,11 +116,11 @@ def _link(turn: Any, page: Page, link: Link) -> Iterator[Finding]:
         yield Finding("pointer", page.name, f"{link.goal} has no line {link.at}", f"edit {page.name}", link.line)
 
 
-def _resolved(page: Page, goal: str) -> str:
-    if goal.startswith((f"{FOLDER}/", "details/")) and not goal.startswith("./"):
-        whole = goal if goal.startswith(FOLDER) else f"{FOLDER}/{goal}"
-        if page.name == MEMORY or goal.startswith(FOLDER):
-            return posixpath.normpath(whole)
+def _resolved(page: Page, link: Link) -> str:
+    """Return the path in the vault that a link or a pointer means."""
+    goal = unquote(link.goal.partition("#")[0])
+    if link.pointer:
+        return posixpath.normpath(goal if goal.startswith(f"{FOLDER}/") else f"{FOLDER}/{goal}")
     return posixpath.normpath(posixpath.join(posixpath.dirname(page.name), goal))
 
 
@@ -156,7 +151,7 @@ def _unreached(pages: Mapping[str, Page]) -> Iterator[Finding]:
     while todo:
         page = pages[todo.popleft()]
         for link in page.links:
-            name = _resolved(page, unquote(link.goal.partition("#")[0]))
+            name = _resolved(page, link)
             for goal in (name, f"{name}/index.md"):
                 if goal in pages and goal not in seen:
                     seen.add(goal)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .agents import READER, SKILL, WRITER
 from .bank import MEMORY, bank_of, read_text
 from .findings import Finding
+from .helpers import READER, SKILL, WRITER
 from .protocol import protocol
 from .settings import MemoryBankSettings
 from .structure import read_page

@@ -8,9 +8,9 @@ from typing import Any
 
 from moryflow_sdk import MoryflowError, ToolError
 
-from .agents import SKILL
 from .bank import FOLDER, MEMORY, as_text, bank_of
 from .blocks import split
+from .helpers import SKILL
 from .template import SECTIONS, files, section
 
 Done = dict[str, str]

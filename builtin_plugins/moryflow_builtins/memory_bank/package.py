@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ToolCall, ToolResult, Turn
 
-from .agents import READER
+from .helpers import READER
 
 if TYPE_CHECKING:
     from .package_schema import Package
@@ -48,7 +48,8 @@ def parse_package(output: str) -> tuple[Package | None, list[str]]:
     from .package_schema import Package
 
     problems: list[str] = []
-    for block in reversed([*(match[1] for match in _FENCE.finditer(output[-LONGEST:])), output[-LONGEST:]]):
+    blocks = [match[1] for match in _FENCE.finditer(output[-LONGEST:])]
+    for block in reversed(blocks or [output[-LONGEST:]]):
         if "context_summary" not in block:
             continue
         try:

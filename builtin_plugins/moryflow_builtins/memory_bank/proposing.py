@@ -9,7 +9,7 @@ from typing import Any
 from moryflow_sdk import ToolContext, ToolError, ToolResult, redact
 from moryflow_sdk.sensitive import sensitive
 
-from .bank import FOLDER, as_text, usable_bank
+from .bank import FOLDER, as_text, named, usable_bank
 from .blocks import MARKERS, problem_of
 from .proposals import Proposal, answered, load, newest_of, plain_line, proposal_id, save
 from .settings import MemoryBankSettings
@@ -51,8 +51,7 @@ def _refuse_here(ctx: Any, typed: Sequence[Prompt]) -> None:
 
 def _checked_target(ctx: Any, target: str) -> str:
     """Return ``memory-bank/….md`` of what was asked for."""
-    name = target if target.startswith(f"{FOLDER}/") else f"{FOLDER}/{target}"
-    resolved = ctx.files.resolve(name, domain="edit")
+    resolved = ctx.files.resolve(named(target), domain="edit")
     if resolved.error or not resolved.text.startswith(f"vault:/{FOLDER}/") or resolved.lexical not in (None, resolved.text):
         raise ToolError(f"{target} is not a file of {FOLDER}/", code="outside", next_step="name one, like details/patterns.md")
     name = resolved.text.removeprefix("vault:/")

@@ -17,10 +17,11 @@ _ROUTE = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+(.+?)\s*(?:→|->|=>)\s*(.+)$")
 
 @dataclass(frozen=True)
 class Link:
-    """A link or a pointer: where it leads to, as written, and a line number it may name."""
+    """A link, relative to its file, or a pointer, relative to the bank; `at` is the line number that a pointer may name."""
 
     goal: str
     line: int
+    pointer: bool = False
     at: int = 0
 
 
@@ -60,7 +61,7 @@ def read_page(name: str, text: str) -> Page:
             continue
         links = [Link(match[1], number) for match in _LINK.finditer(line)]
         page.links += links
-        page.links += [Link(match[1], number, int(match[2] or 0)) for match in _POINTER.finditer(line)]
+        page.links += [Link(match[1], number, True, int(match[2] or 0)) for match in _POINTER.finditer(line)]
         route = _ROUTE.match(line) if section == "Routing Rules" else None
         if route:
             page.routes.append((route[1], [link.goal for link in links] or _code(route[2]), number))

@@ -8,8 +8,8 @@ from typing import Any
 
 from moryflow_sdk import ToolCall, ToolContext, ToolError, ToolResult, Turn
 
-from .agents import writer_agent
 from .grants import Grant, grant_of, granted
+from .helpers import writer_agent
 from .proposals import Proposal, answered, load, newest_of, save
 from .shelter import note_change
 from .snapshot import take
