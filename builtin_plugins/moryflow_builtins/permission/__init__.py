@@ -49,7 +49,7 @@ def commands() -> Sequence[Command]:
 
 
 def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str, bool]]:
-    """Say for ``moryflow config check`` what is wrong, useless or dangerous in `rules`, and whether a deny is lost (D4, D26)."""
+    """Say for ``moryflow config check`` what is wrong with or dangerous in `rules`, and whether a deny is lost (D4, D26)."""
     from .cli.remarks import few, remarks
 
     for remark in few(remarks(rules)):

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from moryflow_sdk import ConfigError, Rule
+from moryflow_sdk import ConfigError
 
 from moryflow.config import Config
 from moryflow.config.checks import drop_bad_values, unknown_keys
 from moryflow.config.layers import Layer, merged, nested
 from moryflow.config.problems import Problem
-from moryflow.config.rules import RULES, read_rules
+from moryflow.config.rules import RULES, UNUSABLE, read_rules
 from moryflow.config.schema import Known, defaults, host_models
 
 from .hosting import settings_of_plugins, with_host
@@ -35,24 +35,29 @@ def settled(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
 def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:
     """Return the configuration and all that is wrong with it, also what plugins say of the rules (D4).
 
-    A plugin's function ``check_rules`` is given the rules in matching order and yields ``(rule, sentence)``.
+    A plugin's function ``check_rules`` is given the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
+    sentence, True)`` where a deny is lost and the check must fail (D26).
     """
 
     async def work(host: Any) -> tuple[Config, list[Problem]]:
         config = host.config.checked(settings_of_plugins(host))
-        return config, [*config.problems, *_remarks(host, config.rules())]
+        return config, [*config.problems, *_remarks(host, config)]
 
     return with_host(ctx, work, quiet=True)
 
 
-def _remarks(host: Any, rules: list[Rule]) -> Iterator[Problem]:
+def _remarks(host: Any, config: Config) -> Iterator[Problem]:
+    named = {(problem.file, problem.line) for problem in config.problems if problem.code == UNUSABLE}
     for plugin in host.plugin_set.plugins.values():
         check: Any = getattr(plugin.object, "check_rules", None)
         if check is None:
             continue
         try:
-            for rule, sentence in check(rules):
-                yield Problem(rule.file or rule.source, rule.line, None, sentence, code="rule_remark")
+            for rule, sentence, *fatal in check(config.rules()):
+                if (rule.file or rule.source, rule.line) not in named:
+                    yield Problem(
+                        rule.file or rule.source, rule.line, None, sentence, fatal=fatal == [True], code="rule_remark"
+                    )
         except Exception as error:  # a plugin's own check may raise anything; the others still count
             yield Problem(plugin.name, None, None, f"its check of the rules failed: {error}", code="plugin")
 

@@ -24,6 +24,10 @@ RULES = ("agents", "runtime", "permission", "rules")
 
 DECISIONS = ("allow", "ask", "deny")
 MAX_PATTERN = 4096
+UNUSABLE = "rule_unusable"
+"""The code of a deny rule that was read but whose pattern no engine takes."""
+_MAY_FAIL = (":", "{", "[", "?", "\\")
+"""What stands in every pattern that can be wrong; one without any of these is not compiled just to be looked at."""
 _KEYS = ("domain", "pattern", "decision")
 _FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
 
@@ -59,7 +63,7 @@ def _rule(layer: Layer, index: int, raw: Any, problems: list[Problem]) -> Rule:
     decision = _decision(raw["decision"])
     if not isinstance(raw["domain"], str) or raw["domain"] not in DOMAINS:
         raise _Bad(f"{_shown(raw['domain'])} is not a domain", _meant(raw["domain"], DOMAINS) or f"one of {', '.join(DOMAINS)}")
-    check_pattern(raw["pattern"])
+    check_pattern(raw["pattern"], readable_only=decision == "deny")
     if decision != raw["decision"]:
         message = f'{_shown(raw["decision"])} is read as "{decision}"'
         problems.append(layer.problem((*RULES, index, "decision"), message, code="rule_invalid", fatal=decision == "deny"))
@@ -68,7 +72,7 @@ def _rule(layer: Layer, index: int, raw: Any, problems: list[Problem]) -> Rule:
         problems.append(layer.problem((*RULES, index, extra), message, _meant(extra, _KEYS), code="config_unknown_key"))
     source: Literal["inline", "user"] = "user" if layer.source == "user" else "inline"
     line = layer.position((*RULES, index))[0]
-    return Rule(
+    rule = Rule(
         domain=raw["domain"],
         pattern=raw["pattern"],
         decision=decision,
@@ -77,6 +81,19 @@ def _rule(layer: Layer, index: int, raw: Any, problems: list[Problem]) -> Rule:
         line=line,
         index=index,
     )
+    if decision == "deny" and (why := _unusable(rule)):
+        message = f"this deny rule cannot be used: {why}; meanwhile every call of its domain is asked about"
+        problems.append(layer.problem((*RULES, index), message, code=UNUSABLE, fatal=True))
+    return rule
+
+
+def _unusable(rule: Rule) -> str:
+    """Say why the pattern of a rule can match nothing. The rule stays, so that its gate knows that one is missing (D26)."""
+    if not any(sign in rule.pattern for sign in _MAY_FAIL):
+        return ""
+    from moryflow_sdk.patterns import compile_rule
+
+    return compile_rule(rule).problem
 
 
 def _decision(value: Any) -> Literal["allow", "ask", "deny"]:
@@ -87,15 +104,18 @@ def _decision(value: Any) -> Literal["allow", "ask", "deny"]:
     raise _Bad(f"{_shown(value)} is not a decision", _meant(value, DECISIONS) or f"one of {', '.join(DECISIONS)}")
 
 
-def check_pattern(pattern: Any) -> None:
-    """Refuse a pattern that can never match anything."""
+def check_pattern(pattern: Any, *, readable_only: bool = False) -> None:
+    """Refuse a pattern that can never match anything.
+
+    :param readable_only: leave it to the engine whether a regular expression can be used.
+    """
     if not isinstance(pattern, str) or not pattern:
         raise _Bad("the pattern must be a text that is not empty")
     if len(pattern) > MAX_PATTERN:
         raise _Bad(f"the pattern is longer than {MAX_PATTERN} characters")
     if "\0" in pattern:
         raise _Bad("the pattern holds a NUL character")
-    if pattern.startswith("regex:"):
+    if pattern.startswith("regex:") and not readable_only:
         try:
             re.compile(pattern.removeprefix("regex:"))
         except (re.error, RecursionError, OverflowError) as error:

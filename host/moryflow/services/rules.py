@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from moryflow_sdk import Rule
 
+from moryflow.config.rules import UNUSABLE
+
 if TYPE_CHECKING:
     from moryflow.kernel.scope import TurnScope
 
@@ -24,7 +26,8 @@ class RulesService:
 
     def problems(self) -> Sequence[str]:
         """Return what is wrong with rules that could not be read; also that a file may hold some that were lost."""
-        return [str(one) for one in self._scope.around.config.problems if one.fatal or one.code == "rule_invalid"]
+        problems = self._scope.around.config.problems
+        return [str(one) for one in problems if one.code != UNUSABLE and (one.fatal or one.code == "rule_invalid")]
 
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> None:
         """Add `rule`. It holds for the session at once, also when the file cannot be written.

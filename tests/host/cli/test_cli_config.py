@@ -110,6 +110,25 @@ def test_check_passes_on_what_plugins_say_of_the_rules(cli: Any) -> None:
     assert "* is dead" in done.stdout
 
 
+def test_a_deny_that_cannot_run_in_linear_time_fails_the_check_and_runs_say_so(cli: Any) -> None:
+    """As `permission lint` does; meanwhile every command is asked about (D6, D26)."""
+    file = cli.home / "config.jsonc"
+    rule = {"domain": "tool", "pattern": r"regex:(a)\1", "decision": "deny"}
+    file.write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": [rule]}}}}))
+    done = cli("config", "check")
+    assert done.returncode == 3 and done.stdout.count("linear time") == 1
+    run = cli("tool", "list", "-q")
+    assert f"{file}:1:" in run.stderr and "this deny rule cannot be used" in run.stderr
+
+
+def test_a_plugin_may_make_the_check_fail(cli: Any) -> None:
+    """A third value says that a deny is lost (D26)."""
+    cli.plugin("critic", "def check_rules(rules):\n    return [(rule, 'lost', True) for rule in rules]\n")
+    cli("plugin", "check", "critic")
+    done = cli("config", "check")
+    assert (done.returncode, "error: " in done.stdout) == (3, True)
+
+
 def test_check_knows_the_settings_of_plugins(cli: Any) -> None:
     """A wrong value of a plugin is named with its line."""
     file = cli.home / "config.jsonc"

@@ -123,6 +123,9 @@ FATAL: dict[str, dict[str, Any] | str] = {
     "a typo in a key": {"domain": "bash", "patern": "rm *", "decision": "deny"},
     "an unknown domain": {"domain": "shell", "pattern": "rm *", "decision": "deny"},
     "a broken expression": {"domain": "bash", "pattern": "regex:([", "decision": "deny"},
+    "an expression that may run for ever": {"domain": "bash", "pattern": r"regex:(a)\1", "decision": "deny"},
+    "a bomb of braces": {"domain": "read", "pattern": "{a,b}" * 20, "decision": "deny"},
+    "targets of another domain": {"domain": "read", "pattern": "shell:rm *", "decision": "deny"},
     "a text": "deny bash rm *",
     "no pattern": {"domain": "bash", "pattern": "", "decision": "deny"},
 }
@@ -136,6 +139,16 @@ def test_a_deny_with_a_mistake_is_never_silently_dropped(rule: Any, tmp_path: Pa
     problems: tuple[Problem, ...] = load(tmp_path).problems
     assert [problem.fatal for problem in problems] == [True]
     assert problems[0].line == 6
+
+
+@pytest.mark.parametrize("pattern", ["regex:([", r"regex:(a)\1", "regex:(?=a)b"])
+def test_a_deny_that_no_engine_takes_stays_in_the_list(pattern: str, tmp_path: Path) -> None:
+    """Its gate then knows that one is missing and asks; an allow like it is left out (D6, D26)."""
+    rules = [{"domain": "bash", "pattern": pattern, "decision": decision} for decision in ("deny", "allow")]
+    (tmp_path / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": rules}}}}))
+    config = load(tmp_path)
+    assert config.rules()[0].decision == "deny" and config.problems[0].fatal
+    assert "meanwhile every call of its domain is asked about" in config.problems[0].message
 
 
 @pytest.mark.parametrize("decision", ["allow", "ask"])
