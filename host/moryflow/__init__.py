@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .host import Host, open_host
+    from .host import Host
     from .kernel.outcome import RunOptions, TurnResult
+    from .opening import open_host
     from .session import Session
 
 __version__ = "0.1.0"
@@ -17,7 +18,7 @@ __all__ = ["Host", "RunOptions", "Session", "TurnResult", "__version__", "open_h
 
 _HOMES = {
     "Host": "host",
-    "open_host": "host",
+    "open_host": "opening",
     "Session": "session",
     "RunOptions": "kernel.outcome",
     "TurnResult": "kernel.outcome",

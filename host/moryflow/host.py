@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, Ruling, ToolResult, thaw
 
 from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
-from .builtins import BUILTINS
 from .config import Config
 from .consent import Consents, items
-from .generation import WAIT, Leases, Sources, asked_for, switched_on
+from .generation import Leases, Sources
 from .kernel.approvals import ApprovalDesk
 from .kernel.compacting import Compaction, NoCompaction
 from .kernel.dispatch import Dispatcher
@@ -30,7 +28,7 @@ from .kernel.scope import Surroundings, TurnScope
 from .loading.projects import being_written
 from .looking import blank_session, looking_scope
 from .managing.releases import Releases
-from .places import home_folder, readable_vault
+from .places import readable_vault
 from .services import SERVICES
 from .session import Session
 from .sessions import SessionRow, Store
@@ -57,7 +55,7 @@ class DirectResult:
 
 
 class Host:
-    """Owns what lives as long as the process. Use :func:`open_host`, and close it."""
+    """Owns what lives as long as the process. Use :func:`moryflow.open_host`, and close it."""
 
     def __init__(self, sources: Sources, config: Config, plugin_set: PluginSet, *, profile: str, strict: bool) -> None:
         self._sources = sources
@@ -362,47 +360,3 @@ class Host:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-async def open_host(
-    home: Path | str | None = None,
-    *,
-    config: str | None = None,
-    environ: Mapping[str, str] | None = None,
-    flags: Mapping[str, Any] | None = None,
-    safe_mode: bool | None = None,
-    plugins: Sequence[str] | None = None,
-    strict: bool | None = None,
-    profile: str | None = None,
-    builtins: Sequence[str] = BUILTINS,
-    probe: bool = True,
-    wait: float = WAIT,
-    development: Sequence[Path] = (),
-) -> Host:
-    """Load configuration and plugins and return a host.
-
-    :param home: Moryflow's own folder; ``MORYFLOW_HOME``, else ``~/.moryflow``.
-    :param config: an inline layer: JSON text or a path.
-    :param plugins: names of third-party plugins to load; empty means built-ins only; ``None`` means all.
-    :param probe: try out third-party code that was not seen before in a process of its own first.
-    :param wait: seconds to wait for that; what takes longer joins at a later turn.
-    :param development: plugins that lie elsewhere and are being written: files, packages, projects.
-    :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
-    """
-    env = os.environ if environ is None else environ
-    sources = Sources(
-        home=home_folder(home, env),
-        environ=env,
-        inline=config,
-        flags=flags,
-        safe_mode=switched_on(safe_mode, env, "MORYFLOW_SAFE_MODE"),
-        only=asked_for(plugins, env),
-        builtins=builtins,
-        probe=probe,
-        wait=wait,
-        development=tuple(development),
-        profile=profile,
-    )
-    settings, plugin_set = await sources.load()
-    chosen = profile or settings.get("profile") or "local"
-    return Host(sources, settings, plugin_set, profile=chosen, strict=switched_on(strict, env, "MORYFLOW_STRICT"))

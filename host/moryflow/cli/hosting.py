@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from moryflow_sdk import MoryflowError
 
-from moryflow.host import Host, open_host
+from moryflow.host import Host
+from moryflow.opening import open_host
 from moryflow.places import home_folder
 
 from .options import Flags, flags_of

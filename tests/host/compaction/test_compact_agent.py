@@ -113,7 +113,7 @@ async def test_old_outputs_are_pruned_after_a_turn(bench):
 @pytest.mark.timeout(300)
 async def test_the_real_local_model_compacts_end_to_end(bench, monkeypatch):
     """SmolLM2 on this machine writes the summary; the host's sections stand beside whatever it says (S0.21, S1.13)."""
-    from moryflow.host import open_host
+    from moryflow import open_host
 
     home = Path(os.environ.get("MORYFLOW_LOCAL_MODEL_HOME") or bench.home)
     async with await open_host(home, environ={}) as looked:

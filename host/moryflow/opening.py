@@ -1,0 +1,57 @@
+"""Open a host: read the configuration, load the plugins, put them together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .builtins import BUILTINS
+from .generation import WAIT, Sources, asked_for, switched_on
+from .host import Host
+from .places import home_folder
+
+
+async def open_host(
+    home: Path | str | None = None,
+    *,
+    config: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    safe_mode: bool | None = None,
+    plugins: Sequence[str] | None = None,
+    strict: bool | None = None,
+    profile: str | None = None,
+    builtins: Sequence[str] = BUILTINS,
+    probe: bool = True,
+    wait: float = WAIT,
+    development: Sequence[Path] = (),
+) -> Host:
+    """Load configuration and plugins and return a host.
+
+    :param home: Moryflow's own folder; ``MORYFLOW_HOME``, else ``~/.moryflow``.
+    :param config: an inline layer: JSON text or a path.
+    :param plugins: names of third-party plugins to load; empty means built-ins only; ``None`` means all.
+    :param probe: try out third-party code that was not seen before in a process of its own first.
+    :param wait: seconds to wait for that; what takes longer joins at a later turn.
+    :param development: plugins that lie elsewhere and are being written: files, packages, projects.
+    :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
+    """
+    env = os.environ if environ is None else environ
+    sources = Sources(
+        home=home_folder(home, env),
+        environ=env,
+        inline=config,
+        flags=flags,
+        safe_mode=switched_on(safe_mode, env, "MORYFLOW_SAFE_MODE"),
+        only=asked_for(plugins, env),
+        builtins=builtins,
+        probe=probe,
+        wait=wait,
+        development=tuple(development),
+        profile=profile,
+    )
+    settings, plugin_set = await sources.load()
+    chosen = profile or settings.get("profile") or "local"
+    return Host(sources, settings, plugin_set, profile=chosen, strict=switched_on(strict, env, "MORYFLOW_STRICT"))
