@@ -64,6 +64,12 @@ class TerminalView:
         if self._spinner and not self.idle:
             self._spinner.expect(event)
 
+    def rest(self) -> None:
+        """Let nothing move until a person has typed; not every command ends with an event that says so."""
+        self.idle = True
+        if self._spinner:
+            self._spinner.stop()
+
     def finish(self, text: str) -> None:
         """Print the answer, if it was not printed as it came."""
         if self._spinner:

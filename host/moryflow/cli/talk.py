@@ -103,7 +103,7 @@ class Conversation:
         """Return the next line; what a sub-agent asks meanwhile waits for ``/reply``."""
         if not source.interactive:
             return await source.line(self._prompt)
-        self._view.idle = True
+        self._view.rest()
         if self._asker is not None:
             self._asker.wait()
         try:

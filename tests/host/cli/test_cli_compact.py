@@ -1,0 +1,94 @@
+"""``/compact [FOCUS]`` in a conversation, at a terminal and line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from moryflow.sessions import Commit, NewNode, Store
+from moryflow_sdk.testing import replies
+from moryflow_sdk.testing.server import LoopbackServer
+
+SUMMARY = "## Goal\nMend the parser.\n## Progress\nHalf of it is done."
+
+
+@pytest.fixture
+def model(cli: Any) -> Iterator[LoopbackServer]:
+    """A real endpoint that writes a summary first and answers then."""
+    with closing(LoopbackServer(replies.text(SUMMARY), otherwise=replies.text("the answer"))) as server:
+        limits = {"providers": {"openai": {"models": {"test-model": {"contextWindow": 8000}}}}}
+        cli.config(models=limits)
+        cli.environ = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-loopback-test"}
+        yield server
+
+
+def long_session(cli: Any, turns: int = 12, words: int = 100) -> str:
+    """Return a session of so many turns of about 500 tokens each."""
+
+    async def make() -> str:
+        store = Store.open(cli.home / "sessions.db")
+        row = await store.create(vault=str(cli.vault), agent="build", mode="agent", model="openai/test-model")
+        hold = await store.hold(row.id)
+        nodes = [
+            node
+            for number in range(turns)
+            for node in (
+                NewNode("user", {"text": f"prompt {number} " + "and so on " * words}),
+                NewNode("assistant", {"text": f"answer {number} " + "and so on " * words, "calls": []}),
+            )
+        ]
+        await hold.commit(Commit(nodes=nodes))
+        hold.release()
+        store.close()
+        return row.id
+
+    return asyncio.run(make())
+
+
+def kinds(cli: Any, session: str) -> list[str]:
+    with closing(sqlite3.connect(cli.home / "sessions.db")) as database:
+        rows = database.execute("SELECT kind FROM nodes WHERE session = ? ORDER BY seq", (session,))
+        return [row[0] for row in rows]
+
+
+def said(request: Any) -> str:
+    return json.dumps(request.body["messages"])
+
+
+def test_compact_in_a_conversation_that_is_piped_in(cli: Any, model: LoopbackServer) -> None:
+    """The focus reaches the summarizer, the sentence says what it saved, the next turn sees the summary (S0.27, S0.29)."""
+    session = long_session(cli)
+    done = cli("chat", "-r", session, "-m", "openai/test-model", stdin="/compact the error codes\nand now?\n")
+    assert done.returncode == 0, done.stderr
+    assert "compacted: about" in done.stderr and "the answer" in done.stdout
+    asked, answered = model.requests
+    assert "keep above all: the error codes" in said(asked) and "prompt 0" in said(asked)
+    assert "Mend the parser." in said(answered) and "prompt 0" not in said(answered) and "and now?" in said(answered)
+    assert kinds(cli, session) == ["user", "assistant"] * 12 + ["compaction", "user", "assistant"]
+
+
+def test_compact_at_a_terminal(cli: Any, model: LoopbackServer, at_terminal: Callable[..., Any]) -> None:
+    """Without a focus; then nothing moves until a person types, and the conversation goes on (S0.29)."""
+    session = long_session(cli)
+    terminal = at_terminal("chat", "-r", session, "-m", "openai/test-model")
+    terminal.expect("/help")
+    terminal.type("/compact\r")
+    terminal.expect("compacted: about")
+    with pytest.raises(AssertionError, match="did not appear"):
+        terminal.expect("⠋", within=1.5)  # the spinner starts after a second
+    terminal.type("and now?\r")
+    terminal.expect("the answer")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert [len(model.requests), kinds(cli, session)[24:]] == [2, ["compaction", "user", "assistant"]]
+
+
+def test_compact_without_anything_old_is_said(cli: Any, model: LoopbackServer) -> None:
+    """Nothing to compact: a sentence and the next turn (S0.29)."""
+    done = cli("chat", "-r", long_session(cli, 1, 1), "-m", "openai/test-model", stdin="/compact\nand now?\n")
+    assert "there is nothing to compact" in done.stderr and SUMMARY in done.stdout
