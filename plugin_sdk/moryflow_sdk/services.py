@@ -305,9 +305,12 @@ class Complete(Protocol):
         model: str | None = None,
         system: str = "",
         params: ChatParams | None = None,
+        agent: str | None = None,
         timeout: float = 60.0,
     ) -> str:
         """Return the answer's text.
+
+        :param agent: whose prompt, model and parameters are used where none are given; hidden agents too.
 
         :raises ModelError: the call failed.
         """

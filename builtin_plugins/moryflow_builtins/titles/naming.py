@@ -1,0 +1,67 @@
+"""Make a title from words, and have a better one written beside the turn."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from moryflow_sdk import MoryflowError, Turn
+
+WORDS = 6
+LETTERS = 60
+_SHOWN = 2000
+"""Characters of the prompt that the model is shown."""
+
+_writing: set[asyncio.Task[None]] = set()
+"""Titles being written; asyncio keeps no hold of a task by itself. Each ends by itself within its deadline."""
+
+
+async def name_session(turn: Turn) -> None:
+    """Set the title from the first prompt, and ask the model for a better one where that is configured."""
+    prompt = next((str(node.payload.get("text") or "") for node in await turn.history.path() if node.kind == "user"), "")
+    title = from_words(prompt)
+    turn.session_state["titled"] = "words"
+    if title:
+        await turn.info.set_title(title)
+    if turn.config.model and prompt.strip():
+        task = asyncio.create_task(_write(turn, prompt))
+        _writing.add(task)
+        task.add_done_callback(_writing.discard)
+
+
+async def _write(turn: Turn, prompt: str) -> None:
+    """Ask for a title; one that is no title is not taken, and a failure changes nothing (it is in the run's record)."""
+    model = None if turn.config.model == "session" else turn.config.model
+    try:
+        answer = await turn.complete(prompt[:_SHOWN], model=model, agent="title", timeout=30.0)
+    except MoryflowError as error:
+        turn.log.info("no title was written: %s", error)
+        return
+    title = cleaned(answer)
+    if title:
+        turn.session_state["titled"] = "model"
+        await turn.info.set_title(title)
+
+
+def from_words(prompt: str) -> str:
+    """Return the first words of a prompt: of its first line that says something, without marks of Markdown."""
+    line = next((line for line in prompt.splitlines() if re.search(r"\w", line)), "")
+    return _short(re.sub(r"[`*_#>\[\]]+", " ", line), cut="…")
+
+
+def cleaned(answer: str) -> str:
+    """Return a model's title: one line of at most six words, without quotes and full stop; empty when it is none."""
+    lines = [line for line in answer.strip().splitlines() if re.search(r"\w", line)]
+    if len(lines) != 1:
+        return ""
+    text = re.sub(r"^(title|titel)\s*:\s*", "", lines[0].strip(), flags=re.IGNORECASE)
+    return _short(text.strip("\"'“”«»` .*#"), cut="")
+
+
+def _short(text: str, *, cut: str) -> str:
+    """Return at most six words; texts without blanks between words are cut by letters."""
+    words = text.split()
+    kept = " ".join(words[:WORDS])
+    if len(kept) > LETTERS:
+        return kept[: LETTERS - 1].rstrip() + "…"
+    return kept.rstrip(" ,;:.") + cut if len(words) > WORDS else kept

@@ -1,0 +1,129 @@
+"""Titles of sessions: at once from words, later from a model, never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moryflow import RunOptions, open_host
+from moryflow_builtins.titles.naming import LETTERS, WORDS, cleaned, from_words
+from moryflow_sdk.testing import replies
+from moryflow_sdk.testing.server import LoopbackServer
+
+
+@pytest.mark.parametrize(
+    ("prompt", "title"),
+    [
+        ("What is this project?", "What is this project?"),
+        ("# Fix `the` **login**, please, before the release tomorrow", "Fix the login , please, before…"),
+        ("\n\n  hello  \nworld", "hello"),
+        ("---\n", ""),
+        ("", ""),
+        ("这个项目是做什么的?" * 10, "这个项目是做什么的?" * 5 + "这个项目是做什么的…"),
+    ],
+)
+def test_a_title_of_a_few_words(prompt: str, title: str) -> None:
+    """Three to six words where there are so many (S4.16)."""
+    assert from_words(prompt) == title
+
+
+@pytest.mark.parametrize(
+    ("answer", "title"),
+    [
+        ('"Fixing the login page"', "Fixing the login page"),
+        ("Title: Fixing the login page.\n", "Fixing the login page"),
+        ("one two three four five six seven", "one two three four five six"),
+        ("I cannot do that.\nHere is why:", ""),
+        ("   ", ""),
+    ],
+)
+def test_what_a_model_says_is_made_a_title_or_not_taken(answer: str, title: str) -> None:
+    """Quotes, full stops and essays are not titles (S4.16)."""
+    assert cleaned(answer) == title
+
+
+@given(st.text())
+def test_any_text_gives_a_short_line(text: str) -> None:
+    """Whatever a prompt or a model says (S4.16)."""
+    for title in (from_words(text), cleaned(text)):
+        assert len(title) <= LETTERS + 1 and len(title.split()) <= WORDS and "\n" not in title
+
+
+class Talk:
+    """A home and a vault, with a server that answers."""
+
+    def __init__(self, base: Path) -> None:
+        self.home, self.vault = base / "home", base / "vault"
+        self.home.mkdir(mode=0o700)
+        self.vault.mkdir()
+
+    def config(self, **titles) -> None:
+        file = self.home / "config.jsonc"
+        file.write_text(json.dumps({"agents": {"runtime": {"titles": titles}}}))
+        file.chmod(0o600)
+
+    async def run(self, server: LoopbackServer, *prompts: str, wait: bool = False):
+        """Run prompts; return the session's row, its runs and the results."""
+        environ = {"OPENAI_BASE_URL": server.url, "PATH": os.environ["PATH"]}
+        results = []
+        async with await open_host(self.home, environ=environ) as host:
+            session = await host.new_session(self.vault, model="openai/m")
+            await session.keep()
+            for prompt in prompts:
+                results.append(await session.prompt(prompt, options=RunOptions()))
+                if wait:
+                    await asyncio.sleep(0.3)
+            return await host.store.session(session.id), await host.store.runs(session.id), results
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Talk:
+    return Talk(tmp_path)
+
+
+async def test_without_a_model_for_it_nothing_is_asked(talk):
+    """The first prompt's words name the session; there is one request, that of the turn (S4.16)."""
+    with LoopbackServer(replies.text("ok"), replies.text("ok")) as server:
+        row, _, _ = await talk.run(server, "Count the words of this file, please", "something else entirely")
+        assert len(server.requests) == 2
+    assert row.title == "Count the words of this file…"
+
+
+async def test_a_model_writes_a_better_one_beside_the_turn(talk):
+    """The hidden agent is asked with low temperature, and its run is recorded with its cost (S4.16)."""
+    talk.config(model="session")
+    with LoopbackServer(otherwise=replies.text("Counting words in files")) as server:
+        row, runs, _ = await talk.run(server, "Count the words", "and again", wait=True)
+        asked = [request.body for request in server.requests if "name conversations" in json.dumps(request.body)]
+    assert row.title == "Counting words in files"
+    assert len(asked) == 1 and asked[0]["temperature"] == 0.2 and "tools" not in asked[0]
+    (written,) = [run for run in runs if run.purpose == "complete"]
+    assert (written.agent, written.end_reason, written.usage["output"] > 0) == ("title", "completed", True)
+
+
+async def test_a_failure_is_recorded_and_nobody_is_bothered(talk):
+    """A refused request leaves the words and the turn as they are; the run says what happened (S4.16)."""
+    talk.config(model="openai_compatible/nobody-knows-this")
+    with LoopbackServer(otherwise=replies.text("ok")) as server:
+        row, runs, results = await talk.run(server, "Count the words", "more", wait=True)
+    assert [result.end_reason for result in results] == ["completed", "completed"]
+    assert row.title == "Count the words"
+    assert [run.end_reason for run in runs if run.purpose == "complete"] == ["model_error"]
+
+
+async def test_a_slow_title_does_not_hold_the_turn(talk):
+    """The turn ends, and the host closes, while a title is still waited for (S4.16)."""
+    with LoopbackServer(otherwise=replies.text("late").but(before=3.0)) as slow:
+        file = talk.home / "config.jsonc"
+        talk.config(model="slow/m")
+        settings = {**json.loads(file.read_text()), "models": {"providers": {"slow": {"baseUrl": slow.url}}}}
+        file.write_text(json.dumps(settings))
+        with LoopbackServer(otherwise=replies.text("ok")) as server:
+            row, _, results = await talk.run(server, "Count the words", "and more")
+        assert len(slow.requests) == 1
+    assert [result.end_reason for result in results] == ["completed", "completed"] and row.title == "Count the words"
