@@ -1,0 +1,267 @@
+"""Every way to a tool's body passes the whole chain once, and the trace shows it (invariant 1, R11).
+
+The ways are listed in :data:`WAYS`; a new one belongs there. Each calls ``mark``, whose body writes down that it ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from moryflow import RunOptions
+
+COUNTING = """
+    import json, os, pathlib
+
+    LOG = pathlib.Path(os.environ["MORYFLOW_TEST_LOG"])
+
+    def note(what, turn, call):
+        with LOG.open("a") as out:
+            out.write(json.dumps([what, f"{turn.session} {call.id}"]) + "\\n")
+
+    @hookimpl
+    def tool_before(call, turn):
+        note("tool_before", turn, call)
+
+    @hookimpl
+    def tool_gate(call, turn):
+        note("tool_gate", turn, call)
+
+    @hookimpl
+    def tool_decided(call, turn):
+        note("tool_decided", turn, call)
+
+    @hookimpl
+    def tool_after(call, result, turn):
+        note("tool_after", turn, call)
+
+    @tool(domain="read")
+    def mark(ctx: ToolContext) -> str:
+        \"\"\"Say that the body ran.\"\"\"
+        note("body", ctx, ctx.call)
+        return "ran"
+
+    @tool(name="files__mark", domain="mcp", targets=lambda args: [mcp_target("files", "mark")])
+    async def stub(ctx: ToolContext) -> str:
+        \"\"\"Stand where a tool of an MCP server stands.\"\"\"
+        note("body", ctx, ctx.call)
+        return "ran"
+
+    name = "counting"
+    services = ("spawn",)
+
+    @tool(domain="read")
+    async def begin(ctx: ToolContext) -> str:
+        \"\"\"Let a plugin start a child.\"\"\"
+        return (await ctx.spawn("helper", "x")).text
+
+    @hookimpl
+    def tools():
+        return [mark, stub, begin]
+"""
+EXTERNAL = """
+import json, os, pathlib
+from moryflow_sdk import ToolContext, tool
+
+@tool(domain="read")
+def outside(ctx: ToolContext) -> str:
+    \"\"\"A tool of the person's own.\"\"\"
+    with pathlib.Path(os.environ["MORYFLOW_TEST_LOG"]).open("a") as out:
+        out.write(json.dumps(["body", f"{ctx.session} {ctx.call.id}"]) + "\\n")
+    return "ran"
+"""
+HOOKS = ("tool_before", "tool_gate", "tool_decided", "tool_after")
+ONCE = {"body": 1, **dict.fromkeys(HOOKS, 1)}
+
+
+class Doors:
+    """A home where every way can be gone, and a log of what happened on it."""
+
+    def __init__(self, rig, monkeypatch):
+        self.rig, self.log = rig, rig.home.parent / "log.jsonl"
+        monkeypatch.setenv("MORYFLOW_TEST_LOG", str(self.log))
+        rig.plugin("counting", COUNTING)
+        file = rig.home / "tools" / "outside.py"
+        file.parent.mkdir(mode=0o700)
+        file.write_text(EXTERNAL, encoding="utf-8")
+        file.chmod(0o600)
+        rig.config(
+            tools={"external": {"enabled": True}},
+            permission={"rules": [{"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("mcp", "tool")]},
+        )
+        self.helper = rig.home.parent / "helper.json"
+        self.helper.write_text(json.dumps([rig.call("mark"), {"text": "helped"}]))
+        agent = rig.home / "agents" / "helper.md"
+        agent.parent.mkdir(mode=0o700)
+        head = {"id": "helper", "mode": "subagent", "model": f"script:{self.helper}"}
+        agent.write_text(f"---\n{json.dumps(head)}\n---\nHelp.\n", encoding="utf-8")
+        agent.chmod(0o600)
+
+    async def turn(self, *turns, prompt="go", on_ask="prompt", background=False):
+        """Run a prompt, answering every question with once."""
+        async with self.rig.host() as host:
+
+            def answer(event):
+                if event.type == "permission.asked":
+                    asyncio.get_running_loop().create_task(host.approvals.reply(event.data["approval_id"], "once"))
+
+            host.bus.subscribe(answer)
+            session = await host.new_session(self.rig.vault, model=self.rig.script(*turns, {"text": "done"}))
+            result = await session.prompt(prompt, options=RunOptions(on_ask=on_ask))
+            if background:
+                assert await session.children.settled()
+            return result
+
+    def command(self, *arguments):
+        """Run the real command."""
+        environ = {**os.environ, "MORYFLOW_HOME": str(self.rig.home)}
+        return subprocess.run(
+            [sys.executable, "-m", "moryflow", *arguments],
+            cwd=self.rig.vault,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def counted(self):
+        """Return what happened, by call; only of calls whose body ran."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        ran = [call for what, call in lines if what == "body"]
+        return {call: dict(Counter(what for what, of in lines if of == call)) for call in ran}
+
+    async def traced(self):
+        """Return what the ledger says of the plugin's hooks, by call."""
+        counts = {}
+        async with self.rig.host() as host:
+            for row in await host.store.sessions(50, purpose=None):
+                for entry in await host.store.hook_calls(row.id, plugin="counting"):
+                    counts.setdefault(f"{row.id} {entry.call_id}", Counter())[entry.hook] += entry.count
+        return counts
+
+
+@pytest.fixture
+def doors(rig, monkeypatch):
+    """A fresh home."""
+    return Doors(rig, monkeypatch)
+
+
+async def main_agent(doors):
+    """A call of the main agent."""
+    await doors.turn(doors.rig.call("mark"))
+
+
+async def side_by_side(doors):
+    """Two calls of one step."""
+    await doors.turn({"calls": [{"name": "mark", "arguments": {}}, {"name": "files__mark", "arguments": {}}]})
+
+
+async def child(doors):
+    """A call of a sub-agent."""
+    await doors.turn(doors.rig.call("task", agent="helper", prompt="x"))
+
+
+async def background_child(doors):
+    """A call of a sub-agent in the background."""
+    await doors.turn(doors.rig.call("task", agent="helper", prompt="x", background=True), background=True)
+
+
+async def mentioned_child(doors):
+    """A call of a sub-agent that a person called by its name."""
+    await doors.turn(prompt="@helper do it")
+
+
+async def child_of_a_plugin(doors):
+    """A call of a child that a plugin started."""
+    await doors.turn(doors.rig.call("begin"))
+
+
+async def mcp_stub(doors):
+    """A call of a tool that stands where a server's tool stands."""
+    await doors.turn(doors.rig.call("files__mark"))
+
+
+async def external_tool(doors):
+    """A call of a file in the person's tools folder, which is asked about the first time."""
+    await doors.turn(doors.rig.call("outside"))
+
+
+async def api_call(doors):
+    """What a server does for a client: one tool through the Host API."""
+    async with doors.rig.host() as host:
+        done = await host.call_tool("mark", {}, vault=doors.rig.vault)
+        assert done.result.output == "ran"
+
+
+async def command_line(doors):
+    """moryflow tool run."""
+    assert doors.command("tool", "run", "mark").stdout == "ran\n"
+
+
+async def headless_run(doors):
+    """moryflow run without a terminal."""
+    model = doors.rig.script(doors.rig.call("mark"), {"text": "done"})
+    assert doors.command("run", "-m", model, "go").returncode == 0
+
+
+async def answered_later(doors):
+    """A call whose question is answered after the turn had ended."""
+    rules = [{"domain": "read", "pattern": "tool:mark", "decision": "ask"}]
+    doors.rig.config(permission={"rules": rules})
+    async with doors.rig.host() as host:
+        session = await host.new_session(doors.rig.vault, model=doors.rig.script(doors.rig.call("mark"), {"text": "done"}))
+        await session.prompt("go", options=RunOptions(on_ask="fail"))
+        assert not doors.counted()
+        doors.log.unlink()  # it is judged anew when it is taken up again
+        [question] = await host.store.approvals(state="pending")
+        await host.approvals.reply(question.id, "once")
+        await session.proceed(RunOptions(on_ask="fail"))
+
+
+WAYS = (
+    main_agent, side_by_side, child, background_child, mentioned_child, child_of_a_plugin, mcp_stub, external_tool, api_call,
+    command_line, headless_run, answered_later,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_every_way_to_a_body_passes_each_hook_once(doors, way):
+    """One tool_before, one tool_gate, one tool_decided and one tool_after for each body that ran (invariant 1)."""
+    await way(doors)
+    counted = doors.counted()
+    ours = {call: counts for call, counts in counted.items() if counts.get("body")}
+    bodies = 2 if way is side_by_side else 1
+    assert len(ours) == bodies and all(counts == ONCE for counts in ours.values()), counted
+    if way is not answered_later:  # there the ledger also has the judgement that ended in the question
+        traced = await doors.traced()
+        assert all(traced[call] == dict.fromkeys(HOOKS, 1) for call in ours)
+
+
+LOOKING = (
+    ("permission", "explain", "read", "a.md"),
+    ("hook", "fire", "tool_gate", '{"call": {"id": "call_x", "tool": "mark", "args": {}}}'),
+    ("session", "show", "--stats"),
+    ("session", "tree"),
+    ("trace",),
+)
+
+
+async def test_looking_and_replaying_run_no_body(doors):
+    """Replay calls the hooks of the plugin that is tried, and no tool; nor does any command that explains or shows."""
+    await doors.turn(doors.rig.call("mark"), doors.rig.call("task", agent="helper", prompt="x"))
+    bodies = Counter(counts["body"] for counts in doors.counted().values())
+    assert bodies == {1: 2}
+    changed = doors.rig.home.parent / "counting.py"
+    changed.write_text((doors.rig.home / "plugins" / "counting.py").read_text(encoding="utf-8"), encoding="utf-8")
+    done = doors.command("replay", "--with", str(changed))
+    assert done.returncode in (0, 3), done.stderr
+    for arguments in LOOKING:
+        assert doors.command(*arguments).returncode == 0, arguments
+    assert Counter(counts["body"] for counts in doors.counted().values()) == bodies
