@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from .conformance.subject import Subject
     from .isolated import IsolatedHost
     from .server import LoopbackServer
 
@@ -27,14 +28,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Add the conformance checks to what is collected."""
     if config.getoption(OPTION):
-        config.args.append(str(Path(__file__).with_name("conformance.py")))
+        from .conformance import files
+
+        # Named alone, the option asks for the checks and not for the tests of the current folder as well.
+        given = config.invocation_params.args
+        alone = not any(argument for argument in config.args if argument in given)
+        config.args[:] = [*([] if alone else config.args), *files()]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each conformance check once for each plugin that was named."""
     if "plugin_under_test" in metafunc.fixturenames:
         paths = [Path(path).resolve() for path in metafunc.config.getoption(OPTION) or ()]
-        metafunc.parametrize("plugin_under_test", paths, ids=[path.name for path in paths])
+        metafunc.parametrize("plugin_under_test", paths, ids=[path.name for path in paths], scope="session")
 
 
 @pytest.fixture
@@ -48,6 +54,18 @@ def moryflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Isolat
         monkeypatch.delenv(name, raising=False)
     yield host
     host.close()
+
+
+@pytest.fixture(scope="session")
+def plugin_subject(plugin_under_test: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    """The plugin that ``--moryflow-plugin`` named, in a host that its checks share."""
+    from .conformance.subject import Subject
+
+    subject = Subject(plugin_under_test, tmp_path_factory.mktemp("conformance"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MORYFLOW_HOME", str(subject.root / "home"))
+        yield subject
+        subject.close()
 
 
 @pytest.fixture

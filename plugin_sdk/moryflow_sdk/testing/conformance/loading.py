@@ -1,0 +1,180 @@
+"""Checks: the plugin is found, loads whole, and says the truth about itself."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, cast
+
+from moryflow_sdk import API, HOOKS
+from moryflow_sdk.services import SERVICES
+
+from .subject import Subject
+
+_VIEWS = ("Turn", "ToolContext")
+
+
+def test_it_is_found(plugin_subject: Subject) -> None:
+    """There is a plugin at the path: a file, a package, or a project with an entry point."""
+    if plugin_subject.record is None:
+        plugin_subject.fail("there is no plugin here", "name a .py file, a folder with __init__.py, or a project's folder")
+
+
+def test_it_loads(plugin_subject: Subject) -> None:
+    """It is imported, registered, configured and started without an error."""
+    record = plugin_subject.record
+    if record is not None and record.status != "loaded":
+        place = f"{record.file}:{record.line}" if record.line else record.file
+        plugin_subject.fail(f"it fails at {record.stage}: {record.error}", record.hint or "mend that line", place)
+
+
+def test_nothing_of_it_is_left_out(plugin_subject: Subject) -> None:
+    """Every hook and every item it offers is taken."""
+    plugin_subject.plugin
+    record = plugin_subject.record
+    if record.error:
+        plugin_subject.fail(f"the host leaves something out: {record.error}", record.hint or "mend or remove it")
+
+
+def test_it_says_what_it_is_for(plugin_subject: Subject) -> None:
+    """The list of plugins shows its docstring."""
+    if not inspect.getdoc(plugin_subject.plugin.object):
+        plugin_subject.fail("it has no docstring", "give the module a docstring that says what the plugin is for", 1)
+
+
+def test_it_does_something(plugin_subject: Subject) -> None:
+    """It implements at least one hook."""
+    if not plugin_subject.implementations():
+        plugin_subject.fail("no function is marked with @hookimpl", f"name one after a hook: {', '.join(HOOKS)}")
+
+
+def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
+    """A misspelt or unmarked hook would never be called."""
+    marked = {function for _, function in plugin_subject.functions()}
+    for name, value in vars(plugin_subject.plugin.object).items():
+        function = inspect.unwrap(value) if callable(value) else None
+        if not inspect.isfunction(function) or function in marked or name.startswith("_"):
+            continue
+        near = get_close_matches(name, HOOKS, n=1, cutoff=0.85)
+        if near and function.__module__ == getattr(plugin_subject.plugin.object, "__name__", ""):
+            plugin_subject.fail(
+                f"{name} is nearly the hook {near[0]}, and is never called", "mark it with @hookimpl, or rename it", function
+            )
+
+
+def test_its_manifest_names_its_hooks(plugin_subject: Subject) -> None:
+    """People see the manifest before they install it; it must be true."""
+    _same(plugin_subject, "hooks", {item.hook for item in plugin_subject.implementations()})
+
+
+def test_its_manifest_names_its_tools(plugin_subject: Subject) -> None:
+    """As for hooks."""
+    _same(plugin_subject, "tools", {tool.name for tool in plugin_subject.tools})
+
+
+def test_its_manifest_names_version_and_contract(plugin_subject: Subject) -> None:
+    """``version`` is the package's, ``api`` the SDK's."""
+    said = _manifest(plugin_subject)
+    if said is None:
+        return
+    if said.get("api") != API:
+        plugin_subject.fail(f"api = {said.get('api')!r}", f"write api = {API}", plugin_subject.manifest)
+    project = plugin_subject.project
+    if project is not None and str(said.get("version", project.version)) != project.version:
+        difference = f"version = {said.get('version')!r}, and pyproject.toml says {project.version!r}"
+        plugin_subject.fail(difference, "make them the same", plugin_subject.manifest)
+
+
+def test_it_declares_the_services_it_uses(plugin_subject: Subject) -> None:
+    """A service that is not declared is refused when it is used, perhaps only in a rare branch."""
+    declared = set(plugin_subject.plugin.services)
+    for path, tree in plugin_subject.trees.items():
+        for name, line in _used(tree):
+            if name not in declared:
+                where = plugin_subject.manifest or "services = (...) in the module"
+                plugin_subject.fail(f"it uses turn.{name} without declaring it", f"add {name!r} to {where}", f"{path}:{line}")
+
+
+def test_it_uses_the_services_it_declares(plugin_subject: Subject) -> None:
+    """People are asked for their consent to each."""
+    nodes = (node for tree in plugin_subject.trees.values() for node in ast.walk(tree))
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    for name in plugin_subject.plugin.services:
+        if name not in names:
+            plugin_subject.fail(f"it declares the service {name!r} and never uses it", "take it off the list", plugin_subject.manifest)
+
+
+def test_its_settings_have_defaults(plugin_subject: Subject) -> None:
+    """A person who configures nothing gets a plugin that works."""
+    model = getattr(plugin_subject.plugin.object, "config_model", None)
+    if model is None:
+        return
+    try:
+        model()
+    except ValueError as error:
+        said = " ".join(str(error).split())[:300]
+        plugin_subject.fail(f"{model.__name__}() is not valid: {said}", "give every setting a default", model.__init__)
+
+
+def test_its_settings_cannot_be_changed_by_a_hook(plugin_subject: Subject) -> None:
+    """One object serves all turns, also those side by side."""
+    model = getattr(plugin_subject.plugin.object, "config_model", None)
+    if model is not None and not model.model_config.get("frozen"):
+        plugin_subject.fail(f"{model.__name__} is not frozen", "write model_config = ConfigDict(frozen=True) in it")
+
+
+def test_its_settings_are_json(plugin_subject: Subject) -> None:
+    """They come from a file and can be shown: there and back they are the same."""
+    config = plugin_subject.plugin.config
+    if hasattr(config, "model_dump_json") and type(config).model_validate_json(config.model_dump_json(by_alias=True)) != config:
+        plugin_subject.fail("its settings change on the way to JSON and back", "use plain types in config_model")
+
+
+def test_it_is_typed(plugin_subject: Subject) -> None:
+    """A package says so with an empty file, so that others' type checkers read its types."""
+    if plugin_subject.project is not None and not (plugin_subject.package / "py.typed").is_file():
+        plugin_subject.fail("the package has no py.typed", "add an empty file py.typed to it", plugin_subject.package)
+
+
+def _manifest(subject: Subject) -> Mapping[str, Any] | None:
+    """Return the manifest's content; a project without one fails here."""
+    subject.plugin
+    if subject.manifest is not None:
+        return tomllib.loads(subject.manifest.read_text(encoding="utf-8"))
+    if subject.project is not None:
+        subject.fail("the package has no plugin.toml", "add one, and the entry point moryflow.manifest", subject.package)
+    return None
+
+
+def _same(subject: Subject, key: str, found: set[str]) -> None:
+    said = _manifest(subject)
+    if said is None:
+        return
+    declared = {str(name).replace(".", "_") if key == "hooks" else str(name) for name in cast("list[Any]", said.get(key, ()))}
+    if declared != found:
+        missing, idle = ", ".join(sorted(found - declared)) or "-", ", ".join(sorted(declared - found)) or "-"
+        text = f"{key} in the manifest differ from the code: not named: {missing}; not there: {idle}"
+        subject.fail(text, f"write {key} = {sorted(found)!r}".replace("'", '"'), subject.manifest)
+
+
+def _used(tree: ast.Module) -> list[tuple[str, int]]:
+    """Return the services that functions use through a turn, and the lines."""
+    found: list[tuple[str, int]] = []
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        views = {argument.arg for argument in function.args.args + function.args.kwonlyargs if _is_view(argument)}
+        found += [
+            (node.attr, node.lineno)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in views and node.attr in SERVICES
+        ]
+    return found
+
+
+def _is_view(argument: ast.arg) -> bool:
+    said = ast.unparse(argument.annotation).strip("'\"") if argument.annotation else ""
+    return any(said.split(" ")[0].rpartition(".")[2] == view for view in _VIEWS) or (argument.arg == "turn" and not said)

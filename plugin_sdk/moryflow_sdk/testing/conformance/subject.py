@@ -1,0 +1,194 @@
+"""The plugin under test, in an isolated host of its own that all checks share."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from moryflow_sdk import HOOKS, Tool
+from moryflow_sdk.testing.distributions import Project, read_project
+from moryflow_sdk.testing.isolated import IsolatedHost
+
+from .watching import Report, watch
+
+
+class Subject:
+    """A plugin, found at a path; what is asked for is done when it is first needed.
+
+    :ivar project: the project it lies in, ``None`` for a single file or a bare package.
+    :ivar name: the name it is loaded under.
+    """
+
+    def __init__(self, path: Path, root: Path) -> None:
+        self.path = path
+        self.root = root
+        self.project: Project | None = read_project(path) if path.is_dir() else None
+        self.name = next(iter(self.project.plugins)) if self.project else path.name if path.is_dir() else path.stem
+
+    # ---------------------------------------------------------------- saying what is wrong
+
+    def fail(self, what: str, to_do: str, place: Any = None) -> NoReturn:
+        """Fail the check with one sentence.
+
+        :param place: a function, a path or a line of the plugin's file.
+        """
+        pytest.fail(f"{self.where(place)}: {what}. What to do: {to_do}", pytrace=False)
+
+    def where(self, place: Any = None) -> str:
+        """Return ``file:line`` of `place`, else the plugin's file."""
+        code = getattr(inspect.unwrap(place), "__code__", None) if callable(place) else None
+        if code is not None:
+            return f"{code.co_filename}:{code.co_firstlineno}"
+        if isinstance(place, int):
+            return f"{self.file}:{place}"
+        return str(place or self.file)
+
+    # ---------------------------------------------------------------- the code
+
+    @cached_property
+    def package(self) -> Path:
+        """The plugin's file, or the folder of its package."""
+        return self.project.package(self.name) if self.project else self.path
+
+    @cached_property
+    def file(self) -> Path:
+        """The file its code begins in."""
+        return self.package / "__init__.py" if self.package.is_dir() else self.package
+
+    @cached_property
+    def manifest(self) -> Path | None:
+        """Its ``plugin.toml``; single files have none."""
+        file = self.package / "plugin.toml"
+        return file if self.package.is_dir() and file.is_file() else None
+
+    @cached_property
+    def trees(self) -> Mapping[Path, ast.Module]:
+        """The syntax trees of its files; one that does not parse is left out, for it does not load either."""
+        paths = sorted(self.package.rglob("*.py")) if self.package.is_dir() else [self.package]
+        found: dict[Path, ast.Module] = {}
+        for path in paths:
+            try:
+                found[path] = ast.parse(path.read_text(encoding="utf-8"))
+            except (SyntaxError, ValueError, OSError):
+                continue
+        return found
+
+    # ---------------------------------------------------------------- the host
+
+    @contextmanager
+    def fresh(self, folder: str) -> Iterator[IsolatedHost]:
+        """A host of its own with the plugin installed."""
+        base = self.root / folder
+        host = IsolatedHost(base / "home", base / "vault")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MORYFLOW_HOME", str(host.home))
+            self.install(host)
+            try:
+                yield host
+            finally:
+                host.close()
+
+    def install(self, host: IsolatedHost) -> None:
+        """Let `host` have the plugin."""
+        if self.project is not None:
+            host.project(self.path)
+        else:
+            host.plugin(self.path)
+
+    @cached_property
+    def host(self) -> IsolatedHost:
+        """The host that checks share; :meth:`close` ends it."""
+        host = IsolatedHost(self.root / "home", self.root / "vault")
+        self.install(host)
+        return host
+
+    def close(self) -> None:
+        if "host" in self.__dict__:
+            self.host.close()
+
+    @cached_property
+    def record(self) -> Any:
+        """Its load record, ``None`` when nothing was found."""
+        records = [record for record in self.host.host.plugin_set.records if record.tier != "builtin"]
+        return next((record for record in records if record.name == self.name), records[0] if records else None)
+
+    @cached_property
+    def plugin(self) -> Any:
+        """The loaded plugin; the check is skipped when it did not load, for :mod:`.loading` says so."""
+        found = self.host.host.plugin_set.plugins.get(self.record.name) if self.record else None
+        if found is None:
+            pytest.skip("it did not load")
+        return found
+
+    def implementations(self, hook: str | None = None) -> list[Any]:
+        """Return its implementations, of one hook or of all."""
+        name, plugin_set = self.plugin.name, self.host.host.plugin_set
+        hooks = [hook] if hook else list(HOOKS)
+        return [item for each in hooks for item in plugin_set.ordered(each) if item.plugin == name]
+
+    def functions(self, hook: str | None = None) -> list[tuple[str, Callable[..., Any]]]:
+        """Return hook names and the functions as the author wrote them."""
+        return [(item.hook, inspect.unwrap(item.function)) for item in self.implementations(hook)]
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The tools it offers."""
+        name = self.plugin.name
+        return [owned.tool for owned in self.host.host.plugin_set.tools.values() if owned.plugin == name]
+
+    @cached_property
+    def report(self) -> Report:
+        """What it does while it is imported, seen from a process of its own."""
+        return watch(self)
+
+    # ---------------------------------------------------------------- calling its hooks
+
+    def call(self, hook: str, given: Sequence[Mapping[str, Any]]) -> list[Called]:
+        """Call its functions for `hook` in one turn, once for each of `given`: the hook's arguments by name."""
+        chosen = import_module("moryflow.authoring.rerunning").only
+        name = self.plugin.name
+
+        async def work(scope: Any) -> list[Called]:
+            scope.plugin_set = chosen(scope.plugin_set, frozenset({name}))
+            return [await _called(self.host.host.surroundings.dispatcher, scope, hook, dict(each)) for each in given]
+
+        session = self.host.wait(self.host.host.new_session(self.host.vault, purpose="direct"))
+        return self.host.wait(session.scoped(work))[0]
+
+
+class Called:
+    """What one call of a hook gave: its value, or verdicts, and what failed; and the plugin's state after it."""
+
+    def __init__(self, value: Any, failures: Sequence[Any], us: int, state: Mapping[str, Any]) -> None:
+        self.value = value
+        self.failures = failures
+        self.us = us
+        self.state = state
+
+
+async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any]) -> Called:
+    info = HOOKS[hook]
+    scope.failures, before = [], len(scope.ledger.chain())
+    withheld = import_module("moryflow.kernel.dispatch").Withheld
+    try:
+        if info.kind == "gate":
+            value = await dispatcher.gates(scope, hook, **given)
+        elif info.kind == "contribute":
+            value = await dispatcher.contribute(scope, hook, **given)
+        elif info.kind == "observe":
+            value = await dispatcher.observe(scope, given["event"])
+        else:
+            value = await dispatcher.transform(scope, hook, given.pop(info.value), **given)
+    except withheld:
+        value = None
+    us = sum(item["us"] for item in scope.ledger.chain()[before:])
+    states = {"turn.state": dict(scope.live.turn_states), "turn.session_state": dict(scope.live.state)}
+    return Called(value, list(scope.failures), us, states)
