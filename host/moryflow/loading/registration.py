@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 import pluggy
@@ -17,6 +18,7 @@ from moryflow.kernel.records import Implementation, LoadFailure, Plugin
 from .manifest import did_you_mean
 
 _ORDERING = ("tryfirst", "trylast", "hookwrapper", "wrapper", "optionalhook")
+_HOOKABLE = (FunctionType, MethodType, staticmethod, classmethod)
 LONGEST = 600.0
 """Seconds that an implementation may ask for at most: nothing waits for ever (invariant 9)."""
 
@@ -71,6 +73,8 @@ class Registry(pluggy.PluginManager):
         return "" if self._seen else "it implements no hook; mark its functions with @hookimpl"
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _HOOKABLE):
+            return None  # most names of a module are imported classes; pluggy takes 6 µs to see that each is no hook
         options = super().parse_hookimpl_opts(plugin, name)
         if options is None:
             own = getattr(plugin, name, None) if name in HOOKS else None
