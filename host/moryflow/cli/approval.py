@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -39,7 +38,7 @@ def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> N
 def _as_json(row: Any) -> dict[str, Any]:
     from moryflow_sdk import thaw
 
-    return {**asdict(row), "request": thaw(row.request)}
+    return {**row._asdict(), "request": thaw(row.request)}
 
 
 def _subject(row: Any) -> str:

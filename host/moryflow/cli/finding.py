@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ async def find(store: Any, session: str | None, flags: Any) -> Any:
 
 def summary(row: Any) -> dict[str, Any]:
     """Return a session as JSON."""
-    return asdict(row)
+    return row._asdict()
 
 
 async def node_called(store: Any, session: str, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -82,7 +81,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
         return row, await store.path(row.id), await store.runs(row.id)
 
     row, path, runs = with_store(work)
-    document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [asdict(run) for run in runs]}
+    document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [run._asdict() for run in runs]}
     turns = f"{len(runs)} turn{'s' if len(runs) != 1 else ''}"
     head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {turns}"
     summary_mark = SUMMARY.get(_language(), SUMMARY["en"])
@@ -117,7 +116,7 @@ def node_json(node: Any) -> dict[str, Any]:
     """Return a node as JSON."""
     from moryflow_sdk import thaw
 
-    return {**asdict(node), "payload": thaw(node.payload)}
+    return {**node._asdict(), "payload": thaw(node.payload)}
 
 
 _ROLES = {"user": "you", "assistant": "agent", "note": "note"}
@@ -212,7 +211,7 @@ def search(ctx: click.Context, text: str, limit: int) -> None:
 
     hits = with_store(lambda store: store.search(text, limit))
     table = columns((hit.session, hit.node[:8], hit.kind, first_line(hit.snippet, 100)) for hit in hits)
-    show(flags_of(ctx), [asdict(hit) for hit in hits], table or f"nothing found for {text!r}")
+    show(flags_of(ctx), [hit._asdict() for hit in hits], table or f"nothing found for {text!r}")
 
 
 @command.command("delete")

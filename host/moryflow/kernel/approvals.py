@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, thaw
@@ -106,7 +106,7 @@ class ApprovalDesk:
             if self._deserted:
                 await self.reply(row.id, "stop", by="closed")
             answer = await self._wait(row, future)
-        answered = replace(row, state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
+        answered = row._replace(state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
         return await self._apply(scope, journal, ruling, answered)
 
     async def _earlier(self, scope: TurnScope, call: ToolCall, ruling: Ruling) -> ApprovalRow | None:

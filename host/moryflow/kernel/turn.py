@@ -7,7 +7,6 @@ costs two commits: the answer with the call's start, then its result with the ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from moryflow_sdk import Finished, ModelError, ModelProvider, MoryflowError, ToolRequest
@@ -125,7 +124,7 @@ class Turn:
     def _announce(self) -> None:
         scope = self._scope
         for run in scope.live.cut_off:
-            self._journal.run(replace(run, state="ended", end_reason="interrupted", ended=self._begun))
+            self._journal.run(run._replace(state="ended", end_reason="interrupted", ended=self._begun))
             if run.purpose == "compact":
                 reason = "the host ended before the summary was there"
                 self._journal.event("compaction", kind="compact", state="stale", run=run.id, reason=reason)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
@@ -124,7 +123,7 @@ def calls_of(
 def approvals_of(connection: sqlite3.Connection, *, state: str | None = None, **wanted: str | None) -> list[ApprovalRow]:
     """Return questions, oldest first. One that an import brought was never answered here, so it counts as expired."""
     rows = _seen(connection, APPROVALS, state, wanted, "ORDER BY +number")
-    return [replace(row, state="expired", reply=None, by=None) if imported else row for imported, row in rows]
+    return [row._replace(state="expired", reply=None, by=None) if imported else row for imported, row in rows]
 
 
 def approval_of(connection: sqlite3.Connection, approval: str) -> ApprovalRow:

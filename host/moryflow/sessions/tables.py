@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ForwardRef, Generic, TypeVar
 
 from moryflow_sdk import Artifact
 
@@ -77,7 +77,7 @@ class Table(Generic[R]):
         for name in sorted(set(self.columns) ^ fields.keys()):
             return f"the field {name!r} is missing" if name in self.columns else f"there is no field {name!r}"
         for name in self.columns:
-            value, kind = fields[name], str(self.row.__annotations__[name])
+            value, kind = fields[name], _type_of(self.row, name)
             if not isinstance(value, _TYPES.get(kind, object)) or (isinstance(value, bool) and kind != "Any"):
                 return f"the field {name!r} must be {kind}"
             if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
@@ -86,6 +86,12 @@ class Table(Generic[R]):
 
     def _column(self, name: str, value: Any) -> Any:
         return encode(value) if name in self.json and value is not None else value
+
+
+def _type_of(row: type, name: str) -> str:
+    """Return a field's type as it is written."""
+    annotation = row.__annotations__[name]
+    return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
 
 
 def decode_stored(value: Any) -> Any:

@@ -26,14 +26,14 @@ async def test_all_records_of_a_commit_come_back(store: Store, hold: Hold, sessi
     run = RunRow("t1", session.id, "main", "build", "m", "set1", usage={"input": 3}, started="2026")
     line = HookCallRow(session.id, "t1", 1, "tool_gate", "permission", "ph", 0, "ok", 12, "c1", {"a": [1]}, 2)
     event = Event(type="tool.result", session=session.id, ts="2026", turn="t1", step=1, data={"call_id": "c1", "list": [1]})
-    row = replace(call(session.id, "n1"), ruling=ruling)
+    row = call(session.id, "n1")._replace(ruling=ruling)
     commit = Commit(
         nodes=[NewNode("assistant", {"text": "x"}, id="n1")], calls=[row], runs=[run], events=[event], hook_calls=[line],
         plugin_state={("doom", "session"): {"n": 1}, ("doom", "turn:t1"): [1, "a"]}, artifacts=[artifact(session.id)],
         session={"title": "T", "mode": "full_access", "model": "m", "agent": "plan", "grants": [{"domain": "edit"}]},
     )  # fmt: skip
     committed = await hold.commit(commit)
-    assert await store.calls(session.id) == [replace(row, ruling={"verdict": "allow", "rules": (1, {"file": "config.jsonc"})})]
+    assert await store.calls(session.id) == [row._replace(ruling={"verdict": "allow", "rules": (1, {"file": "config.jsonc"})})]
     assert await store.runs(session.id) == [run]
     assert await store.hook_calls(session.id) == [replace(line, delta={"a": (1,)})]
     assert committed.events == await store.events(session.id) == [event.replace(seq=1)]
@@ -60,7 +60,7 @@ async def test_all_records_of_a_commit_come_back(store: Store, hold: Hold, sessi
 async def test_one_bad_part_undoes_the_whole_commit(store: Store, hold: Hold, session: SessionRow, bad: dict[str, list]):
     """After a failed commit neither the disk nor the holder's memory has any of it (invariant 6)."""
     if "calls" in bad and not bad["calls"][0].session:
-        bad = {"calls": [replace(bad["calls"][0], session=session.id)]}
+        bad = {"calls": [bad["calls"][0]._replace(session=session.id)]}
     good = {"nodes": [NewNode("user", {"text": "x"})], "session": {"title": "T"}, "artifacts": [artifact(session.id)]}
     before = hold.session
     with pytest.raises(StoreError):
@@ -74,7 +74,7 @@ async def test_one_bad_part_undoes_the_whole_commit(store: Store, hold: Hold, se
 async def test_call_state_moves_on_and_keeps_when_it_began(store: Store, hold: Hold, session: SessionRow):
     """A call is one row that moves from pending to its end; equal ids below another node are other calls."""
     for state in ("pending", "waiting", "running", "completed"):
-        row = replace(call(session.id, "n1", state=state), created=state, updated=state)
+        row = call(session.id, "n1", state=state)._replace(created=state, updated=state)
         await hold.commit(Commit(calls=[row]))
     await hold.commit(Commit(calls=[call(session.id, "n2", state="running")]))
     first, second = await store.calls(session.id)

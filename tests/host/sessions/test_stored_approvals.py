@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ async def test_question_is_found_after_a_restart(store: Store, hold: Hold, sessi
     store.close()
     again = Store.open(file)
     (row,) = await again.approvals(state="pending")
-    assert row == replace(question(session.id), request={**question(session.id).request, "targets": ("vault:/a.md",)})
+    assert row == question(session.id)._replace(request={**question(session.id).request, "targets": ("vault:/a.md",)})
     assert await again.approvals(session.id) == [await again.approval("q1")] == [row]
     again.close()
 
@@ -32,7 +31,7 @@ async def test_the_first_answer_stands(store: Store, hold: Hold, session: Sessio
     first = await store.reply("q1", "once", message="go", by="user")
     assert (first.state, first.reply, first.message, first.by) == ("replied", "once", "go", "user")
     assert await store.reply("q1", "reject", by="server") == first
-    await hold.commit(Commit(approvals=[replace(question(session.id), state="expired")]))
+    await hold.commit(Commit(approvals=[question(session.id)._replace(state="expired")]))
     assert await store.approval("q1") == first
     assert await store.approvals(state="pending") == []
     assert await store.approvals(state="replied") == [first]
@@ -50,7 +49,7 @@ async def test_of_many_answers_at_once_one_stands(store: Store, hold: Hold, sess
 async def test_a_late_answer_to_an_expired_question(store: Store, hold: Hold, session: SessionRow):
     """A late reply is not taken for an approval (SECURITY §3)."""
     await hold.commit(Commit(approvals=[question(session.id)]))
-    await hold.commit(Commit(approvals=[replace(question(session.id), state="expired")]))
+    await hold.commit(Commit(approvals=[question(session.id)._replace(state="expired")]))
     assert (await store.reply("q1", "always")).state == "expired"
     assert [row.id for row in await store.approvals(state="expired")] == ["q1"]
 
