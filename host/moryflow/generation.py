@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from .managing.known import remember
 if TYPE_CHECKING:
     from .probing import Gatekeeper
 
+DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
+"""Variable that names plugins which lie elsewhere and are being written, as ``PATH`` does; ``moryflow dev`` sets it."""
 WAIT = 3.0
 """Seconds that a start waits for the probe of code it has not seen before; what takes longer joins at a later turn."""
 
@@ -32,12 +35,12 @@ WAIT = 3.0
 class Sources:
     """What a generation is made from; the same for all generations of a host.
 
-    :param only: third-party plugins to load, ``None`` for all.
+    :param safe_mode: the flag; ``None`` leaves it to the configuration, which knows the environment too. Likewise `only`,
+        the third-party plugins to load, and `profile`.
     :param probe: try out code that was not seen before in a process of its own, and wait for consent where it is due.
     :param wait: seconds to wait for that.
     :param development: plugins that lie elsewhere and are being written.
     :param hub: takes what plugins want watched.
-    :param profile: the flag; ``None`` leaves it to the configuration.
     :param code: the files that plugins have imported for the person.
     """
 
@@ -45,7 +48,7 @@ class Sources:
     environ: Mapping[str, str]
     inline: str | None
     flags: Mapping[str, Any] | None
-    safe_mode: bool
+    safe_mode: bool | None
     only: frozenset[str] | None
     builtins: Sequence[str]
     probe: bool = True
@@ -62,8 +65,7 @@ class Sources:
         :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
         """
         config = load_config(self.home, inline=self.inline, environ=self.environ, flags=self.flags)
-        disabled = frozenset(config.get("disabledPlugins") or ())
-        settings = PluginSettings(disabled=disabled, only=self.only, safe_mode=self.safe_mode)
+        settings = wanted_plugins(config, safe_mode=self.safe_mode, only=self.only)
         found = list(discover(self.home, self.builtins, self.development))
         keeper = await self._keeper(found, settings, config) if self.probe else None
         build = _Build(self, found, settings, config, keeper, previous)
@@ -121,6 +123,7 @@ class _Build:
             sources.home,
             sources.environ,
             profile=sources.profile or self.config.get("profile") or "local",
+            safe_mode=self.settings.safe_mode,
             code=sources.code,
             admission=self.keeper,
             hub=sources.hub,
@@ -146,6 +149,12 @@ def worse_than(previous: PluginSet | None, now: PluginSet) -> dict[str, LoadFail
 def _wanted(candidate: Candidate, settings: PluginSettings) -> bool:
     asked_for = settings.only is None or candidate.name in settings.only
     return candidate.tier != "builtin" and not settings.safe_mode and asked_for and candidate.name not in settings.disabled
+
+
+def in_development(given: Sequence[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the plugins that are being written: those given, and those of :data:`DEVELOPMENT`."""
+    named = (Path(entry) for entry in environ.get(DEVELOPMENT, "").split(os.pathsep) if Path(entry).is_absolute())
+    return tuple(dict.fromkeys((*given, *named)))
 
 
 class Gate:
@@ -213,12 +222,11 @@ class Leases:
         await asyncio.gather(*self._ending, *(end() for end in ends))
 
 
-def asked_for(plugins: Sequence[str] | None, environ: Mapping[str, str]) -> frozenset[str] | None:
-    """Return the third-party plugins that were asked for by argument or ``MORYFLOW_PLUGINS``; ``None`` means all."""
-    chosen = environ.get("MORYFLOW_PLUGINS") if plugins is None else ",".join(plugins)
-    return None if chosen is None else frozenset(name.strip() for name in chosen.split(",") if name.strip())
-
-
-def switched_on(given: bool | None, environ: Mapping[str, str], name: str) -> bool:
-    """Return a switch: the flag if it was given, else the environment's."""
-    return given if given is not None else environ.get(name, "").lower() in ("1", "true", "yes", "on")
+def wanted_plugins(config: Config, *, safe_mode: bool | None = None, only: frozenset[str] | None = None) -> PluginSettings:
+    """Return which plugins a person wants loaded: what a flag says, else the configuration, which knows the environment."""
+    named = config.get("onlyPlugins")
+    return PluginSettings(
+        disabled=frozenset(config.get("disabledPlugins") or ()),
+        only=frozenset(named) if only is None and named is not None else only,
+        safe_mode=bool(config.get("safeMode")) if safe_mode is None else safe_mode,
+    )

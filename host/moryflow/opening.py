@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .builtins import BUILTINS
-from .generation import WAIT, Sources, asked_for, switched_on
+from .generation import WAIT, Sources, in_development
 from .host import Host
 from .places import home_folder
 
@@ -44,14 +44,16 @@ async def open_host(
         environ=env,
         inline=config,
         flags=flags,
-        safe_mode=switched_on(safe_mode, env, "MORYFLOW_SAFE_MODE"),
-        only=asked_for(plugins, env),
+        safe_mode=safe_mode,
+        only=None if plugins is None else frozenset(plugins),
         builtins=builtins,
         probe=probe,
         wait=wait,
-        development=tuple(development),
+        development=in_development(development, env),
         profile=profile,
     )
     settings, plugin_set = await sources.load()
     chosen = profile or settings.get("profile") or "local"
-    return Host(sources, settings, plugin_set, profile=chosen, strict=switched_on(strict, env, "MORYFLOW_STRICT"))
+    return Host(
+        sources, settings, plugin_set, profile=chosen, strict=bool(settings.get("strict") if strict is None else strict)
+    )

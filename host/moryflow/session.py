@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import (
@@ -15,9 +14,7 @@ from moryflow_sdk import (
     ModelProvider,
     MoryflowError,
     Rule,
-    Ruling,
     ToolRequest,
-    ToolResult,
     thaw,
 )
 
@@ -28,11 +25,11 @@ from moryflow.kernel.journal import Journal
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
-from moryflow.sessions import SessionRow, Unfinished, unfinished
+from moryflow.sessions import Hold, SessionRow, Unfinished, unfinished
 
 from .children import Children
 from .mentions import mentioned
-from .settling import can_continue, ends_with_calls, last_result, outcome, watched
+from .settling import DirectCall, can_continue, ends_with_calls, last_result, outcome, watched
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -42,24 +39,21 @@ if TYPE_CHECKING:
     from .host import Host
 
 
-@dataclass(frozen=True)
-class DirectCall:
-    """What became of a call without a model; `result` is missing when its question is still open."""
-
-    id: str
-    ruling: Ruling | None
-    outcome: TurnResult
-    chain: Sequence[dict[str, Any]]
-    result: ToolResult | None
-
-
 MODES = ("agent", "full_access")
 
 
 class Session:
     """One conversation. Its lock is held for a turn, or from :meth:`keep` to :meth:`release` (as ``chat`` does)."""
 
-    def __init__(self, host: Host, row: SessionRow, agent: Agent, model: str | None, started: Started | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        row: SessionRow,
+        agent: Agent,
+        model: str | None,
+        started: Started | None = None,
+        hold: Hold | None = None,
+    ) -> None:
         self._host = host
         self._row = row
         self.agent = agent
@@ -68,6 +62,7 @@ class Session:
         self.children = Children(host, self)
         self.options = RunOptions()
         self._started = started
+        self._begun = hold
         self._inbox: list[Callable[[Journal], None]] = []
         self._notes: list[Callable[[Journal], None]] = []
         self._settling = False
@@ -262,7 +257,9 @@ class Session:
         if self._live is not None:
             self._row = self._live.row
             self._live.hold.release()
-        self._live, self._kept = None, False
+        if self._begun is not None:
+            self._begun.release()
+        self._live, self._begun, self._kept = None, None, False
 
     @property
     def quarantine(self) -> Quarantine | None:
@@ -274,7 +271,7 @@ class Session:
 
     async def _load(self) -> LiveSession:
         store = self._host.store
-        hold = await store.hold(self._row.id)
+        hold, self._begun = self._begun or await store.hold(self._row.id), None
         above = self._started.scope.live.rights if self._started else None
         rights = above or Rights(hold.session.mode, [Rule(**grant) for grant in hold.session.grants])
         live = LiveSession(hold=hold, rights=rights, inbox=self._inbox, notes=self._notes)
@@ -309,7 +306,7 @@ class Session:
             live.turn_states = await self._turn_states() if prompt is None else {}
             if prompt is None and not left and not can_continue(live):
                 raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
-            self.options = options
+            self.options = options = options.within(self._host.config.section("limits"), self.agent.max_steps)
             provider, model = self._host.choose_model(self)  # the generation may have been replaced meanwhile
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
             turn = Turn(scope, provider, self.context, options)

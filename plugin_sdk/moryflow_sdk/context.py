@@ -21,6 +21,7 @@ class PluginContext(Protocol):
 
     :ivar environ: the environment of the host, where keys are looked for.
     :ivar profile: ``local`` or ``remote`` (D71).
+    :ivar safe_mode: only built-in plugins run, and no code of the person's own.
     """
 
     name: str
@@ -28,6 +29,7 @@ class PluginContext(Protocol):
     environ: Mapping[str, str]
     data_dir: Path
     profile: str
+    safe_mode: bool
     config: Any
     log: Logger
     emit: Emit

@@ -22,11 +22,12 @@ config_path = "agents.runtime.tools.external"
 @hookimpl(timeout=30)
 async def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
     """Load every file by itself; one that is wrong is left out and named."""
-    folder = ctx.home / "tools"
     if ctx.config.get("enabled") is not True:
         return []
-    if ctx.profile == "remote":
-        return [Diagnostic(file=str(folder), code="external_tools_remote", message="not loaded under the profile remote")]
+    folder = ctx.home / "tools"
+    for off, why in ((ctx.profile == "remote", "under the profile remote"), (ctx.safe_mode, "in safe mode")):
+        if off:
+            return [Diagnostic(file=str(folder), code="external_tools_off", message=f"external tools are not loaded {why}")]
     from .loading import load_all
 
     return await load_all(ctx, folder)

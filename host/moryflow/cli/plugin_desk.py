@@ -35,12 +35,9 @@ class Desk:
     @property
     def settings(self) -> PluginSettings:
         """What a person wants loaded: configuration, flags and environment."""
-        from moryflow.generation import asked_for, switched_on
-        from moryflow.kernel.records import PluginSettings
+        from moryflow.generation import wanted_plugins
 
-        safe = switched_on(self.flags.safe_mode or None, os.environ, "MORYFLOW_SAFE_MODE")
-        disabled = frozenset(self.config.get("disabledPlugins") or ())
-        return PluginSettings(disabled=disabled, only=asked_for(None, os.environ), safe_mode=safe)
+        return wanted_plugins(self.config, safe_mode=self.flags.safe_mode or None)
 
     def rows(self) -> list[Row]:
         """Return every plugin that is found."""

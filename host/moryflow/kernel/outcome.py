@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from moryflow_sdk import MoryflowError, Usage
@@ -43,6 +44,13 @@ class RunOptions:
     on_ask: OnAsk = "deny"
     max_steps: int | None = None
     max_cost: float | None = None
+
+    def within(self, limits: Mapping[str, Any], agent_steps: int | None) -> RunOptions:
+        """Return the options with the configured limits where a turn was given none, and its agent has no lower one."""
+        steps = limits.get("maxSteps")
+        if steps and agent_steps and agent_steps < steps:
+            steps = None
+        return replace(self, max_steps=self.max_steps or steps, max_cost=self.max_cost or limits.get("maxCost"))
 
 
 @dataclass(frozen=True)

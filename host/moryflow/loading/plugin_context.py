@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from moryflow_sdk import PluginContext
+from moryflow_sdk import PluginContext, PluginError
 
 from moryflow.kernel.records import Plugin
 
@@ -28,6 +28,7 @@ class PlainContext:
     config: Any
     environ: Mapping[str, str]
     profile: str
+    safe_mode: bool
     code: LoadedCode
     admission: Admission
     hub: Hub
@@ -48,10 +49,13 @@ class PlainContext:
 
     def read(self, path: Path) -> bytes:
         """Return the content of a Python file that only its owner may write and that a person consented to (R17)."""
+        if self.safe_mode:
+            raise PluginError("safe mode runs no code of the person's own", where=str(path))
         return read_consented(path, self.home)
 
     def load(self, path: Path) -> ModuleType:
         """Run such a file as a module of its own."""
+        self.read(path)
         return self.code.load(self.name, path, self.home, self.admission)
 
     def emit(self, type: str, **data: Any) -> None:
@@ -72,6 +76,7 @@ def plain_context(
     environ: Mapping[str, str] = os.environ,
     *,
     profile: str = "local",
+    safe_mode: bool = False,
     code: LoadedCode | None = None,
     admission: Admission | None = None,
     hub: Hub | None = None,
@@ -85,7 +90,7 @@ def plain_context(
     loaded, who, wishes = code or LoadedCode(), admission or admit_all, hub or Hub()
 
     def make(plugin: Plugin) -> PluginContext:
-        context = PlainContext(plugin.name, home, plugin.config, environ, profile, loaded, who, wishes)
+        context = PlainContext(plugin.name, home, plugin.config, environ, profile, safe_mode, loaded, who, wishes)
         return cast("PluginContext", context)
 
     return make

@@ -68,6 +68,14 @@ async def test_the_profile_remote_never_loads_them(box, by):
     assert "remote" in notice and str(box.bench.home / "tools") in notice
 
 
+async def test_safe_mode_loads_none_and_says_so(box):
+    """Safe mode runs no code but the built-in plugins' (CONTRACT §1)."""
+    box.write("mine", TOOL)
+    box.enable()
+    tools, [notice] = await box.loaded(safe_mode=True)
+    assert tools == {} and "safe mode" in notice
+
+
 WRONG = {
     "syntax": ("def broken(:\n", 1, "SyntaxError"),
     "import": ("import nothing_of_this_name\n", 1, "nothing_of_this_name"),
