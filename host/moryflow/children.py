@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .kernel.journal import Journal
     from .kernel.scope import TurnScope, Wish
     from .session import Session
-    from .sessions import SessionRow
+    from .sessions import Hold, SessionRow
 
 DEEPEST = 4
 """How deep sessions nest at most, whoever asks; the ``task`` tool has a lower limit of its own."""
@@ -144,10 +144,9 @@ class Children:
             raise ToolError(error.message, code="unknown_model", next_step=error.next_step) from error
         started = Started(scope, Spawned(plugin=plugin, metadata=freeze(dict(wish.metadata))))
         if wish.session:
-            row = await self._earlier(scope, wish.session, chosen)
-        else:
-            row = await self._new(scope, started, agent, wish.title)
-        return self._host.child(row, agent, model, started)
+            return self._host.child(await self._earlier(scope, wish.session, chosen), agent, model, started)
+        hold = await self._new(scope, started, agent, wish.title)
+        return self._host.child(hold.session, agent, model, started, hold)
 
     def _known(self, wanted: str | Agent) -> Agent:
         if isinstance(wanted, Agent):
@@ -161,16 +160,11 @@ class Children:
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
         raise ToolError(f"there is no agent {wanted[:80]!r}{hint}", code="unknown_agent")
 
-    async def _new(self, scope: TurnScope, started: Started, agent: Agent, title: str) -> SessionRow:
+    async def _new(self, scope: TurnScope, started: Started, agent: Agent, title: str) -> Hold:
         kept = agent.model_dump(mode="json", exclude_defaults=True)
-        return await self._host.store.create(
-            vault=str(scope.vault),
-            agent=agent.id,
-            mode=scope.live.mode,
-            parent=scope.session,
-            purpose="child",
-            title=title,
-            origin={"spawn": {"plugin": started.by.plugin, "turn": scope.turn, "agent": kept}},
+        origin = {"spawn": {"plugin": started.by.plugin, "turn": scope.turn, "agent": kept}}
+        return await self._host.store.begin_child(
+            scope.live.row, agent=agent.id, mode=scope.live.mode, title=title, origin=origin
         )
 
     async def _earlier(self, scope: TurnScope, name: str, agent: Agent) -> SessionRow:
@@ -196,6 +190,7 @@ class Children:
         return result
 
     def _forget(self, child: Session, account: list[Spent], task: asyncio.Task[TurnResult]) -> None:
+        child.release()
         self._running.pop(child.id, None)
         self._host.forget(child)
         if task.done() and not task.cancelled() and task.exception() is None:

@@ -31,7 +31,7 @@ from .managing.releases import Releases
 from .places import readable_vault
 from .services import SERVICES
 from .session import Session
-from .sessions import SessionRow, Store
+from .sessions import Hold, SessionRow, Store
 
 if TYPE_CHECKING:
     from .authoring.fire import FireResult
@@ -258,9 +258,9 @@ class Host:
         self._sessions.append(session)
         return session
 
-    def child(self, row: SessionRow, agent: Agent, model: str | None, started: Started) -> Session:
-        """Return a child session, to be prompted by the turn that started it."""
-        session = Session(self, row, agent, model, started)
+    def child(self, row: SessionRow, agent: Agent, model: str | None, started: Started, hold: Hold | None = None) -> Session:
+        """Return a child session, to be prompted by the turn that started it; `hold` if it is held already."""
+        session = Session(self, row, agent, model, started, hold)
         self._sessions.append(session)
         return session
 

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
-from moryflow_sdk import ModelError, MoryflowError, ToolResult
+from moryflow_sdk import ModelError, MoryflowError, Ruling, ToolResult
 
 from moryflow.kernel.approvals import ApprovalRequired
-from moryflow.kernel.outcome import EndReason
+from moryflow.kernel.outcome import EndReason, TurnResult
 from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.watchdog import Watchdog
+
+
+@dataclass(frozen=True)
+class DirectCall:
+    """What became of a call without a model; `result` is missing when its question is still open."""
+
+    id: str
+    ruling: Ruling | None
+    outcome: TurnResult
+    chain: Sequence[dict[str, Any]]
+    result: ToolResult | None
 
 
 @contextmanager

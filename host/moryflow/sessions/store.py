@@ -61,15 +61,28 @@ class Store:
         parent: str | None = None,
         purpose: str = "main",
         id: str | None = None,
-        title: str = "",
-        origin: Mapping[str, Any] | None = None,
     ) -> SessionRow:
         """Begin an empty session and return it."""
         moment = now()
-        row = SessionRow(id or random_id(), title, vault, agent, model, mode, parent, purpose, None, moment, moment, origin)
+        row = SessionRow(id or random_id(), "", vault, agent, model, mode, parent, purpose, None, moment, moment)
         _require_id(row.id)
         await self._database.write(lambda to: writing.insert_session(to, row))
         return row
+
+    async def begin_child(self, parent: SessionRow, *, agent: str, mode: str, title: str, origin: Mapping[str, Any]) -> Hold:
+        """Begin a child session of `parent` and hold it, in one transaction."""
+        moment = now()
+        row = SessionRow(
+            random_id(), title, parent.vault, agent, "", mode, parent.id, "child", None, moment, moment, origin, epoch=1
+        )
+        lock = session_lock(self._database.path.parent, row.id)
+        await self._acquire(lock, row.id, 0)
+        try:
+            await self._database.write(lambda to: writing.insert_session(to, row))
+        except BaseException:
+            lock.release()
+            raise
+        return Hold(self._database, lock, row, [])
 
     async def hold(self, session_id: str, *, wait: float = 0) -> Hold:
         """Become the session's one appender.
