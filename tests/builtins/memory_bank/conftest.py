@@ -18,27 +18,6 @@ from moryflow.builtins import BUILTINS
 from moryflow_builtins.memory_bank.template import files
 
 RULE = "Money is kept in integer cents, never in floats, because rounding lost 3 orders in May (src/money.py:12)."
-PACKAGE = """
-Here it is.
-
-```yaml
-memory_reader:
-  protocol_version: memory-bank/v1
-  user_question: "how is money kept?"
-  context_summary:
-    goal: "a shop"
-    focus: "checkout"
-    stack: ["python"]
-    conventions: ["money in cents"]
-  evidence:
-    - file: memory-bank/details/patterns.md
-      quote: "Money is kept in integer cents"
-      mtime: 2026-01-31
-  open_questions:
-    - question: "how are refunds rounded?"
-      look_in: src/refunds.py
-```
-"""
 
 
 @dataclass

@@ -6,6 +6,10 @@ import json
 
 import pytest
 from moryflow_builtins.memory_bank.blocks import MARKERS, problem_of, split
+from moryflow_builtins.memory_bank.checking import check
+from moryflow_builtins.memory_bank.cli import memory_bank
+from moryflow_builtins.memory_bank.drift import diagnose
+from moryflow_builtins.memory_bank.initing import init, install_skill
 from moryflow_builtins.memory_bank.template import SECTIONS, files
 
 MEMORY = "memory-bank/MEMORY.md"
@@ -21,15 +25,11 @@ async def run(project, work, **settings):
 
 
 async def checked(project, **settings):
-    from moryflow_builtins.memory_bank.checking import check
-
     found, _ = await run(project, check, **settings)
     return found
 
 
 async def diagnosed(project, **settings):
-    from moryflow_builtins.memory_bank.drift import diagnose
-
     return await run(project, diagnose, **settings)
 
 
@@ -68,17 +68,13 @@ def test_check_where_there_is_no_bank(bare):
 
 
 def test_the_command_stands_in_the_help(bare):
-    """A person finds it (CONTRACT 1)."""
-    shown = bare.cli("--help").stdout
-    assert "memory-bank" in shown
-    page = bare.cli("memory-bank", "--help").stdout
-    assert all(verb in page for verb in ("init", "check", "doctor"))
+    """A person finds it, and all of its verbs (CONTRACT 1)."""
+    assert "memory-bank" in bare.cli("--help").stdout
+    assert set(memory_bank.commands) == {"init", "check", "doctor"}
 
 
 async def test_init_leaves_what_is_there(project):
     """Text of a person, in any block, stays to the byte (S3.1)."""
-    from moryflow_builtins.memory_bank.initing import init
-
     page = project.vault / MEMORY
     mine = page.read_text().replace("Your own notes. No tool changes this part.", "  mine\r\tever & ever  \n\n## Project")
     page.write_bytes(mine.encode())
@@ -90,8 +86,6 @@ async def test_init_leaves_what_is_there(project):
 
 async def test_init_adds_missing_sections_to_the_machine_block_only(project):
     """An older front page gets what v7.1 brought; the person's block is untouched (S3.1, S3.40)."""
-    from moryflow_builtins.memory_bank.initing import init
-
     page = project.vault / MEMORY
     whole = page.read_text()
     old = whole[: whole.index("## Drill-Down Protocol")] + whole[whole.index("<!-- MACHINE_BLOCK_END -->") :]
@@ -106,8 +100,6 @@ async def test_init_adds_missing_sections_to_the_machine_block_only(project):
 
 async def test_init_without_blocks_leaves_the_file_alone(project):
     """And says so; check names the line (S3.1)."""
-    from moryflow_builtins.memory_bank.initing import init
-
     page = project.vault / MEMORY
     page.write_text("# My own memory\n")
     assert "no machine block" in (await run(project, init))[MEMORY] and page.read_text() == "# My own memory\n"
@@ -121,10 +113,10 @@ async def test_init_installs_the_skill_and_keeps_a_changed_one(bare):
         "SKILL.md", "references/reader.md", "references/writer.md", "references/memory-reader-prompt.md",
     }  # fmt: skip
     (place / "SKILL.md").write_text("mine")
-    assert "kept" in bare.cli("memory-bank", "init").stdout and (place / "SKILL.md").read_text() == "mine"
+    assert install_skill(bare.home, replace=False)[1].startswith("kept") and (place / "SKILL.md").read_text() == "mine"
     assert bare.cli("memory-bank", "doctor").returncode == 3
     assert "installed" in bare.cli("memory-bank", "init", "--skill").stdout
-    assert bare.cli("memory-bank", "doctor").returncode == 0
+    assert await diagnosed(bare) == []
 
 
 def page_with(project, name, change):
@@ -233,8 +225,6 @@ async def test_doctor_compares_the_configured_thresholds(project):
 
 async def test_doctor_reads_the_installed_skill(project):
     """Another version, a missing page, a changed page (S3.11, D70)."""
-    from moryflow_builtins.memory_bank.initing import install_skill
-
     place, done = install_skill(project.home, replace=False)
     assert done == "installed" and await diagnosed(project) == []
     skill = place / "SKILL.md"

@@ -47,8 +47,9 @@ async def test_apply_patch_is_no_way_either(project):
     """Matched by targets, so the other tool set is held too (S3.31, D32)."""
     project.allow("edit")
     patch = f"*** Begin Patch\n*** Update File: {PATTERNS}\n@@\n-nothing\n+x\n*** End Patch"
-    done = project.cli("tool", "run", "apply_patch", "--patch", patch, "--output", "json")
-    assert "memory_bank" in done.stdout and "denied" in done.stdout
+    async with project.host() as host:
+        outcome = await host.call_tool("apply_patch", {"patch": patch}, vault=project.vault)
+    assert (outcome.result.status, outcome.result.code) == ("denied", "memory_bank")
 
 
 async def test_the_bank_is_not_made_by_an_agent(bare):
