@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Run one prompt and print the answer"),
     "chat": ("chat", "Talk with an agent, with approvals and slash commands"),
+    "dev": ("dev", "Watch and reload while you write a tool, an agent or a plugin"),
     "new": ("new", "Write a tool, an agent or a plugin to begin with"),
     "tool": ("tool", "List, show and run tools without a model"),
     "hook": ("hook", "List the hooks; call one hook chain with a given input"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from moryflow_sdk import MoryflowError
 
+from moryflow.generation import WAIT
 from moryflow.host import Host
 from moryflow.opening import open_host
 from moryflow.places import home_folder
@@ -94,14 +95,27 @@ def _naming_home() -> Iterator[None]:
         ) from error
 
 
-async def host_for(given: Flags, settings: Mapping[str, Any] | None = None, *, tell: bool = True) -> Host:
-    """Open a host as the common flags say, and say on standard error what is wrong with it."""
+async def host_for(
+    given: Flags,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    tell: bool = True,
+    development: Sequence[Path] = (),
+    wait: float = WAIT,
+) -> Host:
+    """Open a host as the common flags say, and say on standard error what is wrong with it.
+
+    :param development: plugins that lie elsewhere and are being written.
+    :param wait: seconds to wait for the probe of new code.
+    """
     host = await open_host(
         config=given.config,
         flags=settings,
         safe_mode=given.safe_mode or None,
         strict=given.strict or None,
         profile=given.profile,
+        development=development,
+        wait=wait,
     )
     if tell:
         warn(host, given)

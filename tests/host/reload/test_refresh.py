@@ -130,8 +130,9 @@ async def test_the_watch_hears_saves_in_folders_that_come_later(home):
         watcher.watch({home.path: False, home.path / "later": True})
         (home.path / "later").mkdir()
         await home.until(lambda: home.path / "later" in heard)
+        heard.clear()
         watcher.watch({home.path: False, home.path / "later": True})
         (home.path / "later" / "x.py").write_text("")
-        await home.until(lambda: home.path / "later" / "x.py" in heard)
+        assert await home.until(lambda: home.path / "later" / "x.py" in heard)
     finally:
         watcher.stop()

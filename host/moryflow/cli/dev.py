@@ -1,0 +1,45 @@
+"""``moryflow dev``: the inner loop of somebody who writes a tool, an agent or a plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import document_options, flags_of
+
+
+@click.command("dev")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path, exists=True), metavar="[PATH]...")
+@click.option(
+    "--run", "again", metavar="COMMAND", help="Run this moryflow command after each save, for example 'tool run hello'."
+)
+@click.option(
+    "--attach", metavar="[SESSION]", is_flag=False, flag_value="", help="Follow a session of another terminal, or the last one."
+)
+@document_options
+@click.pass_context
+def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, attach: str | None) -> int:
+    """Watch and reload while you write: each save is shown with what it changed.
+
+    Configuration, agents, tools and plugins of Moryflow's folder are watched, and plugins that are installed from their
+    sources. A PATH is a plugin that lies elsewhere: a file, a package, or a project with a pyproject.toml.
+
+    \b
+    moryflow dev --run 'tool run hello --name you'
+    moryflow dev ./my-plugin --run "hook fire chat.params '{\"params\": {}}'"
+    moryflow dev --attach
+    """
+    import asyncio
+
+    flags = flags_of(ctx)
+    if attach is not None:
+        from .dev_attach import follow
+
+        return asyncio.run(follow(flags, attach))
+    from .dev_loop import Loop
+
+    folders = tuple(path.absolute() for path in paths)
+    work: Any = Loop(flags, folders, again).run()
+    return asyncio.run(work)

@@ -1,0 +1,104 @@
+"""``moryflow dev`` as somebody who writes a plugin sees it: a save, what it changed, the command again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = """
+from moryflow_sdk import hookimpl, tool
+
+@tool(domain="read")
+def greet(name: str{more}) -> str:
+    "Say hello."
+    return f"{word}, {{name}}"
+
+@hookimpl
+def tools():
+    return [greet]
+"""
+
+
+class Terminal:
+    """A ``moryflow dev`` that runs, and what it has said so far."""
+
+    def __init__(self, cli: Any, *arguments: str) -> None:
+        self.file = cli.home.parent / "dev.log"
+        with self.file.open("wb") as sink:
+            options = {"stdin": subprocess.DEVNULL, "stdout": sink, "stderr": subprocess.STDOUT}
+            self.process = cli.start("dev", *arguments, **options)
+        self._until = 0
+
+    def wait(self, text: str, *, seconds: float = 30.0) -> str:
+        """Return what was said up to and including `text`, from where the last call ended."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            said = self.file.read_text("utf-8", errors="replace")[self._until :]
+            if text in said:
+                end = said.index(text) + len(text)
+                self._until += end
+                return said[:end]
+            time.sleep(0.02)
+        raise AssertionError(f"{text!r} was not said: {self.file.read_text('utf-8')}")
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(10)
+
+
+def save(path: Path, word: str, more: str = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.write_text(SOURCE.format(word=word, more=more))
+    path.chmod(0o600)
+
+
+@pytest.mark.parametrize("place", ["home", "elsewhere"])
+def test_each_save_is_shown_and_the_command_is_run_again(cli: Any, tmp_path: Path, place: str) -> None:
+    """The inner loop: save, see what changed, see the effect; a broken save says where and runs nothing (S0-i)."""
+    file = cli.home / "plugins" / "mine.py" if place == "home" else tmp_path / "work" / "mine.py"
+    save(file, "one")
+    paths = [] if place == "home" else [str(file)]
+    dev = Terminal(cli, *paths, "--run", "tool run greet --name you")
+    try:
+        assert ", mine)" in dev.wait("one, you")
+        dev.wait("exit code 0")
+        save(file, "two", ", times: int = 1")
+        assert "plugin mine: code · tool greet: parameter times added" in dev.wait("two, you")
+        dev.wait("exit code 0")
+        file.write_text("def broken(:\n")
+        assert f"kept the version before: {file}:1: SyntaxError" in dev.wait("(column 12)")
+        save(file, "three")
+        assert dev.wait("three, you").count("$ moryflow tool run greet") == 1
+        dev.wait("exit code 0")
+        assert dev.end() == 0
+    finally:
+        dev.process.kill()
+
+
+def test_a_second_terminal_follows_a_session(cli: Any) -> None:
+    """``dev --attach`` reads the durable events and holds nothing (ARCHITECTURE §5)."""
+    assert cli("run", "-m", cli.script("first"), "hi").returncode == 0
+    script = cli.script(cli.calls("hello", name="you"), "It is done.")
+    follower = Terminal(cli, "--attach")
+    try:
+        follower.wait("following")
+        time.sleep(0.3)
+        assert cli("run", "-c", "-m", script, "say hello").returncode == 0
+        said = follower.wait("the turn ended: completed")
+        assert "> say hello" in said and "→ hello" in said and "It is done." in said
+        assert "first" not in said
+        assert follower.end() == 0
+    finally:
+        follower.process.kill()
+
+
+def test_following_needs_a_session(cli: Any) -> None:
+    """An error says what to do next (CONTRACT §1)."""
+    done = cli("dev", "--attach")
+    assert done.returncode == 2 and "no session to follow" in done.stderr and os.linesep in done.stderr
