@@ -95,7 +95,7 @@ def _tools_of_ours() -> frozenset[str]:
     """Return the names of built-in tools: no other tool may take one."""
     import asyncio
 
-    from moryflow.host import open_host
+    from moryflow.opening import open_host
 
     async def names() -> frozenset[str]:
         async with await open_host(plugins=()) as host:

@@ -55,7 +55,7 @@ async def _replay(
     """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
     from moryflow.authoring.recorded import recorded
     from moryflow.authoring.replaying import replay
-    from moryflow.host import open_host
+    from moryflow.opening import open_host
 
     from .finding import find
 
