@@ -1,55 +1,37 @@
-"""Compaction: the view and the plan of a long path, what survives three compactions, how well sizes are estimated, and a
-thousand turns in a window of 32,000 tokens."""
+"""Compaction: the view and the plan of a long path, how well sizes are estimated, and a thousand turns in a window of
+32,000 tokens."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import re
 import time
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from conversations import Extractive, Item, append, path_of, step
 from measuring import Figure, Place, place
 from moryflow import open_host
-from moryflow.compaction.demand import compact_now
 from moryflow.compaction.measure import ESTIMATORS, Meter, measured
 from moryflow.compaction.planning import plan_job, room_for
 from moryflow.compaction.policy import limit_of
-from moryflow.compaction.prune import PruneLimits, plan_pruning
 from moryflow.compaction.settings import CompactionSettings
 from moryflow.kernel.context import ContextBuilder
-from moryflow.sessions import Commit, NewNode, Node
-from moryflow_sdk import BaseProvider, Finished, ModelInfo, TextDelta, Usage, freeze
 from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
 
 NODES, TURNS, WINDOW = 10_000, 1000, 32_000
-Item = tuple[str, dict[str, Any]]
 
 
 def figures() -> list[Figure]:
     """Return (name, value, unit, target) of every figure."""
-    return [*_view(), *_estimates(), *asyncio.run(_facts()), *asyncio.run(_rescue()), *asyncio.run(_thousand())]
+    return [*_view(), *_estimates(), *asyncio.run(_rescue()), *asyncio.run(_thousand())]
 
 
 # -------------------------------------------------------------------- view and plan
-
-
-def _step(number: int, tool: str = "read", size: int = 800, **more: Any) -> list[Item]:
-    call = {"id": f"c{number}", "name": tool, "arguments": json.dumps({"path": f"src/file_{number % 40}.py"})}
-    output = {"call_id": f"c{number}", "tool": tool, "status": "ok", "output": "line of text\n" * (size // 13), **more}
-    return [("assistant", {"text": "", "calls": [call]}), ("tool", output)]
-
-
-def _path(items: list[Item]) -> list[Node]:
-    return [
-        Node(f"n{i}", "s", i, f"n{i - 1}" if i else None, kind, freeze(payload), 1, "", "")
-        for i, (kind, payload) in enumerate(items)
-    ]
 
 
 def _long() -> list[Item]:
@@ -57,12 +39,12 @@ def _long() -> list[Item]:
     for number in count():
         if len(items) >= NODES:
             return items[:NODES]
-        items += [("user", {"text": "please " * 30}), *_step(number), ("assistant", {"text": "done " * 60, "calls": []})]
+        items += [("user", {"text": "please " * 30}), *step(number), ("assistant", {"text": "done " * 60, "calls": []})]
     raise AssertionError
 
 
 def _view() -> list[Figure]:
-    path = _path(_long() + [item for number in range(50) for item in _step(NODES + number)])
+    path = path_of(_long() + [item for number in range(50) for item in step(NODES + number)])
     first = min(_timed(lambda: ContextBuilder().build(path[:NODES])) for _ in range(5))
     builder, meter, settings = ContextBuilder(), Meter(), CompactionSettings()
     builder.build(path[:NODES])
@@ -126,117 +108,6 @@ def _encoding() -> Any:
     return tiktoken.get_encoding("cl100k_base")
 
 
-# -------------------------------------------------------------------- planted facts
-
-
-class Extractive(BaseProvider):
-    """Stands in for a summarizer: keeps every sentence with "must", in the asked sections; or writes nothing of use."""
-
-    name = "scripted"
-
-    def __init__(self, window: int, *, keeps: bool = True) -> None:
-        self.info = ModelInfo(id="scripted", name="scripted", provider="scripted", context_window=window)
-        self.keeps = keeps
-        self.sizes: list[int] = []
-
-    def find(self, model: str) -> ModelInfo | None:
-        return self.info
-
-    def default(self, environ: Any) -> str | None:
-        return self.info.id
-
-    async def stream(self, request: Any) -> Any:
-        text = "\n".join(message.text for message in request.messages[1:])
-        self.sizes.append(sum(len(message.text) for message in request.messages) // 4)
-        kept = dict.fromkeys(re.findall(r"It must [^.\n]+\.", text)) if self.keeps else ()
-        yield TextDelta(text="## Goal\nMend it.\n## Constraints & Preferences\n" + "\n".join(kept))
-        yield Finished(usage=Usage(input=self.sizes[-1], output=20))
-
-
-def _planted() -> tuple[list[list[Item]], dict[str, list[str]]]:
-    """Return 200 turns in four parts, and 40 facts by kind, all of them in the first three parts."""
-    facts: dict[str, list[str]] = {"files": [], "outputs": [], "denials": [], "failures": [], "said": []}
-    turns: list[list[Item]] = []
-    for number in range(200):
-        items: list[Item] = [("user", {"text": f"Turn {number}: go on with the work. " + "Some words around it. " * 20})]
-        kind = ("files", "outputs", "denials", "failures", "said")[number % 5] if number < 120 and number % 3 == 0 else ""
-        items += _fact(number, kind, facts) if kind else _step(number, size=1600)
-        turns.append([*items, ("assistant", {"text": "That is done. " * 20, "calls": []})])
-    return [[item for turn in turns[start : start + 50] for item in turn] for start in range(0, 200, 50)], facts
-
-
-def _fact(number: int, kind: str, facts: dict[str, list[str]]) -> list[Item]:
-    path = f"src/planted/module_{number}.py"
-    call = {"id": f"c{number}", "name": "write", "arguments": json.dumps({"path": path})}
-    output: dict[str, Any] = {"call_id": f"c{number}", "tool": "write", "status": "ok", "output": "written"}
-    fact = path
-    match kind:
-        case "outputs":
-            fact = f".agent-output/grep-{number}.txt"
-            output |= {"tool": "grep", "output": "many lines\n" * 100, "path": fact, "output_id": f"o{number}"}
-        case "denials":
-            output |= {"status": "denied", "output": f"denied: rule {number} forbids it."}
-            fact = f"rule {number} forbids it"
-        case "failures":
-            output |= {"status": "error", "output": f"the disk sector {number} is unreadable"}
-            fact = f"the disk sector {number} is unreadable"
-        case "said":
-            fact = f"It must listen on port {7000 + number}"
-            facts[kind].append(fact)
-            return [("user", {"text": f"{fact}."}), *_step(number)]
-    facts[kind].append(fact)
-    return [("assistant", {"text": "", "calls": [{**call, "name": output["tool"]}]}), ("tool", output)]
-
-
-async def _facts() -> list[Figure]:
-    parts, facts = _planted()
-    total = sum(map(len, facts.values()))
-    host_built = [fact for kind in ("files", "outputs", "denials", "failures") for fact in facts[kind]]
-    both, sections = await _after_three(parts, True), await _after_three(parts, False)
-    path = _path([item for part in parts for item in part])
-    pruning = plan_pruning(path, {}, PruneLimits(10_000, 5_000, 3), lambda text: len(text) / 4)
-    pruned = ContextBuilder().build(
-        [*path, *_path([*[("note", {"text": ""})] * len(path), ("prune", {"nodes": dict(pruning.nodes)})])[-1:]]
-    )
-    text = "\n".join(message.text + str(message.tool_calls) for message in pruned)
-    return [
-        (f"facts of {total} after pruning only", _survive(text, facts), "", None),
-        ("tokens of that view", len(text) / 4, "", None),
-        (f"facts of {total} after three compactions, host's sections alone", _survive(sections, facts), "", None),
-        (f"facts of {total} after three compactions, summary and sections", _survive(both, facts), "", None),
-        (
-            f"of them the host's own {len(host_built)} (files, outputs, denials, failures)",
-            sum(f in sections for f in host_built),
-            "",
-            float(len(host_built)),
-        ),
-        ("tokens of that view, all included", len(both) / 4, "", None),
-    ]
-
-
-def _survive(text: str, facts: dict[str, list[str]]) -> float:
-    return float(sum(fact in text for group in facts.values() for fact in group))
-
-
-async def _after_three(parts: list[list[Item]], keeps: bool) -> str:
-    with place() as here:
-        async with await open_host(here.home, environ={}, builtins=()) as host:
-            host.plugin_set = replace(host.plugin_set, providers=(Extractive(64_000, keeps=keeps),))
-            session = await host.new_session(here.vault)
-            for number, part in enumerate(parts):
-                await _append(host, session.id, part)
-                if number:
-                    await compact_now(host, session)
-            view = ContextBuilder().build(await host.store.path(session.id))
-    return "\n".join(message.text for message in view)
-
-
-async def _append(host: Any, session: str, items: list[Item]) -> None:
-    hold = await host.store.hold(session)
-    await hold.commit(Commit(nodes=[NewNode(kind, payload) for kind, payload in items]))
-    hold.release()
-
-
 # -------------------------------------------------------------------- rescue and endurance
 
 
@@ -246,7 +117,7 @@ async def _rescue() -> list[Figure]:
             model = Extractive(WINDOW)
             host.plugin_set = replace(host.plugin_set, providers=(model,))
             session = await host.new_session(here.vault)
-            await _append(
+            await append(
                 host,
                 session.id,
                 [("user", {"text": "words and " * 200}), ("assistant", {"text": "done " * 400, "calls": []})] * 100,

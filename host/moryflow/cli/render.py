@@ -139,7 +139,8 @@ def _remark(event: Event, truncated: str) -> str:
         case kind if kind.startswith("plugin.") and kind.endswith(".notice") and data.get("text"):
             return f"  {first_line(str(data['text']), 300)}"
         case "compaction" if data.get("state") == "done":
-            return f"  the conversation was shortened: {data.get('tokens_before')} → {data.get('tokens_after')} tokens"
+            said = [f"  the conversation was shortened: {data.get('tokens_before')} → {data.get('tokens_after')} tokens"]
+            return "\n  ".join([*said, *data.get("remarks", ())])
         case _:
             return ""
 

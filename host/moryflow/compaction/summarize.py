@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from moryflow_sdk import (
 
 from moryflow.kernel.models import stream
 
-from .agent import REMINDER, TURN_INSTRUCTIONS
+from .agent import CLOSING, REMINDER, TURN_INSTRUCTIONS
 from .measure import script_aware
 from .sections import TURN, cleaned, has_sections
 from .transcript import chunks, entries, shortened
@@ -50,6 +51,7 @@ class Summarizer:
     :ivar fork: its own scope; the run, its events and its hook calls are stored with it.
     :ivar usage: what it has used so far, with `cost`.
     :ivar structured: whether the answer had any of the sections that were asked for.
+    :ivar closed: whether every answer ended with the line that was asked for.
     """
 
     fork: TurnScope
@@ -62,6 +64,7 @@ class Summarizer:
     cost: float | None = None
     steps: int = 0
     structured: bool = True
+    closed: bool = True
 
     async def summary(self, history: Sequence[Message], prefix: Sequence[Message], previous: str) -> str:
         """Return the written sections; the beginning of a split turn gets its own (S1.11).
@@ -114,6 +117,7 @@ class Summarizer:
         return max(64, min(self.most_tokens, self.model.max_output or self.most_tokens, window // 4))
 
     async def _ask(self, instructions: str, conversation: str, previous: str, told: str) -> str:
+        closing = CLOSING.format(number=secrets.token_hex(4))
         parts = [f"<conversation>\n{conversation}\n</conversation>"]
         if previous:
             parts.insert(0, f"<previous-summary>\n{previous}\n</previous-summary>")
@@ -126,15 +130,15 @@ class Summarizer:
             model=self.model,
             messages=(
                 Message(role="system", text=instructions),
-                Message(role="user", text="\n\n".join([*parts, REMINDER])),
+                Message(role="user", text="\n\n".join([*parts, REMINDER.format(closing=closing)])),
             ),
             params=params,
             purpose="compact",
             session=self.fork.session,
         )
-        return await self._answer(request)
+        return await self._answer(request, closing)
 
-    async def _answer(self, request: ModelRequest) -> str:
+    async def _answer(self, request: ModelRequest, closing: str) -> str:
         parts: list[str] = []
         length, most = 0, _HUGE * 4 * self._output
         finished = Finished()
@@ -148,7 +152,8 @@ class Summarizer:
             elif isinstance(event, Finished):
                 finished = event
         self._account(finished.usage)
-        text = "".join(parts).strip()
+        text, closed, _ = "".join(parts).partition(closing)
+        text, self.closed = text.strip(), self.closed and bool(closed)
         if finished.tool_calls:
             raise SummaryFailed(f"the summarizer tried to call {finished.tool_calls[0].name!r}; it has no tools")
         if not cleaned(text):

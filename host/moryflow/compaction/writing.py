@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from moryflow.kernel.scope import TurnScope
 
 _HUGE_SHARE = 0.5
+_UNCLOSED = "the summary does not end as it was asked to; look at it (moryflow session show), undo it (session undo-compaction)"
 
 
 class Declined(MoryflowError):
@@ -140,6 +141,8 @@ class Writing:
             self.usage, self.cost, self.steps = writer.usage, writer.cost, writer.steps
             if not writer.structured:
                 self.remarks.append("the summary has none of the sections that were asked for")
+            elif not writer.closed:
+                self.remarks.append(_UNCLOSED)
 
     def _model(self) -> tuple[ModelProvider, ModelInfo]:
         """Return the configured model, or the session's own (S1.18)."""
