@@ -50,6 +50,15 @@ async def test_ignored_files_are_not_searched(toolbox, engine: str) -> None:
     assert (await toolbox.arun(grep, pattern="needle", path=".agent-output")).metadata["matches"] == 1
 
 
+async def test_a_file_of_any_size_is_searched_by_rg(toolbox, engine: str) -> None:
+    """The engines that read a file as a whole leave out what is over 16 MiB (S2.13)."""
+    toolbox.fill({"large.log": "x" * 99 + "\n", "small.log": "needle"})
+    with (toolbox.vault / "large.log").open("a", encoding="utf-8") as file:
+        file.write(("x" * 99 + "\n") * 170_000 + "needle\n")
+    result = await toolbox.arun(grep, pattern="needle")
+    assert result.metadata["matches"] == (2 if engine == "rg" else 1)
+
+
 async def test_sensitive_files_are_left_out_and_counted(toolbox, engine: str) -> None:
     """The count does not depend on the pattern, or it would tell what is in them (D3)."""
     toolbox.fill(
