@@ -141,6 +141,8 @@ def _shown(node: Any, summary_mark: str) -> str:
 @click.pass_context
 def show_tree(ctx: click.Context, session: str | None) -> None:
     """Show all branches and the sub-agents that were started; the active node is marked with *."""
+    from dataclasses import asdict
+
     from .hosting import with_store
     from .tree import Kin, drawn, kin_of
 
