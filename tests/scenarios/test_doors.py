@@ -114,7 +114,7 @@ class Doors:
             session = await host.new_session(self.rig.vault, model=self.rig.script(*turns, {"text": "done"}))
             result = await session.prompt(prompt, options=RunOptions(on_ask=on_ask))
             if background:
-                assert await session.children.settled()
+                await session.children.settled()
             return result
 
     def command(self, *arguments):
