@@ -147,7 +147,8 @@ def test_hook_fire_takes_either_spelling(cli: Any, spelled: str) -> None:
     assert json.loads(cli("hook", "fire", spelled, given).stdout) == {"temperature": 0.0, "max_tokens": 9}
     done = json.loads(cli("hook", "fire", spelled, "--json", "-", "--output", "json", stdin=given).stdout)
     assert done["value"]["temperature"] == 0.0
-    assert [(step["plugin"], step["outcome"]) for step in done["chain"]] == [("cool", "changed")]
+    chain = [(step["plugin"], step["outcome"]) for step in done["chain"] if step["plugin"] != "config_hooks"]
+    assert chain == [("cool", "changed")]
 
 
 @pytest.mark.parametrize(("words", "sentence"), [(["nope"], "there is no hook 'nope'"), (["chat.params", "{"], "not JSON")])
