@@ -57,7 +57,7 @@ def ends_with_calls(live: LiveSession) -> bool:
 
 def can_continue(live: LiveSession) -> bool:
     """Whether the model has something to answer: the path ends with a prompt, a result or a note."""
-    last = next((node for node in reversed(live.hold.path) if node.kind not in ("marker", "prune")), None)
+    last = next((node for node in reversed(live.hold.path) if node.kind not in ("marker", "prune", "compaction")), None)
     return last is not None and (last.kind in ("user", "tool", "note") or bool(last.payload.get("partial")))
 
 

@@ -42,6 +42,7 @@ class Conversation:
         self._slash = Slash(self)
         self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
         self._code = 0
+        self._full = False
         host.bus.subscribe(self._view)
         self._view.session = session.id
         self._interactive = False
@@ -78,6 +79,7 @@ class Conversation:
                 await reloader.settled()
                 await self._consent(source, reloader)
                 await self._take(line.strip())
+                await self._offer_room(source)
             except Quit:
                 break
             except MoryflowError as error:
@@ -137,18 +139,29 @@ class Conversation:
         if line:
             await self.turn(line)
 
-    async def turn(self, text: str) -> None:
-        """Run one turn; Ctrl-C stops it and not the program."""
+    async def _offer_room(self, source: Source) -> None:
+        """Ask whether to shorten a conversation that does not fit any more, where nothing does so by itself (D18)."""
+        full, self._full = self._full, False
+        if not (full and source.interactive) or self.host.compaction.settings(self.host.config).automatic:
+            return
+        answer = await source.line(lambda: "The conversation does not fit any more. Write a summary and go on? [y/N] ")
+        if (answer or "").strip().lower() in ("y", "yes"):
+            await self._slash.take("/compact")
+            await self.turn(None)
+
+    async def turn(self, text: str | None) -> None:
+        """Run one turn, or go on without a new prompt; Ctrl-C stops it and not the program."""
         from moryflow.kernel.outcome import RunOptions
 
         chosen = self.chosen
         options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
         with _Stopping(self.session.cancel) as stopping:
-            result = await self.session.prompt(text, options=options)
+            result = await (self.session.proceed(options) if text is None else self.session.prompt(text, options=options))
             if not self._interactive:
                 result = await with_background(self.session, result, options)
         self._view.finish(result.text)
         self._code = result.exit_code
+        self._full = result.end_reason == "prompt_too_long"
         if result.end_reason == "stopped":
             self.say("stopped; what was done so far is kept")
         else:

@@ -88,6 +88,28 @@ def test_compact_at_a_terminal(cli: Any, model: LoopbackServer, at_terminal: Cal
     assert [len(model.requests), kinds(cli, session)[24:]] == [2, ["compaction", "user", "assistant"]]
 
 
+def test_a_conversation_that_does_not_fit_is_offered_a_summary(
+    cli: Any, model: LoopbackServer, at_terminal: Callable[..., Any]
+) -> None:
+    """With compaction off, nothing is shortened unasked; at a terminal the person is asked, and the turn goes on (D18)."""
+    limits = {"providers": {"openai": {"models": {"test-model": {"contextWindow": 8000}}}}}
+    cli.config(models=limits, agents={"runtime": {"compaction": {"mode": "off"}}})
+    too_long = replies.failure(400, "maximum context length exceeded", code="context_length_exceeded")
+    with closing(LoopbackServer(too_long, replies.text(SUMMARY), otherwise=replies.text("the answer"))) as server:
+        cli.environ["OPENAI_BASE_URL"] = server.url
+        session = long_session(cli)
+        terminal = at_terminal("chat", "-r", session, "-m", "openai/test-model")
+        terminal.expect("/help")
+        terminal.type("and now?\r")
+        terminal.expect("Write a summary and go on? [y/N]")
+        terminal.type("y\r")
+        terminal.expect("compacted: about")
+        terminal.expect("the answer")
+        terminal.type("/quit\r")
+        assert terminal.end() == 0
+    assert kinds(cli, session)[24:] == ["user", "compaction", "assistant"]
+
+
 def test_compact_without_anything_old_is_said(cli: Any, model: LoopbackServer) -> None:
     """Nothing to compact: a sentence and the next turn (S0.29)."""
     done = cli("chat", "-r", long_session(cli, 1, 1), "-m", "openai/test-model", stdin="/compact\nand now?\n")
