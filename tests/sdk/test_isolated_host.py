@@ -17,19 +17,22 @@ from moryflow_sdk.testing import IsolatedHost, LoopbackServer
 
 SHOUT = '''
     """Shouts."""
+    from typing import Annotated
     from moryflow_sdk import ToolResult, hookimpl, tool
 
     @tool
-    def greet(name: str) -> str:
+    def greet(name: Annotated[str, "Who"]) -> str:
         """Greet NAME."""
         return f"hello {name}"
 
     @hookimpl
     def tools():
+        """Offer it."""
         return [greet]
 
     @hookimpl
     def tool_after(result):
+        """Shout."""
         return result.replace(output=result.output.upper())
 '''
 
@@ -140,6 +143,7 @@ def test_the_conformance_checks_pass_for_a_good_plugin_and_name_what_is_wrong_wi
         "never tried",
         "nothing_of_that_name",
         "give the module a docstring",
+        "What to do:",
     ):
         assert words in failed.stdout
     assert not (tmp_path / "real-home").exists()

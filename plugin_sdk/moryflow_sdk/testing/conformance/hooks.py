@@ -14,7 +14,15 @@ from moryflow_sdk import HOOKS, hookspecs
 from .subject import Subject
 
 _BLOCKING = frozenset(
-    {"time.sleep", "input", "subprocess.run", "subprocess.call", "subprocess.check_output", "subprocess.check_call", "os.system"}
+    {
+        "time.sleep",
+        "input",
+        "subprocess.run",
+        "subprocess.call",
+        "subprocess.check_output",
+        "subprocess.check_call",
+        "os.system",
+    }
 )
 _NETWORK = ("requests.", "urllib.request.", "httpx.get", "httpx.post", "httpx.request")
 
@@ -76,7 +84,7 @@ def test_its_async_functions_do_not_block(plugin_subject: Subject) -> None:
             if isinstance(function, ast.AsyncFunctionDef):
                 for name, line in _calls(function):
                     if name in _BLOCKING or name.startswith(_NETWORK):
-                        to_do = "await asyncio.to_thread(...), or make the function a plain def, which runs on a thread of the plugin"
+                        to_do = "await asyncio.to_thread(...), or make it a plain def, which runs on a thread of the plugin"
                         plugin_subject.fail(f"async {function.name} blocks with {name}()", to_do, f"{path}:{line}")
 
 
@@ -100,16 +108,18 @@ def test_its_hooks_say_what_they_do(plugin_subject: Subject) -> None:
 
 def test_its_wishes_for_an_order_can_be_met(plugin_subject: Subject) -> None:
     """With the plugins that ``before=`` and ``after=`` name, it stands where it asks to stand, in whatever order they load."""
-    wishes = [(item.hook, item.options) for item in plugin_subject.implementations() if item.options.before or item.options.after]
     name, tier = plugin_subject.plugin.name, plugin_subject.plugin.tier
-    for hook, options in wishes:
-        if name in (*options.before, *options.after):
+    for hook, options in ((item.hook, item.options) for item in plugin_subject.implementations()):
+        wishes = (*options.before, *options.after)
+        if name in wishes:
             plugin_subject.fail(f"{hook}: it asks to stand before or after itself", "name another plugin")
-        others = [other for other in (*options.before, *options.after) if tier == "user"]
+        others = list(wishes) if tier == "user" else []
+        if not others:
+            continue
         order = _order_with(plugin_subject, hook, others)
         early = [other for other in options.after if other in order and order.index(other) > order.index(name)]
         late = [other for other in options.before if other in order and order.index(other) < order.index(name)]
-        if others and (early or late or name not in order):
+        if early or late or name not in order:
             plugin_subject.fail(f"{hook}: it cannot stand where it asks to: {' → '.join(order)}", "drop one of the wishes")
 
 

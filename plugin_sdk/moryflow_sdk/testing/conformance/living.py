@@ -11,7 +11,7 @@ from .subject import Subject
 
 def test_a_turn_works_with_it(plugin_subject: Subject) -> None:
     """A turn with a tool call ends as it should, and no hook of the plugin fails on the way."""
-    plugin_subject.plugin
+    plugin_subject.need()
     with plugin_subject.fresh("turn") as host:
         (host.vault / "a.md").write_text("hello", encoding="utf-8")
         result = host.run("go", [{"calls": [{"name": "read", "arguments": {"path": "a.md"}}]}, "done"])
@@ -21,9 +21,9 @@ def test_a_turn_works_with_it(plugin_subject: Subject) -> None:
 
 
 def test_a_turn_whose_tools_fail_works_with_it(plugin_subject: Subject) -> None:
-    """A file that is not there, a tool that is not there, arguments that are no JSON: all pass through its hooks."""
-    plugin_subject.plugin
-    calls = [("read", '{"path": "no-such-file"}'), ("no_such_tool", "{}"), ("read", "{broken")]
+    """A file that is not there, no arguments, a tool that is not there, arguments that are no JSON."""
+    plugin_subject.need()
+    calls = [("read", '{"path": "no-such-file"}'), ("read", "{}"), ("no_such_tool", "{}"), ("read", "{broken")]
     script = [{"calls": [{"name": name, "arguments": text} for name, text in calls]}, "done"]
     with plugin_subject.fresh("failing") as host:
         result = host.run("go", script)
@@ -34,21 +34,20 @@ def test_a_turn_whose_tools_fail_works_with_it(plugin_subject: Subject) -> None:
 
 def test_it_can_be_unloaded_and_loaded_again(plugin_subject: Subject) -> None:
     """Hosts come and go in one process; what it sets up twice must not be there twice."""
-    plugin_subject.plugin
-    for attempt in ("first", "second"):
+    plugin_subject.need()
+    for _ in range(2):
         with plugin_subject.fresh("again") as host:
-            found = host.host.plugin_set.plugins.get(plugin_subject.name)
-            if found is None:
-                plugin_subject.fail(f"it does not load the {attempt} time", "keep nothing at module level that works only once")
-            before = host.events
-        failed = [event.data for event in before if event.type == "plugin.failed"]
+            if plugin_subject.name not in host.host.plugin_set.plugins:
+                to_do = "keep nothing at module level that works only once"
+                plugin_subject.fail("it does not load a second time in one process", to_do)
+        failed = [event.data for event in host.events if event.type == "plugin.failed"]
         if failed:
             plugin_subject.fail(f"unloading fails: {failed[0]}", "let the disposer of plugin_start not raise")
 
 
 def test_it_survives_a_reload(plugin_subject: Subject) -> None:
     """A new generation with the same code has the same hooks and tools, each once."""
-    plugin_subject.plugin
+    plugin_subject.need()
     with plugin_subject.fresh("reload") as host:
         before = _shape(host, plugin_subject.name)
         host.wait(host.host.refresh())
@@ -59,7 +58,7 @@ def test_it_survives_a_reload(plugin_subject: Subject) -> None:
 
 def test_it_passes_the_probe(plugin_subject: Subject) -> None:
     """Every host puts code it has not seen before through the probe, in a process with limits."""
-    plugin_subject.plugin
+    plugin_subject.need()
     probing, discovery = import_module("moryflow.probing"), import_module("moryflow.loading.discovery")
     candidate = next(each for each in discovery.in_development(plugin_subject.path) if each.name == plugin_subject.name)
     home = plugin_subject.root / "probe"
@@ -67,7 +66,8 @@ def test_it_passes_the_probe(plugin_subject: Subject) -> None:
     verdict = probing.probe_sync(candidate, home=home, config={}, seconds=30.0, again=True)
     if not verdict.ok:
         place = f"{verdict.file}:{verdict.line}" if verdict.line else None
-        plugin_subject.fail(f"the probe refuses it ({verdict.stage}): {verdict.error}", verdict.hint or "moryflow plugin check", place)
+        to_do = verdict.hint or "moryflow plugin check says more"
+        plugin_subject.fail(f"the probe refuses it ({verdict.stage}): {verdict.error}", to_do, place)
 
 
 def _shape(host: IsolatedHost, name: str) -> tuple[list[str], list[str]]:

@@ -111,6 +111,15 @@ def _plan(kind: str, text: str) -> CompactionPlan:
 
 
 def _events(text: str) -> list[Event]:
-    kinds = ("turn.start", "step.start", "text.delta", "tool.start", "tool.result", "turn.finish", "session.status", "unknown.kind")
+    kinds = (
+        "turn.start",
+        "step.start",
+        "text.delta",
+        "tool.start",
+        "tool.result",
+        "turn.finish",
+        "session.status",
+        "unknown.kind",
+    )
     data = {"text": text[:2000], "call_id": "call_1", "tool": "read", "status": "ok", "output": text[:2000]}
     return [Event(type=kind, session="s", turn="t", data=data) for kind in kinds] + [Event(type="error", session="")]

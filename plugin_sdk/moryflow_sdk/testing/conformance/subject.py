@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
@@ -30,6 +31,7 @@ class Subject:
     def __init__(self, path: Path, root: Path) -> None:
         self.path = path
         self.root = root
+        self.environ = dict(os.environ)
         self.project: Project | None = read_project(path) if path.is_dir() else None
         self.name = next(iter(self.project.plugins)) if self.project else path.name if path.is_dir() else path.stem
 
@@ -84,7 +86,7 @@ class Subject:
     # ---------------------------------------------------------------- the host
 
     @contextmanager
-    def fresh(self, folder: str) -> Iterator[IsolatedHost]:
+    def fresh(self, folder: str) -> Generator[IsolatedHost]:
         """A host of its own with the plugin installed."""
         base = self.root / folder
         host = IsolatedHost(base / "home", base / "vault")
@@ -128,6 +130,10 @@ class Subject:
             pytest.skip("it did not load")
         return found
 
+    def need(self) -> None:
+        """Skip the check when the plugin did not load."""
+        assert self.plugin is not None
+
     def implementations(self, hook: str | None = None) -> list[Any]:
         """Return its implementations, of one hook or of all."""
         name, plugin_set = self.plugin.name, self.host.host.plugin_set
@@ -169,14 +175,15 @@ class Called:
 
     def __init__(self, value: Any, failures: Sequence[Any], us: int, state: Mapping[str, Any]) -> None:
         self.value = value
-        self.failures = failures
+        self.failures: tuple[Any, ...] = tuple(failures)
         self.us = us
         self.state = state
 
 
 async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any]) -> Called:
     info = HOOKS[hook]
-    scope.failures, before = [], len(scope.ledger.chain())
+    scope.failures = list[Any]()
+    before = len(scope.ledger.chain())
     withheld = import_module("moryflow.kernel.dispatch").Withheld
     try:
         if info.kind == "gate":
@@ -191,4 +198,4 @@ async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any])
         value = None
     us = sum(item["us"] for item in scope.ledger.chain()[before:])
     states = {"turn.state": dict(scope.live.turn_states), "turn.session_state": dict(scope.live.state)}
-    return Called(value, list(scope.failures), us, states)
+    return Called(value, scope.failures, us, states)

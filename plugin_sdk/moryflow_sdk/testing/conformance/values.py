@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +14,7 @@ from moryflow_sdk import HOOKS, Allow, Event, SystemPrompt
 from .samples import KINDS, Given, inputs
 from .subject import Called, Subject
 
-CALLED = tuple(name for name, info in HOOKS.items() if info.kind in ("transform", "gate", "observe")) + ("system_blocks",)
+CALLED = (*(name for name, info in HOOKS.items() if info.kind in ("transform", "gate", "observe")), "system_blocks")
 SHARE = 0.5
 """Of its deadline, what an ordinary call may take: the machine of somebody else is slower."""
 
@@ -65,7 +66,9 @@ def test_its_hooks_change_nothing_in_place(plugin_subject: Subject) -> None:
             plugin_subject.call(hook, given)
             for each, was in zip(given, before, strict=True):
                 if _dump(each) != was:
-                    plugin_subject.fail(f"{hook} changes the value it is given", "build a new one with .replace(...) and return it")
+                    plugin_subject.fail(
+                        f"{hook} changes the value it is given", "build a new one with .replace(...) and return it"
+                    )
 
 
 def test_the_same_question_gets_the_same_answer(plugin_subject: Subject) -> None:
@@ -142,32 +145,31 @@ def test_its_blocks_have_names_of_their_own(plugin_subject: Subject) -> None:
 def test_what_it_keeps_is_json(plugin_subject: Subject) -> None:
     """``turn.state`` and ``turn.session_state`` are stored with the node; what is no JSON is lost on resume."""
     for hook in _hooks(plugin_subject):
-        for called in _called(plugin_subject, hook, "ordinary"):
+        for given in _given(plugin_subject, hook, "ordinary"):
+            (called,) = plugin_subject.call(hook, [given])
             for place, states in called.state.items():
                 try:
                     json.dumps(states)
                 except (TypeError, ValueError) as error:
-                    plugin_subject.fail(f"{hook} keeps what is no JSON in {place}: {error}", "keep text, numbers, lists, objects")
+                    to_do = "keep text, numbers, lists and objects"
+                    plugin_subject.fail(f"{hook} keeps what is no JSON in {place}: {error}", to_do)
 
 
 def test_its_observer_works_outside_a_turn(plugin_subject: Subject) -> None:
     """Some events belong to no turn; ``turn`` is ``None`` then."""
     for _, function in plugin_subject.functions("event"):
-        host = plugin_subject.host.host
-        from importlib import import_module
-
-        outcome = plugin_subject.host.wait(_observed(import_module("moryflow.kernel.calls").call, plugin_subject))
-        if outcome is not None:
-            plugin_subject.fail(f"event fails outside a turn: {outcome}", "if turn is None: return", function)
-        assert host is not None
+        error = plugin_subject.host.wait(_observed(plugin_subject))
+        if error:
+            plugin_subject.fail(f"event fails outside a turn: {error}", "if turn is None: return", function)
 
 
-async def _observed(call: Any, subject: Subject) -> str | None:
+async def _observed(subject: Subject) -> str:
+    call = import_module("moryflow.kernel.calls").call
     for item in subject.implementations("event"):
         outcome = await call(item, {"event": Event(type="reload", session=""), "turn": None})
         if outcome.error is not None:
             return f"{type(outcome.error).__name__}: {outcome.error}"
-    return None
+    return ""
 
 
 def _hooks(subject: Subject) -> list[str]:
@@ -186,6 +188,6 @@ def _dump(given: Given) -> str:
     def plain(value: Any) -> Any:
         if hasattr(value, "model_dump"):
             return value.model_dump(mode="json")
-        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return [plain(item) for item in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
     return json.dumps({name: plain(value) for name, value in given.items()}, default=str, sort_keys=True)

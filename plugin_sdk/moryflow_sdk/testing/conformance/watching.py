@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -43,7 +44,7 @@ def watch(subject: Subject) -> Report:
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "report.json"
     command = [sys.executable, "-m", __name__, str(subject.path), str(folder), str(target)]
-    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environ = {**subject.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120, check=False)
     if not target.exists():
         return Report(error=(done.stderr or done.stdout).strip()[-2000:] or f"exit code {done.returncode}")
@@ -82,7 +83,7 @@ class Watcher:
 
     def _importing(self) -> str | None:
         """Return the line of the plugin that runs while it is imported, if one does."""
-        frame, place = sys._getframe(2), None
+        frame, place = inspect.currentframe(), None
         while frame is not None:
             code = frame.f_code
             if code.co_filename.startswith(self._root):
@@ -101,18 +102,14 @@ def _writing(args: tuple[Any, ...]) -> bool:
 
 
 def main(path: Path, folder: Path, target: Path) -> None:
-    """Load the plugin at `path` twice removed from everything else, and write the report."""
+    """Load the plugin at `path` with nothing else going on, and write the report."""
     from .subject import Subject
 
     subject = Subject(path, folder)
     installed = folder / "home" / "plugins" / subject.path.name
     root = subject.package if subject.project else installed
     watcher = Watcher(root, folder / "home" / "data")
-    subject.host.options  # the host's modules are imported before the watching begins
-    from importlib import import_module
-
-    import_module("moryflow.host")
-    import_module("moryflow.session")
+    _warm_up(folder / "without")
     before, threads = _everyones(), set(threading.enumerate())
     sys.addaudithook(watcher)
     watcher.start()
@@ -127,6 +124,15 @@ def main(path: Path, folder: Path, target: Path) -> None:
     shown = asdict(watcher.report)
     del shown["printed"]
     target.write_text(json.dumps(shown), encoding="utf-8")
+
+
+def _warm_up(folder: Path) -> None:
+    """Open and close a host without the plugin, so that what is seen and measured is the plugin's doing alone."""
+    from moryflow_sdk.testing.isolated import IsolatedHost
+
+    host = IsolatedHost(folder / "home", folder / "vault")
+    assert host.host is not None
+    host.close()
 
 
 def _everyones() -> dict[str, Any]:
@@ -146,13 +152,16 @@ def _everyones() -> dict[str, Any]:
 def _left(before: set[threading.Thread]) -> list[str]:
     """Return the threads that go on although the plugin was unloaded; they get a second to end."""
     ending = time.monotonic() + 1.0
-    while time.monotonic() < ending:
-        left = [thread for thread in threading.enumerate() if thread not in before and thread.is_alive()]
-        left = [thread for thread in left if not thread.name.startswith(("moryflow", "asyncio", "Thread-store"))]
-        if not left:
-            return []
+    while True:
+        left = [thread for thread in threading.enumerate() if thread not in before and not _ours(thread)]
+        if not left or time.monotonic() >= ending:
+            break
         time.sleep(0.02)
     return [f"{thread.name}{' (daemon)' if thread.daemon else ''}" for thread in left]
+
+
+def _ours(thread: threading.Thread) -> bool:
+    return thread.name.startswith(("moryflow", "asyncio"))
 
 
 if __name__ == "__main__":
