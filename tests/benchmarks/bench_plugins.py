@@ -44,7 +44,7 @@ def figures() -> list[Figure]:
         here.use(server)
         run = (command(), "run", "-m", MODEL, "hello")
         good = {f"bench_plugin_{number}": PLUGIN.format(number=number) for number in range(NUMBER)}
-        here.environ["PYTHONPATH"] = str(_install(here.root / "good", good))
+        here.environ["PYTHONPATH"] = str(install(here.root / "good", good))
         plain.run(*run)
         first = here.run(*run).ms
         # Turn and turn about, so that whatever else the machine does meets both.
@@ -62,7 +62,7 @@ def _broken(here: Place, run: tuple[str, ...]) -> Figure:
     """Start with 100 broken plugins beside 3 good ones."""
     sources = {f"bench_broken_{number}": BROKEN[number % len(BROKEN)] for number in range(NUMBER)}
     sources |= {f"bench_good_{number}": PLUGIN.format(number=number) for number in range(3)}
-    here.environ["PYTHONPATH"] = str(_install(here.root / "broken", sources))
+    here.environ["PYTHONPATH"] = str(install(here.root / "broken", sources))
     took = here.run(*run).ms
     statuses = _statuses(here)
     assert statuses.count("failed") == NUMBER
@@ -76,7 +76,7 @@ def _statuses(here: Place) -> list[str]:
     return [record["status"] for record in records if record["tier"] == "installed"]
 
 
-def _install(site: Path, sources: dict[str, str]) -> Path:
+def install(site: Path, sources: dict[str, str]) -> Path:
     """Lay packages out as pip does: a module, its metadata, compiled byte code."""
     for name, source in sources.items():
         info = site / f"{name}-1.0.dist-info"

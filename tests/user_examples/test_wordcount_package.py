@@ -22,7 +22,13 @@ def installed(shell, wordcount_site):
 
 def test_a_plugin_installed_with_pip_is_seen_by_plugin_list(installed) -> None:
     """Its entry point and its manifest are enough to be found, loaded and described (S2.21)."""
-    row = next(row for row in installed.json("plugin", "list", "--json") if row["name"] == "wordcount")
+
+    def listed():
+        return next(row for row in installed.json("plugin", "list", "--json") if row["name"] == "wordcount")
+
+    assert (listed()["status"], listed()["tools"]) == ("pending", ["wordcount"])  # from its manifest: a list loads nothing
+    installed.run("tool", "list")
+    row = listed()
     assert (row["tier"], row["status"], row["version"]) == ("installed", "loaded", "0.1.0")
     assert (row["hooks"], row["tools"], row["services"]) == (["tools", "tool_after"], ["wordcount"], ["files"])
 
@@ -44,6 +50,7 @@ def test_its_hook_follows_its_settings(installed) -> None:
 def test_a_wrong_setting_is_named_with_its_place_and_stops_nothing(installed) -> None:
     """A plugin with a bad setting becomes a load record; the others go on (invariant 5)."""
     installed.configure(plugins={"wordcount": {"anotate": ["read"]}})
+    installed.run("tool", "list")
     rows = {row["name"]: row for row in installed.json("plugin", "list", "--json")}
     assert "anotate" in rows["wordcount"]["error"]
     assert rows["truncation"]["status"] == "loaded"

@@ -84,10 +84,16 @@ def metadata_of(text: str) -> tuple[str, str, tuple[str, ...]]:
     return said.get("Name", ""), said.get("Version", ""), tuple(said.get_all("Requires-Dist") or ())
 
 
+class _EntryPoints(configparser.ConfigParser):
+    """``entry_points.txt``: like an INI file whose names keep their case."""
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
 def _groups(text: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the entry points of plugins and of manifests."""
-    parser = configparser.ConfigParser(delimiters=("=",), interpolation=None, strict=False)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser = _EntryPoints(delimiters=("=",), interpolation=None, strict=False)
     try:
         parser.read_string(text)
     except configparser.Error:

@@ -24,17 +24,18 @@ class Known:
     :param tokens: what its tools cost in every request, by name: a quarter of the characters of schema and description.
     :param at: when it was loaded.
     :param stamp: change time and size of its main file then.
+    :param settings: those of the configuration, of a plugin that failed because of it.
     """
 
     record: LoadRecord
     tokens: Mapping[str, int]
     at: str
     stamp: tuple[int, int] | None
+    settings: tuple[int, int] | None = None
 
-    @property
-    def changed(self) -> bool:
-        """Whether its main file is another one by now."""
-        return self.stamp != _stamp(self.record.file)
+    def changed(self, home: Path) -> bool:
+        """Whether its main file, or the configuration it failed for, is another one by now."""
+        return self.stamp != _stamp(self.record.file) or self.settings != _settings(self.record, home)
 
 
 def remember(plugin_set: PluginSet) -> None:
@@ -48,7 +49,8 @@ def remember(plugin_set: PluginSet) -> None:
     now = _now()
     known = _read(file)
     for record in told:
-        entry = {**asdict(record), "tokens": _tokens(plugin_set, record), "at": now, "stamp": stamps[record.file]}
+        more = {"tokens": _tokens(plugin_set, record), "at": now, "stamp": stamps[record.file]}
+        entry = {**asdict(record), **more, "settings": _settings(record, plugin_set.home)}
         known.pop(_key(record), None)
         known[_key(record)] = entry
     _write(file, key, dict(list(known.items())[-_KEEP:]))
@@ -59,10 +61,10 @@ def recall(home: Path) -> dict[str, Known]:
     found: dict[str, Known] = {}
     for key, entry in _read(home / "cache" / FILE).items():
         try:
-            tokens, at, stamp = entry.pop("tokens"), entry.pop("at"), entry.pop("stamp")
+            tokens, at, stamp, settings = (entry.pop(name) for name in ("tokens", "at", "stamp", "settings"))
             values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
             record = LoadRecord(**values)
-            found[key] = Known(record, tokens, at, tuple(stamp) if stamp else None)
+            found[key] = Known(record, tokens, at, _pair(stamp), _pair(settings))
         except (TypeError, KeyError, AttributeError):
             continue
     return found
@@ -93,6 +95,14 @@ def _stamp(file: str) -> tuple[int, int] | None:
     except OSError:
         status = None
     return (status.st_mtime_ns, status.st_size) if status else None
+
+
+def _settings(record: LoadRecord, home: Path) -> tuple[int, int] | None:
+    return _stamp(str(home / "config.jsonc")) if record.stage == "config" else None
+
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    return (int(value[0]), int(value[1])) if value else None
 
 
 def _tokens(plugin_set: PluginSet, record: LoadRecord) -> dict[str, int]:

@@ -9,13 +9,12 @@ from pathlib import Path
 from moryflow.builtins import BUILTINS
 from moryflow.config import Config
 from moryflow.consent import Consents
-from moryflow.kernel.plugins import PluginSettings, load_plugin_set
-from moryflow.kernel.records import LoadRecord
+from moryflow.kernel.records import LoadRecord, PluginSettings
 from moryflow.loading.discovery import Candidate, discover
 from moryflow.loading.gate_memory import GateMemory, looks_like_gate
 
 from .cards import Card, card_of
-from .known import Known, key_of, recall
+from .known import Known, key_of, recall, remember
 
 NEVER = "not loaded yet; the next run loads it, moryflow plugin check {name} tries it first"
 CHANGED = "changed since it was last loaded; moryflow plugin check {name} tries it"
@@ -45,57 +44,65 @@ class Row:
 def rows(home: Path, config: Config, settings: PluginSettings) -> list[Row]:
     """Return every plugin in the order in which they are loaded, what is absent though it judged calls included."""
     known = recall(home)
-    own = _builtins(home, config, known)
-    consents, taken = Consents(home), dict[str, Candidate]()
-    found = [_row(candidate, known, own, settings, consents, taken) for candidate in discover(home, BUILTINS)]
+    looking = _Looking(home, known, _builtins(home, config, known), settings)
+    found = [looking.row(candidate) for candidate in discover(home, BUILTINS)]
     return [*found, *_absent(home, found, settings)]
 
 
 def _builtins(home: Path, config: Config, known: Mapping[str, Known]) -> dict[str, LoadRecord]:
-    """Load those of our own that nothing is known of; they do not begin and do not contribute."""
+    """Load those of our own that nothing is known of, and remember them; they do not begin and do not contribute."""
+    from moryflow.kernel.plugins import load_plugin_set
+
     missing = [dotted for dotted in BUILTINS if key_of("builtin", "", dotted) not in known]
     if not missing:
         return {}
     plugin_set = load_plugin_set(home=home, builtins=missing, settings=PluginSettings(safe_mode=True), config=config)
+    remember(plugin_set)
     return {record.source: record for record in plugin_set.records if record.tier == "builtin"}
 
 
-def _row(
-    candidate: Candidate,
-    known: Mapping[str, Known],
-    own: Mapping[str, LoadRecord],
-    settings: PluginSettings,
-    consents: Consents,
-    taken: dict[str, Candidate],
-) -> Row:
-    """Say what is known of one candidate; what a person wants comes first."""
-    before = known.get(key_of(candidate.tier, candidate.name, candidate.source))
-    base = before.record if before else own.get(candidate.source) or _unknown(candidate)
-    card = manifest_card(candidate)
-    if before is None and card is not None:
-        base = replace(base, hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate)
-    row = Row(base, candidate, before, card, before.tokens if before else {})
-    if reason := _unwanted(base.name, candidate, settings):
-        return replace(row, record=replace(base, status="skipped", reason=reason, error="", stage=""))
-    other = taken.setdefault(base.name, candidate)
-    if other is not candidate and (before is None or before.record.status != "failed"):
-        error = f"the name {base.name!r} is taken by the {other.tier} plugin {other.source}, which comes first"
-        return replace(row, record=replace(base, status="failed", stage="discover", error=error))
-    if candidate.problem is not None:
-        problem = candidate.problem
-        place = {"file": problem.file or base.file, "line": problem.line, "hint": problem.hint}
-        return replace(row, record=replace(base, status="failed", stage="discover", error=problem.message, **place))
-    return replace(row, record=_state(base, candidate, before, consents))
+class _Looking:
+    """Says what is known of each candidate; what a person wants comes first."""
+
+    def __init__(self, home: Path, known: Mapping[str, Known], own: Mapping[str, LoadRecord], settings: PluginSettings) -> None:
+        self._home = home
+        self._known = known
+        self._own = own
+        self._settings = settings
+        self._consents = Consents(home)
+        self._taken: dict[str, Candidate] = {}
+
+    def row(self, candidate: Candidate) -> Row:
+        """Return what is known of one candidate."""
+        before = self._known.get(key_of(candidate.tier, candidate.name, candidate.source))
+        base = before.record if before else self._own.get(candidate.source) or _unknown(candidate)
+        card = manifest_card(candidate)
+        if before is None and card is not None:
+            base = replace(base, hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate)
+        return Row(self._state(base, candidate, before), candidate, before, card, before.tokens if before else {})
+
+    def _state(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
+        if reason := _unwanted(base.name, candidate, self._settings):
+            return replace(base, status="skipped", reason=reason, error="", stage="")
+        other = self._taken.setdefault(base.name, candidate)
+        if other is not candidate:
+            error = f"the name {base.name!r} is taken by the {other.tier} plugin {other.source}, which comes first"
+            return replace(base, status="failed", stage="discover", error=error)
+        if (problem := candidate.problem) is not None:
+            place = {"file": problem.file or base.file, "line": problem.line, "hint": problem.hint}
+            return replace(base, status="failed", stage="discover", error=problem.message, **place)
+        return base if candidate.tier == "builtin" else self._third(base, candidate, before)
+
+    def _third(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
+        if candidate.tier == "user" and self._consents.is_waiting(candidate.target):
+            return _pending(base, WAITING)
+        if before is None:
+            return _pending(base, NEVER)
+        return _pending(base, CHANGED) if before.changed(self._home) else base
 
 
-def _state(base: LoadRecord, candidate: Candidate, before: Known | None, consents: Consents) -> LoadRecord:
-    if candidate.tier == "user" and consents.is_waiting(candidate.target):
-        return replace(base, status="pending", reason=WAITING.format(name=base.name), error="", stage="")
-    if before is None and candidate.tier != "builtin":
-        return replace(base, status="pending", reason=NEVER.format(name=base.name))
-    if before is not None and before.changed and candidate.tier != "builtin":
-        return replace(base, status="pending", reason=CHANGED.format(name=base.name), error="", stage="")
-    return base
+def _pending(base: LoadRecord, reason: str) -> LoadRecord:
+    return replace(base, status="pending", reason=reason.format(name=base.name), error="", stage="", hint="")
 
 
 def _unwanted(name: str, candidate: Candidate, settings: PluginSettings) -> str:
@@ -110,17 +117,10 @@ def _unwanted(name: str, candidate: Candidate, settings: PluginSettings) -> str:
 
 
 def _unknown(candidate: Candidate) -> LoadRecord:
+    """Return what there is to say of a plugin that has not been loaded yet."""
+    record = LoadRecord(candidate.name, candidate.version, candidate.tier, "pending", candidate.source)
     gate = looks_like_gate(candidate.manifest, candidate.file if candidate.tier == "user" else "")
-    place = {"file": candidate.file, "line": candidate.line}
-    return LoadRecord(
-        candidate.name,
-        candidate.version,
-        candidate.tier,
-        "pending",
-        candidate.source,
-        gate=gate,
-        **place,  # type: ignore[arg-type]
-    )
+    return replace(record, file=candidate.file, line=candidate.line, gate=gate)
 
 
 def manifest_card(candidate: Candidate) -> Card | None:

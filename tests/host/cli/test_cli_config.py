@@ -152,6 +152,7 @@ def test_show_path_and_schema(cli: Any) -> None:
 
 def test_plugins_are_listed_disabled_and_enabled(cli: Any) -> None:
     """disabledPlugins in the configuration; one that judges is said to (invariant 4)."""
+    cli("tool", "list")  # a list loads no plugin; this does
     rows = {row["name"]: row for row in json.loads(cli("plugin", "list", "--json").stdout)}
     assert (rows["demo"]["tier"], rows["demo"]["status"]) == ("user", "loaded")
     assert "tools" in cli("plugin", "info", "demo").stdout
@@ -168,6 +169,7 @@ def test_plugins_are_listed_disabled_and_enabled(cli: Any) -> None:
 def test_a_plugin_that_failed_says_where(cli: Any) -> None:
     """`plugin list` and `plugin info` name file, line and reason (invariant 5)."""
     file = cli.plugin("broken", "\nimport nothing_like_this\n")
+    cli("tool", "list")
     assert f"{file}:2" in cli("plugin", "list").stdout
     info = json.loads(cli("plugin", "info", "broken", "--json").stdout)
     assert (info["status"], info["stage"], info["line"]) == ("failed", "import", 2)

@@ -114,15 +114,32 @@ async def test_one_command_brings_a_quarantined_plugin_back(home: Path, tmp_path
         assert {row.outcome for row in calls} == {"failed", "quarantined"}
 
 
-def test_releases_read_nothing_while_nothing_changes(home: Path) -> None:
-    """What was released before a host began does not count, and what comes after counts once."""
+class Released(Quarantine):
+    """Notes what was released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names_released: list[str] = []
+
+    def release(self, plugin: str) -> bool:
+        self.names_released.append(plugin)
+        return super().release(plugin)
+
+
+def test_a_release_counts_once_and_only_when_it_is_new(home: Path) -> None:
+    """What was released before a host began does not count; each later release reaches every session once (D15)."""
     (home / "cache").mkdir()
     release(home, "one")
-    releases, quarantine = Releases(home), Quarantine()
+    releases, quarantine = Releases(home), Released()
     releases.apply([quarantine, None])
+    assert quarantine.names_released == []
     release(home, "two")
     releases.apply([quarantine])
     releases.apply([quarantine])
+    assert quarantine.names_released == ["two"]
+    release(home, "two")
+    releases.apply([quarantine])
+    assert quarantine.names_released == ["two", "two"]
 
 
 def test_the_slowest_calls_make_the_figure() -> None:
