@@ -22,7 +22,7 @@ from moryflow.loading.lifecycle import start
 from moryflow.loading.load import load_alone
 from moryflow.loading.plugin_context import plain_context
 
-from .guarded import harm, remarks, take
+from .guarded import Guarded, harm, remarks, take
 
 Mark = Callable[[str], None]
 
@@ -55,7 +55,7 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     started = time.perf_counter()
     mark("import")
     try:
-        found = _file(Path(request["file"])) if "file" in request else _plugin(request, mark)
+        found = _file(Path(request["file"])) if "file" in request else _plugin(request, mark, before)
     except (KeyboardInterrupt, SystemExit) as error:  # of the plugin: nobody can press Ctrl-C here
         text, file, line = describe(error, root_of(str(request.get("root") or request.get("file"))))
         found = {"ok": False, "stage": "import", "error": text, "file": file, "line": line}
@@ -83,7 +83,7 @@ def _file(path: Path) -> dict[str, Any]:
     return {"ok": True, "stage": "import", "file": str(path)}
 
 
-def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+def _plugin(request: Mapping[str, Any], mark: Mark, before: Guarded) -> dict[str, Any]:
     home = Path(request["home"])
     candidate = Candidate(**request["candidate"])
     plugin_set = load_alone(candidate, home=home, config=Settings(request["config"]), mark=mark)
@@ -91,7 +91,7 @@ def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     if record.status == "failed":
         # Settings are not part of the code: the host holds them against the plugin itself.
         return {"ok": True, "stage": "register"} if record.stage == "config" else _failed(record)
-    if not plugin_set.plugins:
+    if not plugin_set.plugins or next(harm(before, take()), None):
         return {"ok": True, "stage": "register"}
     mark("contribute")
     record = asyncio.run(_contributed(plugin_set, plain_context(home)))

@@ -1,0 +1,213 @@
+"""The probe: what code that was never seen before does to a process of its own, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+from moryflow.loading.discovery import Candidate
+from moryflow.probing import Gatekeeper, ProbeVerdict, cached, probe, probe_sync
+from moryflow.probing.prober import Prober
+
+HELLO = """
+from moryflow_sdk import hookimpl, tool
+
+@tool(domain="read")
+def hello() -> str:
+    "Say hello."
+    return "hello"
+
+@hookimpl
+def tools():
+    return [hello]
+"""
+LATE = "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools():\n    {body}\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    (folder / "plugins").mkdir(parents=True, mode=0o700)
+    return folder
+
+
+def written(home: Path, source: str, name: str = "mine") -> Candidate:
+    file = home / "plugins" / f"{name}.py"
+    file.write_text(source)
+    file.chmod(0o600)
+    return Candidate(name, "user", str(file), str(file), file=str(file))
+
+
+async def probed(home: Path, source: str, seconds: float = 2.0) -> ProbeVerdict:
+    return await probe(written(home, source), home=home, seconds=seconds)
+
+
+async def test_good_code_passes_with_what_it_brings(home):
+    """Import, registration, contribute hooks (ARCHITECTURE §4, probe)."""
+    verdict = await probed(home, HELLO)
+    assert (verdict.ok, verdict.stage, verdict.hooks, verdict.tools) == (True, "contribute", ("tools",), ("hello",))
+
+
+@pytest.mark.parametrize(
+    ("source", "stage", "line", "error"),
+    [
+        ("x = 1\ndef broken(:\n", "import", 2, "SyntaxError"),
+        ("import not_there\n", "import", 1, "ModuleNotFoundError"),
+        ("x = 1\n1 / 0\n", "import", 2, "ZeroDivisionError"),
+        ("import sys\nsys.exit(3)\n", "import", 2, "it called sys.exit(3)"),
+        ("raise KeyboardInterrupt\n", "import", 1, "KeyboardInterrupt"),
+        ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E\n", "import", 3, "its text cannot be made"),
+        ("from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gat(): ...\n", "register", 2, "unknown hook"),
+        ("from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(cal): ...\n", "register", 2, "takes cal"),
+    ],
+)
+async def test_code_that_raises_is_named_and_harmless(home, source, stage, line, error):
+    """With stage, file and line; the host survives it, so it may try again when the world has changed (invariant 5)."""
+    verdict = await probed(home, source)
+    assert (verdict.ok, verdict.fatal, verdict.stage, verdict.line) == (False, False, stage, line)
+    assert error in verdict.error and verdict.file.endswith("mine.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "stage", "line", "error"),
+    [
+        ("x = 1\nwhile True:\n    pass\n", "import", 2, "it did not finish in 0.4 s"),
+        ("import time\ntime.sleep(60)\n", "import", 2, "it did not finish"),
+        ("def __getattr__(name):\n    while True: pass\n", "register", 2, "it did not finish"),
+        (LATE.format(body="while True: pass"), "contribute", 4, "it did not finish"),
+        ("import os\nos._exit(3)\n", "import", 0, "exit code 3"),
+        (LATE.format(body="import os; os._exit(0)"), "contribute", 0, "ended the process"),
+        ("import os\nos.abort()\n", "import", 2, "SIGABRT"),
+        ("import ctypes\nctypes.string_at(0)\n", "import", 0, "SIGSEGV"),
+        ("x = bytearray(10**11)\n", "import", 1, "MemoryError"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "import", 0, "SIGKILL"),
+        ("import os\nos.closerange(3, 4096)\n", "import", 0, "ended the process"),
+    ],
+)
+async def test_code_that_the_host_would_not_survive_costs_the_probe(home, source, stage, line, error):
+    """An endless loop, ``os._exit``, a crash or a memory bomb: named, with the line where it is known (ARCHITECTURE §4)."""
+    verdict = await probed(home, source, 0.4)
+    assert (verdict.ok, verdict.fatal, verdict.stands, verdict.stage) == (False, True, False, stage)
+    assert error in verdict.error and verdict.file.endswith("mine.py")
+    assert line in (0, verdict.line)
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("import builtins\nbuiltins.open = None\n", "builtins.open"),
+        ("import json\njson.loads = lambda text: {}\n", "json.loads"),
+        ("import sys\nsys.stdout = None\n", "sys.stdout"),
+        ("import sys\nsys.path.clear()\n", "sys.path"),
+        ("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n", "SIGTERM"),
+        ("import socket\nsocket.socket = None\n", "socket.socket"),
+        ("import ssl\nssl.create_default_context = None\n", "ssl.create_default_context"),
+        ("import asyncio\nasyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())\n", "event loop policy"),
+        ("import moryflow_sdk\nmoryflow_sdk.Deny = moryflow_sdk.Allow\n", "moryflow_sdk.Deny"),
+        ("import warnings\nwarnings.simplefilter('error')\n", "warnings"),
+        ("import os\nos.chdir('/')\n", "the current folder"),
+        ("import os\nos.umask(0)\n", "the umask"),
+        ("import sys\nsys.setrecursionlimit(60)\n", "recursion"),
+        ("import gc\ngc.disable()\n", "garbage"),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n", "is no daemon"),
+        ("import sys\ndef no(event, args):\n    if event == 'open': raise RuntimeError\nsys.addaudithook(no)\n", "open()"),
+    ],
+)
+async def test_code_that_changes_what_belongs_to_everyone_is_refused(home, source, what):
+    """Guarded globals are compared after import and contributions (ARCHITECTURE §4, probe)."""
+    verdict = await probed(home, source)
+    assert (verdict.ok, verdict.fatal) == (False, True)
+    assert what in verdict.error and "plugin_start" in verdict.hint
+
+
+async def test_bad_manners_are_noted_and_forgiven(home):
+    """Libraries set variables of the environment; that is no reason to refuse a plugin."""
+    verdict = await probed(home, "import os\nos.environ['SOME_SETTING'] = '1'\n")
+    assert verdict.ok and verdict.changed == ("os.environ (SOME_SETTING)",)
+    assert "SOME_SETTING" not in os.environ
+
+
+async def test_what_a_probe_leaves_running_ends_with_it(home):
+    """Each probe has a process group of its own, which is killed whole (ARCHITECTURE §4)."""
+    pids = home / "pids"
+    source = f"import os, time\nif os.fork() == 0:\n    open({str(pids)!r}, 'w').write(str(os.getpid()))\n    time.sleep(60)\n"
+    verdict = await probed(home, source + f"while not os.path.exists({str(pids)!r}): time.sleep(0.001)\n")
+    assert verdict.ok
+    left = Path("/proc", pids.read_text() or "0")
+    deadline = time.monotonic() + 5
+    while left.exists() and "Z" not in (left / "stat").read_text().split()[2] and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    assert not left.exists() or (left / "stat").read_text().split()[2] == "Z"
+
+
+async def test_two_probes_run_at_a_time(home):
+    """More of them wait for their turn, and each has its own time (ARCHITECTURE §4)."""
+    keeper = Gatekeeper(home)
+    await probe(written(home, HELLO), home=home)
+    slow = [written(home, f"import time\ntime.sleep(0.3)\nx = {number}\n", f"slow{number}") for number in range(4)]
+    started = time.monotonic()
+    await keeper.examine(slow, {}, wait=10)
+    assert all(keeper.cached(item).ok for item in slow)
+    assert time.monotonic() - started > 0.55
+
+
+async def test_a_verdict_is_kept_by_content_and_surroundings(home):
+    """Known code costs a look-up; another content, Python or dependency is probed again (ARCHITECTURE §4)."""
+    item = written(home, HELLO)
+    assert cached(item, home=home) is None
+    assert (await probe(item, home=home)).fresh
+    known = cached(item, home=home)
+    assert known is not None and known.ok and not known.fresh
+    written(home, HELLO + "\n# changed")
+    assert cached(item, home=home) is None
+    written(home, HELLO)
+    assert cached(item, home=home) == known
+    file = home / "cache" / "probes.json"
+    file.write_text(file.read_text().replace('"surroundings": [1, "', '"surroundings": [1, "other'))
+    assert cached(item, home=home) is None
+
+
+async def test_code_that_took_too_long_is_given_another_try_later(home):
+    """A machine may have been busy; a crash stays a crash."""
+    keeper = Gatekeeper(home)
+    keeper.cache.put(ProbeVerdict(ok=False, fatal=True, timeout=True, hash="slow"))
+    keeper.cache.put(ProbeVerdict(ok=False, fatal=True, hash="crash"))
+    assert keeper.cache.get("slow") is not None
+    for verdict in keeper.cache._verdicts.values():
+        object.__setattr__(verdict, "at", time.time() - 4000)
+    assert keeper.cache.get("slow") is None and keeper.cache.get("crash") is not None
+
+
+def test_a_file_with_tools_is_imported_and_no_more(home):
+    """Such a file is no plugin: what it may hold is for ``external_tools`` to say (D57)."""
+    file = home / "tools.py"
+    file.write_text("def tool_gat(): ...\n")
+    file.chmod(0o600)
+    assert probe_sync(file, home=home).ok
+    file.write_text("x = 1\n1 / 0\n")
+    assert (probe_sync(file, home=home).line, probe_sync(file, home=home).ok) == (2, False)
+
+
+def test_a_helper_that_is_killed_is_replaced(home):
+    """Whoever kills it twice is to blame; the others are answered (ARCHITECTURE §4)."""
+    prober = Prober()
+    keeper = Gatekeeper(home, prober=prober)
+    try:
+        killer = keeper.ask(written(home, "import os\nos.kill(os.getppid(), 9)\n", "killer"), {})
+        other = keeper.ask(written(home, HELLO, "other"), {})
+        assert "ended the process that probed it" in killer.result(20).error
+        assert keeper.ask(written(home, HELLO, "third"), {}).result(20).ok
+        assert other.result(20).ok or other.result(20).timeout
+    finally:
+        prober.close()
+
+
+async def test_files_that_others_may_write_are_not_even_probed(home):
+    """Group- or world-writable files give no code (R17)."""
+    item = written(home, HELLO)
+    Path(item.target).chmod(0o666)
+    keeper = Gatekeeper(home)
+    assert keeper.unknown([item]) == [] and keeper.cached(item) is None
