@@ -7,6 +7,8 @@ import json
 
 import pytest
 from moryflow import RunOptions
+from moryflow_sdk.testing import replies
+from moryflow_sdk.testing.server import LoopbackServer
 
 
 def agent(rig, name, *turns, mode="subagent", **fields):
@@ -436,3 +438,65 @@ async def test_two_children_on_one_file_lose_no_edit(rig):
     kept = {"one": "ONE" in text, "two": "TWO" in text}
     assert all(kept[json.loads(call.args)["old_string"]] == (call.state == "completed") for call in calls)
     assert len(calls) == 2 and any(kept.values())
+
+
+async def test_a_task_that_is_at_work_is_not_prompted_again(rig):
+    """One appender per session: the second order is refused, the first goes on (invariant 6)."""
+    agent(rig, "slow", {"text": "found it", "delay": 0.5})
+    async with rig.host() as host:
+        first = rig.script(tasks({"agent": "slow", "background": True}), {"text": "ok"})
+        session = await host.new_session(rig.vault, model=first)
+        result = await session.prompt("go")
+        kid = (await children(host, result))[0]
+        second = rig.vault.parent / "second.json"
+        second.write_text(json.dumps([tasks({"agent": "slow", "task_id": kid.id}), {"text": "ok"}]))
+        session.model = f"script:{second}"
+        await session.prompt("again")
+        await session.children.settled()
+        path = await host.store.path(session.id)
+    codes = [node.payload.get("code") for node in path if node.kind == "tool"]
+    assert codes == [None, "busy"] and "found it" in path[-1].payload["text"]
+
+
+async def test_a_result_that_cannot_be_appended_now_is_not_lost(rig):
+    """Another process has the session when a child in the background ends: the next turn here takes the note (D65)."""
+    agent(rig, "slow", {"text": "found it", "delay": 0.2})
+    async with rig.host() as host, rig.host() as other:
+        errors = []
+        host.bus.subscribe(lambda event: event.type == "error" and errors.append(event))
+        script = rig.script(tasks({"agent": "slow", "background": True}), {"text": "ok"}, {"text": "I see"})
+        session = await host.new_session(rig.vault, model=script)
+        await session.prompt("go")
+        theirs = await other.resume(session_id=session.id, model=script)
+        await theirs.keep()
+        await session.children.settled()
+        theirs.release()
+        assert [event.data["code"] for event in errors] == ["busy"]
+        await session.prompt("and?")
+        kinds = [node.kind for node in await host.store.path(session.id)]
+    assert kinds == ["user", "assistant", "tool", "assistant", "user", "note", "assistant"]
+
+
+async def test_a_person_may_switch_tasks_off(rig):
+    """Depth 0: nobody starts anyone, and nobody is told of it (S4.15)."""
+    rig.config(tasks={"depth": 0})
+    agent(rig, "finder", {"text": "x"})
+    _, _, kids = await run(rig, tasks({"agent": "finder"}), {"text": "ok"})
+    assert results(rig)[0]["code"] == "too_deep" and not kids
+
+
+async def test_an_agent_is_told_whom_it_can_start_and_a_sub_agent_is_not(rig):
+    """One block of the system prompt names those that are not hidden, the same in every step (S0.82, S2.3)."""
+    agent(rig, "finder", {"text": "x"}, description="Finds things.")
+    order = replies.calls(("task", {"agent": "explore", "prompt": "look"}))
+    with LoopbackServer(order, replies.text("found"), otherwise=replies.text("done")) as server:
+        rig.environ = {"OPENAI_BASE_URL": server.url}
+        async with rig.host() as host:
+            session = await host.new_session(rig.vault, model="openai/test-model")
+            assert (await session.prompt("go")).text == "done"
+        parent, child, again = (request.body for request in server.requests)
+    system = [body["messages"][0]["content"] for body in (parent, child, again)]
+    assert "- finder: Finds things." in system[0] and "- explore: " in system[0] and "- title" not in system[0]
+    assert "task tool" not in system[1] and system[2] == system[0]
+    offered = [{tool["function"]["name"] for tool in body["tools"]} for body in (parent, child)]
+    assert "task" in offered[0] and offered[1] == {"read", "ls", "glob", "grep", "search_in_file"}

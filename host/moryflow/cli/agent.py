@@ -18,14 +18,15 @@ def command() -> None:
 
 
 @command.command("list")
+@click.option("--all", "everyone", is_flag=True, help="Hidden ones too.")
 @document_options
 @click.pass_context
-def list_agents(ctx: click.Context) -> None:
+def list_agents(ctx: click.Context, everyone: bool) -> None:
     """List the agents; the one that answers by default is marked with *."""
     from .hosting import with_host
 
     async def work(host: Any) -> tuple[list[Any], str]:
-        return [agent for agent in host.agents.values() if not (agent.internal and agent.hidden)], host.agent(None).id
+        return [agent for agent in host.agents.values() if everyone or not agent.hidden], host.agent(None).id
 
     agents, chosen = with_host(ctx, work)
     rows = [_summary(agent, agent.id == chosen) for agent in agents]
@@ -52,8 +53,10 @@ def show_agent(ctx: click.Context, name: str) -> None:
         return host.agent(name).model_dump(mode="json")
 
     agent = with_host(ctx, work)
-    shown = [(key, agent[key]) for key in ("id", "name", "description", "mode", "model", "tools", "source") if agent[key]]
-    text = "\n\n".join(part for part in (columns(shown), plain(agent["prompt"])) if part)
+    keys = ("id", "name", "description", "mode", "model", "tools", "deny_tools", "max_steps", "source")
+    shown = [(key, agent[key]) for key in keys if agent[key]]
+    rules = columns((rule["decision"], rule["domain"], rule["pattern"]) for rule in agent["rules"])
+    text = "\n\n".join(part for part in (columns(shown), rules, plain(agent["prompt"])) if part)
     show(flags_of(ctx), agent, text)
 
 
