@@ -99,8 +99,10 @@ def system_blocks(turn: Turn) -> list[SystemBlock]:
     bank = usable_bank(turn)
     if bank is None or (turn.spawned is not None and turn.agent.id in ("memory-reader", "memory-bank-writer")):
         return []
+    from .gating import get_ready
     from .protocol import block_of
 
+    get_ready(turn)
     return [block_of(turn, bank)]
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from moryflow_sdk import Target, Turn
 
@@ -22,8 +21,7 @@ PREFIX = f"vault:/{FOLDER}"
 REMEMBERED_TURNS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Bank:
+class Bank(NamedTuple):
     """A bank that was found.
 
     :param problem: why the folder is not used although something of that name is there.
@@ -44,16 +42,17 @@ class Bank:
         return next((name for name in (PATTERNS, MEMORY) if self.has(name)), "")
 
 
-_known: OrderedDict[str, Bank | None] = OrderedDict()
+_known: OrderedDict[tuple[str, Path], Bank | None] = OrderedDict()
 
 
 def bank_of(turn: Turn) -> Bank | None:
     """Return the bank of the turn's vault, whether it can be used or not. One look at the disk a turn."""
-    if turn.id in _known:
-        return _known[turn.id]
+    key = (turn.id, turn.vault)
+    if key in _known:
+        return _known[key]
     found = find_bank(turn.vault)
     if turn.id:
-        _known[turn.id] = found
+        _known[key] = found
         if len(_known) > REMEMBERED_TURNS:
             _known.popitem(last=False)
     return found

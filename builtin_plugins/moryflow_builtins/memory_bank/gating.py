@@ -6,10 +6,10 @@ from moryflow_sdk import Deny, Target, ToolCall, ToolResult, Turn
 from moryflow_sdk.risk import Risk
 from moryflow_sdk.sensitive import sensitive
 
-from .bank import FOLDER, Bank, bank_of, inside, usable_bank
+from .bank import FOLDER, bank_of, inside, usable_bank
 from .grants import Grant, grant_of
 from .reads import READER, escalation, satisfied
-from .risk import edited, risk_of
+from .risk import edited, risk_of, sensitive_globs
 from .settings import MemoryBankSettings
 
 WRITER_READS = frozenset({"read", "edit"})
@@ -123,6 +123,8 @@ def reminded(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
     return result.replace(output=f"{result.output}\n\n[memory bank] {said}".lstrip()) if said else result
 
 
-def usable(turn: Turn) -> Bank | None:
-    """Return the bank if hooks have anything to do in this turn."""
-    return usable_bank(turn)
+def get_ready(turn: Turn) -> None:
+    """Make before the first call what judging one needs, so that no gate waits for it."""
+    settings: MemoryBankSettings = turn.config
+    if settings.guard_mode != "off":
+        sensitive_globs(settings)

@@ -30,7 +30,7 @@ def assess(call: ToolCall, settings: MemoryBankSettings) -> Risk:
         return "high"
     if any(_is_folder(target) for target in targets):
         return "high"
-    matches = sensitive_paths((*settings.sensitive_paths, *settings.more_sensitive_paths))
+    matches = sensitive_globs(settings)
     if any(matches.match(name) for target in targets for name in _names(target)):
         return "high"
     return "medium" if any(target.kind != "file" for target in targets) else "low"
@@ -62,6 +62,11 @@ def _names(target: Target) -> tuple[str, ...]:
     """Return the path of a target as globs see it, where it leads to and as it was given (R10)."""
     texts = (target.text, target.lexical or target.text)
     return tuple(dict.fromkeys(text.partition(":")[2].lstrip("/").casefold() for text in texts))
+
+
+def sensitive_globs(settings: MemoryBankSettings) -> re.Pattern[str]:
+    """Return the expression for the configured globs; made once."""
+    return sensitive_paths((*settings.sensitive_paths, *settings.more_sensitive_paths))
 
 
 @lru_cache(maxsize=8)
