@@ -115,13 +115,12 @@ class HostContext:
 
 
 def _give_common_flags(command: click.Command) -> None:
-    """Let every verb take ``--vault``, ``--json``, ``-y`` and the like, unless it has its own."""
+    """Let a command and all its verbs take ``--vault``, ``--json``, ``-y`` and the like, unless they have their own."""
     if isinstance(command, click.Group):
         for name in command.list_commands(click.Context(command)):
             verb = command.get_command(click.Context(command), name)
             if verb is not None:
                 _give_common_flags(verb)
-        return
     taken = {spelling for parameter in command.params for spelling in (*parameter.opts, parameter.name)}
     for option in _common_flags():
         if not taken & {*option.opts, option.name}:
