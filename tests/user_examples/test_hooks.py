@@ -39,7 +39,7 @@ def test_append_system_prompt(moryflow, install):
     moryflow.run("hi", ["hello"])
     system = moryflow.model.requests[0].messages[0]
     assert system.role == "system"
-    assert system.text.startswith("You are") and "\n\nYou must reply in short bullet points.\n\nWorking folder:" in system.text
+    assert system.text.startswith("You are") and "\n\nYou must reply in short bullet points.\n\n" in system.text
 
 
 def test_format_output(moryflow, install):

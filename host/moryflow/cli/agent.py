@@ -67,16 +67,16 @@ def check_agents(ctx: click.Context) -> int:
     """Name everything that is wrong in the agent files; exit code 3 when one of them cannot be used."""
     import os
 
-    from moryflow_sdk.agent_files import read_agent
+    from .hosting import with_host
 
-    from moryflow.places import home_folder
+    async def work(host: Any) -> list[dict[str, Any]]:
+        used = {agent.source: agent.id for agent in host.agents.values()}
+        notes = [note for record in host.plugin_set.records for note in record.notes]
+        files = sorted(path for path in (host.home / "agents").glob("*.md") if not path.name.startswith("."))
+        names = [os.fsencode(path).decode("utf-8", "replace") for path in files]
+        return [{"file": name, "id": used.get(name), "problems": [n for n in notes if n.startswith(name)]} for name in names]
 
-    folder = home_folder(None, os.environ) / "agents"
-    read = [(path, *read_agent(path)) for path in sorted(folder.glob("*.md")) if not path.name.startswith(".")]
-    rows = [
-        {"file": str(path), "id": agent.id if agent else None, "problems": [str(item) for item in problems]}
-        for path, agent, problems in read
-    ]
+    rows = with_host(ctx, work, quiet=True)
     lines = [problem for row in rows for problem in row["problems"]]
-    show(flags_of(ctx), rows, "\n".join(lines) or f"{len(rows)} agent file(s), nothing is wrong")
-    return 0 if all(agent for _, agent, _ in read) else 3
+    show(flags_of(ctx), rows, plain("\n".join(lines)) or f"{len(rows)} agent file(s), nothing is wrong")
+    return 0 if all(row["id"] for row in rows) else 3

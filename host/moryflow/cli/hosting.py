@@ -21,6 +21,7 @@ from .plugin_desk import drift_notices
 from .text import plain
 
 if TYPE_CHECKING:
+    from moryflow.config import Problem
     from moryflow.kernel.records import LoadRecord
     from moryflow.sessions import Store
 
@@ -132,12 +133,28 @@ def settings_of_plugins(host: Host) -> tuple[tuple[str, Any], ...]:
     )
 
 
+def unknown_agent(host: Host) -> Iterator[Problem]:
+    """Say that the configured agent is not there, so that the default one answers (D43)."""
+    key = "agents.runtime.agent.id"
+    name = host.config.get(key)
+    if not name or name in host.agents:
+        return
+    from difflib import get_close_matches
+
+    from moryflow.config import Problem
+
+    origin, near = host.config.origin(key), get_close_matches(name, host.agents, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "moryflow agent list"
+    text = f"there is no agent {name!r}; the default one answers"
+    yield Problem(origin.file or origin.source, origin.line, None, text, hint, code="agent_unknown")
+
+
 def warn(host: Host, given: Flags) -> None:
     """Say on standard error what is wrong with configuration or plugins, in one line each.
 
     A deny that may be lost is said also under ``-q`` (D26).
     """
-    for problem in host.config.checked(settings_of_plugins(host)).problems:
+    for problem in (*host.config.checked(settings_of_plugins(host)).problems, *unknown_agent(host)):
         if problem.fatal or not given.quiet:
             click.echo(plain(f"moryflow: {problem}"), err=True)
     if given.quiet:

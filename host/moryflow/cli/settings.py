@@ -17,7 +17,7 @@ from moryflow.config.problems import Problem
 from moryflow.config.rules import RULES, UNUSABLE, read_rules
 from moryflow.config.schema import Known, defaults, host_models
 
-from .hosting import settings_of_plugins, with_host
+from .hosting import settings_of_plugins, unknown_agent, with_host
 
 _NOTHING: Any = object()
 
@@ -41,7 +41,7 @@ def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:
 
     async def work(host: Any) -> tuple[Config, list[Problem]]:
         config = host.config.checked(settings_of_plugins(host))
-        return config, [*config.problems, *_remarks(host, config)]
+        return config, [*config.problems, *unknown_agent(host), *_remarks(host, config)]
 
     return with_host(ctx, work, quiet=True)
 

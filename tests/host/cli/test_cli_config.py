@@ -190,9 +190,12 @@ def test_agents_and_models(cli: Any) -> None:
 
 
 def test_an_unknown_agent_in_the_configuration_is_not_fatal(cli: Any) -> None:
-    """It falls back to the default agent (D43); on the command line it is an error."""
+    """It falls back to the default agent with a warning (D43); on the command line it is an error."""
     cli.config(agents={"runtime": {"agent": {"id": "nobody"}}})
-    assert cli("run", "-m", cli.script("fine"), "hi").stdout == "fine\n"
+    done = cli("run", "-m", cli.script("fine"), "hi")
+    assert done.stdout == "fine\n" and "there is no agent 'nobody'; the default one answers" in done.stderr
+    check = cli("config", "check")
+    assert check.returncode == 0 and f"warning: {cli.home / 'config.jsonc'}:" in check.stdout
     assert cli("run", "-m", cli.script("fine"), "--agent", "nobody", "hi").returncode == 2
 
 

@@ -1,0 +1,257 @@
+"""The fields of an agent file, ours and those that people of other systems write (S0.90, D41, D42)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from .agents import Agent, ModelSettings
+from .targets import DOMAINS
+from .verdicts import Rule
+
+RESERVED = frozenset({"default_compact_agent", "build", "compaction", "title", "summary"})
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+_KNOWN = (
+    "id", "name", "description", "modelSettings", "mode", "model", "tools", "permission", "hidden", "maxSteps",
+    "temperature", "top_p",
+)  # fmt: skip
+_HALF = re.compile("[\ud800-\udfff]")
+_PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens"}
+_MODELS_ELSEWHERE = frozenset({"sonnet", "opus", "haiku", "default"})
+"""Names that are a model only in the system whose file this is."""
+_DOMAINS_ELSEWHERE = {"write": "edit", "webfetch": "web_fetch", "websearch": "web_search", "shell": "bash"}
+_DECISIONS = ("allow", "ask", "deny")
+
+
+class WrongAgent(Exception):
+    """The file cannot be an agent."""
+
+    def __init__(self, code: str, message: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.code, self.line, self.column = code, line, column
+
+
+def agent_id(metadata: Mapping[str, Any], default_id: str, reserved: frozenset[str]) -> str:
+    """Return the agent's id; a file of another system has none, and is called as its file is.
+
+    :raises WrongAgent: there is none, or it cannot be one.
+    """
+    elsewhere = "id" not in metadata and "modelSettings" not in metadata and isinstance(metadata.get("description"), str)
+    found: Any = default_id if elsewhere else metadata.get("id")
+    if not isinstance(found, str) or not found:
+        raise WrongAgent(
+            "agent_id" if "id" not in metadata or found == "" else "agent_frontmatter", "it needs an id, a text", 2
+        )
+    if not _ID.match(found):
+        raise WrongAgent("agent_id", f"the id {found[:80]!a} may hold letters, digits, '-' and '_' only", 2)
+    if found.lower() in reserved:
+        raise WrongAgent("agent_id", f"the id {found!r} is the host's own", 2)
+    return found
+
+
+def make_agent(metadata: Mapping[str, Any], body: str, source: str, name: str, distrusted: str = "") -> tuple[Agent, list[str]]:
+    """Return the agent, and what could not be used of its fields.
+
+    :param distrusted: why no allow rule is taken from the file (R17).
+    :raises WrongAgent: a permission rule is wrong: a deny may be lost (D26).
+    """
+    warnings = [f"the field {key!a:.80} is not known and is ignored" for key in metadata if key not in _KNOWN]
+    tools, denied = _tools(metadata.get("tools"), warnings)
+    fields = {
+        "id": name,
+        "name": _string(metadata, "name", warnings),
+        "description": _string(metadata, "description", warnings),
+        "mode": _choice(metadata, warnings),
+        "model": _model(metadata, warnings),
+        "prompt": body,
+        "tools": tools,
+        "deny_tools": denied,
+        "rules": _trusted(_rules(metadata.get("permission"), source, warnings), distrusted, warnings),
+        "settings": _settings(metadata, warnings),
+        "hidden": _flag(metadata, "hidden", warnings),
+        "max_steps": _steps(metadata.get("maxSteps"), warnings),
+        "source": source,
+    }
+    try:
+        return Agent.model_validate(fields), warnings
+    except ValidationError as error:  # whatever was not thought of above is a reason, never a crash
+        first = error.errors()[0]
+        raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 2) from error
+
+
+def _string(metadata: Mapping[str, Any], key: str, warnings: list[str]) -> str:
+    value = metadata.get(key, "")
+    if _is_text(value):
+        return cast("str", value)
+    warnings.append(f"{key} must be text; it is ignored")
+    return ""
+
+
+def _is_text(value: Any) -> bool:
+    """Whether `value` is text that can be printed and stored: half a character cannot."""
+    return isinstance(value, str) and not _HALF.search(value)
+
+
+def _choice(metadata: Mapping[str, Any], warnings: list[str]) -> str:
+    value = metadata.get("mode", "all")
+    if value in ("primary", "subagent", "all"):
+        return cast("str", value)
+    warnings.append("mode must be primary, subagent or all; it is ignored")
+    return "all"
+
+
+def _model(metadata: Mapping[str, Any], warnings: list[str]) -> str | None:
+    """Return the model; what is one only elsewhere leaves the choice to the person's own default."""
+    model = _string(metadata, "model", warnings)
+    if model in _MODELS_ELSEWHERE:
+        warnings.append(f"the model {model!r} is not one here; the default model is used")
+        return None
+    return None if model == "inherit" else model or None
+
+
+def _flag(metadata: Mapping[str, Any], key: str, warnings: list[str]) -> bool:
+    value = metadata.get(key, False)
+    if not isinstance(value, bool):
+        warnings.append(f"{key} must be true or false; it is ignored")
+    return value is True
+
+
+def _steps(value: Any, warnings: list[str]) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    warnings.append(f"maxSteps: {value!a:.60} is not a whole number above 0; it is ignored")
+    return None
+
+
+# ------------------------------------------------------------------------------------------------
+# Tools
+# ------------------------------------------------------------------------------------------------
+
+
+def _tools(value: Any, warnings: list[str]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Read a list of names or globs, ``a, b``, ``{allow, deny}``, or ``{name: true or false}``.
+
+    What is not understood allows nothing more.
+    """
+    if value is None:
+        return None, ()
+    if isinstance(value, dict):
+        sides = _sides(cast("dict[Any, Any]", value))
+        if sides is not None:
+            return sides
+    elif (names := _names(value)) is not None:
+        return names, ()
+    warnings.append("tools must be a list of names; the agent gets none")
+    return (), ()
+
+
+def _sides(value: dict[Any, Any]) -> tuple[tuple[str, ...] | None, tuple[str, ...]] | None:
+    if value and all(isinstance(key, str) and isinstance(item, bool) for key, item in value.items()):
+        on = _names([name for name, wanted in value.items() if wanted and name != "*"]) or ()
+        off = _names([name for name, wanted in value.items() if not wanted and name != "*"]) or ()
+        return (on, off) if value.get("*") is False else (None, off)
+    if value.keys() - {"allow", "deny"}:
+        return None
+    allow, deny = _names(value.get("allow", [])), _names(value.get("deny", []))
+    if allow is None or deny is None:
+        return None
+    return allow if "allow" in value else None, deny
+
+
+def _names(value: Any) -> tuple[str, ...] | None:
+    """Return names and globs; ``Read`` and ``WebFetch`` mean ``read`` and ``web_fetch`` too."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list) or not all(_is_text(item) for item in cast("list[Any]", value)):
+        return None
+    names = cast("list[str]", value)
+    return tuple(dict.fromkeys(name for given in names for name in (given, _spelled_here(given))))
+
+
+def _spelled_here(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() if name[:1].isupper() and name.isalpha() else name
+
+
+# ------------------------------------------------------------------------------------------------
+# Rules
+# ------------------------------------------------------------------------------------------------
+
+
+def _rules(value: Any, source: str, warnings: list[str]) -> tuple[Rule, ...]:
+    """Read permission rules: a list of ours, or ``{domain: decision}`` and ``{domain: {pattern: decision}}``.
+
+    A mistake in one refuses the file, so that no deny is lost (D26).
+    """
+    if value is None:
+        return ()
+    if isinstance(value, Mapping):
+        value = list(_as_list(cast("Mapping[Any, Any]", value)))
+    if not isinstance(value, list):
+        raise WrongAgent("agent_field", "permission must be a list of rules", 2)
+    try:
+        rules = tuple(
+            Rule.model_validate({**rule, "source": "agent", "file": source, "index": index})
+            for index, rule in enumerate(cast("list[dict[str, Any]]", value))
+        )
+    except (ValidationError, TypeError) as error:
+        text = "a permission rule needs domain, pattern and decision (allow, ask or deny)"
+        raise WrongAgent("agent_field", text, 2) from error
+    for rule in rules:
+        _check(rule, warnings)
+    return rules
+
+
+def _check(rule: Rule, warnings: list[str]) -> None:
+    """Name a rule that can match nothing. One that denies stays: its gate then asks about every call of its domain (D26)."""
+    if rule.domain not in DOMAINS:
+        if rule.decision == "deny":
+            raise WrongAgent("agent_field", f"a permission rule denies in the domain {rule.domain[:40]!a}, which is not one", 2)
+        warnings.append(f"a permission rule is about the domain {rule.domain[:40]!a}, which is not one")
+        return
+    from .patterns import compile_rule
+
+    if problem := compile_rule(rule).problem:
+        warnings.append(f"a permission rule can never match: {problem}")
+
+
+def _as_list(value: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
+    for domain, given in value.items():
+        named = _DOMAINS_ELSEWHERE.get(domain, domain) if isinstance(domain, str) else domain
+        sides = cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {"*": given}
+        for pattern, decision in sides.items():
+            yield {"domain": named, "pattern": pattern, "decision": decision}
+
+
+def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[str]) -> tuple[Rule, ...]:
+    if not distrusted:
+        return rules
+    warnings.append(f"no allow rule is taken from it, because {distrusted}; chmod go-w or chown it")
+    return tuple(rule for rule in rules if rule.decision != "allow")
+
+
+# ------------------------------------------------------------------------------------------------
+# Parameters
+# ------------------------------------------------------------------------------------------------
+
+
+def _settings(metadata: Mapping[str, Any], warnings: list[str]) -> ModelSettings:
+    """Check each parameter by itself; a bad one is dropped (D42)."""
+    value = metadata.get("modelSettings")
+    if value is not None and not isinstance(value, dict):
+        warnings.append("modelSettings must be an object; it is ignored")
+        value = None
+    elsewhere = {name: metadata[key] for key, name in (("temperature", "temperature"), ("top_p", "topP")) if key in metadata}
+    kept: dict[str, Any] = {}
+    for key, item in {**elsewhere, **cast("dict[str, Any]", value or {})}.items():
+        try:
+            if key not in _PARAMETERS or isinstance(item, bool | str):
+                raise ValueError(key)
+            ModelSettings.model_validate({_PARAMETERS[key]: item})
+        except (ValidationError, ValueError):
+            warnings.append(f"modelSettings.{key!s:.40}: {item!a:.60} cannot be used and is dropped")
+        else:
+            kept[_PARAMETERS[key]] = item
+    return ModelSettings.model_validate(kept)
