@@ -71,8 +71,8 @@ class Orchestra(LoopbackServer):
 async def _turn(here: Place, steps: Sequence[Sequence[int]], slowest: float) -> tuple[float, list[tuple[float, float]]]:
     """Run a turn whose agent starts these children.
 
-    Return how long it took from the first call to the last result, and each child's way from its call to its first step and to its
-    request at the server.
+    Return how long it took from the first call to the last result, and each child's way from its call to its first step
+    and to its request at the server.
     """
     with Orchestra(steps, slowest) as server:
         environ = {**here.environ, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-loopback-benchmark"}
