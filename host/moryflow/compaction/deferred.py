@@ -30,6 +30,7 @@ class Deferred:
         self._made: Compaction | None = None
         self._weighed = 0
         self._weight = 0.0
+        self._last: Node | None = None
 
     async def before_step(self) -> None:
         """Shorten the view where it is too long."""
@@ -54,10 +55,10 @@ class Deferred:
         if self._made is not None or self._window < _SMALLEST_WINDOW:
             return False
         path = self._path()
-        if len(path) < self._weighed:
+        if self._last is not None and (len(path) < self._weighed or path[self._weighed - 1] is not self._last):
             self._weighed, self._weight = 0, 0.0
         self._weight += sum(map(_weight, path[self._weighed :]))
-        self._weighed = len(path)
+        self._weighed, self._last = len(path), path[-1] if path else None
         return self._weight < min(self._window / _SHARE, _LARGEST)
 
 

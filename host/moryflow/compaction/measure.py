@@ -86,11 +86,13 @@ class Meter:
         """Return tokens and characters of `messages`, from where they differ from the last ones on."""
         same = _alike(self._view, messages)
         del self._view[same:], self._totals[same + 1 :]
+        tokens, length = self._totals[-1]
         for message in messages[same:]:
-            tokens, length = self._totals[-1]
-            self._view.append(message)
-            self._totals.append((tokens + self.message(message), length + _length(message)))
-        return self._totals[-1]
+            tokens += self.message(message)
+            length += _length(message)
+            self._totals.append((tokens, length))
+        self._view += messages[same:]
+        return tokens, length
 
     def forget(self, visible: Sequence[Message]) -> None:
         """Keep only what `visible` still needs, so that a session that goes on for ever does not grow in memory."""
