@@ -226,7 +226,7 @@ def _error(
     )
 
 
-def next_step(code: ModelErrorCode, endpoint: Endpoint, *, quota: bool = False) -> str:
+def next_step(code: str, endpoint: Endpoint, *, quota: bool = False) -> str:
     """Return what a person can do about an error of this kind."""
     if quota and code in ("auth", "rate_limit"):
         return f"check the balance or the plan of the account behind {endpoint.key_source}, or choose another model with -m"
