@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,6 @@ class Candidate:
     :param manifest: its ``plugin.toml``, if it has one.
     :param problem: why it cannot be loaded although it was found.
     :param editable: the folder of the project, of a plugin that is installed from its sources.
-    :param roots: what that project adds to ``sys.path``.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Candidate:
     manifest: str = ""
     problem: LoadFailure | None = None
     editable: str = ""
-    roots: tuple[str, ...] = ()
 
 
 def discover(home: Path, builtins: Sequence[str], development: Sequence[Path] = ()) -> Iterator[Candidate]:
@@ -62,6 +61,9 @@ def discover(home: Path, builtins: Sequence[str], development: Sequence[Path] = 
 
 
 def _installed(found: Found) -> Candidate:
+    for root in found.roots:
+        if root not in sys.path:  # installed while this process runs: Python reads .pth files when it starts
+            sys.path.append(root)
     return Candidate(
         name=found.name,
         tier="installed",
@@ -73,7 +75,6 @@ def _installed(found: Found) -> Candidate:
         manifest=found.manifest,
         problem=_bad_name(found.name, found.file),
         editable=found.editable,
-        roots=found.roots,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -66,6 +67,7 @@ def look_around(cache: Path) -> Installed:
     known = _remembered(file, key)
     if known is not None:
         return known
+    importlib.invalidate_caches()
     names: list[str] = []
     found = tuple(_scan(names))
     surroundings = hashlib.sha256("\n".join([sys.version, *sorted(names)]).encode()).hexdigest()

@@ -81,9 +81,6 @@ def import_named(
     :raises LoadFailure: it cannot be imported, or is not something with hooks.
     """
     module_name, attributes = _parts(candidate.target)
-    for root in candidate.roots:
-        if root not in sys.path:  # installed while this process runs: Python reads .pth files when it starts
-            sys.path.append(root)
     unit = unit_of(candidate.target) if candidate.tier != "builtin" else None
     content = (
         (prints or Fingerprints()).of(unit) if unit else digest({candidate.target: (candidate.version or __version__).encode()})

@@ -98,5 +98,6 @@ def _stamp(files: list[Path]) -> str:
     total = hashlib.sha256()
     for path in files:
         status = path.stat()
-        total.update(f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{status.st_ino}\n".encode("utf-8", "surrogateescape"))
+        times = (status.st_mtime_ns, status.st_ctime_ns)  # the first can be set at will
+        total.update(f"{path}\0{times}\0{status.st_size}\0{status.st_ino}\n".encode("utf-8", "surrogateescape"))
     return total.hexdigest()

@@ -133,14 +133,30 @@ async def test_bad_manners_are_noted_and_forgiven(home):
 async def test_what_a_probe_leaves_running_ends_with_it(home):
     """Each probe has a process group of its own, which is killed whole (ARCHITECTURE §4)."""
     pids = home / "pids"
-    source = f"import os, time\nif os.fork() == 0:\n    open({str(pids)!r}, 'w').write(str(os.getpid()))\n    time.sleep(60)\n"
-    verdict = await probed(home, source + f"while not os.path.exists({str(pids)!r}): time.sleep(0.001)\n")
-    assert verdict.ok
-    left = Path("/proc", pids.read_text() or "0")
-    deadline = time.monotonic() + 5
-    while left.exists() and "Z" not in (left / "stat").read_text().split()[2] and time.monotonic() < deadline:
+    source = f"""
+import os, time
+PIDS = {str(pids)!r}
+if os.fork() == 0:
+    open(PIDS + ".new", "w").write(str(os.getpid()))
+    os.rename(PIDS + ".new", PIDS)
+    time.sleep(60)
+while not os.path.exists(PIDS):
+    time.sleep(0.001)
+"""
+    assert (await probed(home, source)).ok
+    child = int(pids.read_text())
+    for _ in range(500):
+        if not _runs(child):
+            break
         await asyncio.sleep(0.01)
-    assert not left.exists() or (left / "stat").read_text().split()[2] == "Z"
+    assert not _runs(child)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
 
 
 async def test_two_probes_run_at_a_time(home):

@@ -24,7 +24,9 @@ async def test_a_write_to_a_plugin_that_is_being_written_asks_in_every_mode(home
         assert (outcome.result.status, outcome.ruling.decision) == ("denied", "deny")
         assert "runs as soon as it is saved" in outcome.ruling.reason
         assert (code / "__init__.py").read_text() == PLUGIN
-        removed = await host.call_tool("bash", {"command": "echo x > mine/new.py"}, vault=home.vault, mode=mode, options=options)
+        removed = await host.call_tool(
+            "bash", {"command": "echo x > mine/new.py"}, vault=home.vault, mode=mode, options=options
+        )
         assert removed.ruling.decision == "deny"
         free = {"path": "notes.md", "content": "x\n"}
         assert (await host.call_tool("write", free, vault=home.vault, mode=mode, options=options)).result.status == "ok"

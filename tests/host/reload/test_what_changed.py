@@ -1,0 +1,70 @@
+"""A report says in words what a save has changed."""
+
+from __future__ import annotations
+
+import pytest
+
+SOURCE = '''
+from moryflow_sdk import hookimpl, tool
+
+@tool(domain="{domain}")
+def {name}({parameters}) -> str:
+    """{text}"""
+    return "x"
+
+@hookimpl
+def tools():
+    return [{name}]
+{more}
+'''
+BASE = {"domain": "read", "name": "hello", "parameters": "name: str", "text": "Say it.", "more": ""}
+HOOK = "\n@hookimpl\ndef chat_params(params): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "greet"}, ["tool hello: removed", "tool greet: added"]),
+        ({"parameters": "name: str, times: int = 1"}, ["parameter times added"]),
+        ({"parameters": "name: str, times: int"}, ["parameter times added (required)"]),
+        ({"parameters": ""}, ["parameter name removed"]),
+        ({"parameters": "name: int"}, ["parameter name: string → integer"]),
+        ({"parameters": 'name: str = "you"'}, ["parameter name is optional now"]),
+        ({"domain": "edit"}, ["domain read → edit"]),
+        ({"text": "Shout it."}, ["tool hello: description"]),
+        ({"more": HOOK}, ["hook chat.params: added by mine"]),
+        ({"more": "# nothing\n"}, ["plugin mine: code"]),
+    ],
+)
+async def test_a_report_names_tools_hooks_and_schemas(home, change, words):
+    """Tools and hooks added and removed, schema changes (issue, hot reload: semantic report)."""
+    home.write("plugins/mine.py", SOURCE.format(**BASE))
+    async with home.open() as host:
+        events = []
+        host.bus.subscribe(events.append)
+        home.write("plugins/mine.py", SOURCE.format(**{**BASE, **change}))
+        report = await home.report()
+        assert all(word in report.lines()[0] for word in words)
+        event = next(event for event in events if event.type == "reload").as_json()
+        assert {"changed", "order_changed", "plugin_set", "ms", "kept"} <= event.keys()
+        assert event["plugin_set"] == host.plugin_set.id and event["kept"] == []
+        assert {"kind", "name", "change"} == event["changed"][0].keys()
+
+
+async def test_a_save_that_changes_nothing_is_not_worth_a_line(home):
+    """Writing the same again reloads nothing."""
+    home.write("plugins/mine.py", SOURCE.format(**BASE))
+    async with home.open() as host:
+        before = host.plugin_set.plugins["mine"].object
+        home.write("plugins/mine.py", SOURCE.format(**BASE))
+        await home.until(lambda: host.plugin_set.number > 1)
+        await home.reloader.settled()
+        assert home.reports == [] and host.plugin_set.plugins["mine"].object is before
+
+
+async def test_a_hook_that_is_taken_away_is_said(home):
+    """Removed hooks are reported as well as added ones."""
+    home.write("plugins/mine.py", SOURCE.format(**{**BASE, "more": HOOK}))
+    async with home.open():
+        home.write("plugins/mine.py", SOURCE.format(**BASE))
+        assert "hook chat.params: removed from mine" in (await home.report()).lines()[0]
