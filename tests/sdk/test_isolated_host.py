@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -75,6 +76,39 @@ def test_a_conversation_goes_on(moryflow: IsolatedHost) -> None:
 async def test_it_works_in_async_tests_too(moryflow: IsolatedHost) -> None:
     """The host has a loop of its own (CONTRACT 3)."""
     assert moryflow.run("go", ["fine"]).text == "fine"
+
+
+def test_a_trace_is_the_same_text_in_every_run(moryflow: IsolatedHost) -> None:
+    """What plugins did, without ids, times and places (CONTRACT 3)."""
+    moryflow.plugin(SHOUT)
+    moryflow.allow_all()
+    moryflow.run("go", [{"calls": [{"name": "greet", "arguments": {"name": str(moryflow.vault)}}]}, "done"])
+    upper = str(moryflow.vault).upper()
+    said = f'{{"output": "HELLO {upper}", "was": {{"output": "hello <vault>"}}}}'
+    assert moryflow.trace() == f"1.1 tool.after greet plugin_under_test: changed {said}"
+
+
+def test_time_passes_when_the_test_says_so(moryflow: IsolatedHost) -> None:
+    """A pause of a minute before the model is asked again costs the test nothing (D55)."""
+    began = time.monotonic()
+    turn = moryflow.begin("go", [{"error": {"code": "rate_limit", "retry_after": 60}}, "done"])
+    assert moryflow.until("session.status", status="retry").data["attempt"] == 2
+    assert not turn.done()
+    moryflow.advance(61)
+    assert turn.result(30).text == "done" and time.monotonic() - began < 50
+
+
+def test_a_package_looks_installed_without_being_it(moryflow: IsolatedHost, tmp_path: Path) -> None:
+    """Entry points of metadata that was only written, gone again with the host (CONTRACT 3)."""
+    before = list(sys.path)
+    written = moryflow.distribution("acme-tools", {"moryflow.plugins": {"acme": "acme_plugin_under_test"}}, version="2.0")
+    (written.parent / "acme_plugin_under_test.py").write_text(dedent(SHOUT), encoding="utf-8")
+    (record,) = [record for record in moryflow.host.plugin_set.records if record.name == "acme"]
+    assert (record.status, record.tier, record.version) == ("loaded", "installed", "2.0")
+    moryflow.close()
+    assert sys.path == before
+    with pytest.raises(ValueError, match="pyproject"):
+        moryflow.project(tmp_path)
 
 
 def test_the_real_home_is_out_of_reach(moryflow: IsolatedHost, tmp_path: Path) -> None:

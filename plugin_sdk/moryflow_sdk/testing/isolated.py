@@ -8,7 +8,9 @@ import json
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, TypeVar, cast
@@ -17,6 +19,7 @@ from moryflow_sdk.events import Event
 from moryflow_sdk.scripted import ScriptedModel, ScriptedTurn
 
 from .distributions import PLUGINS, EntryPoints, read_project, write_distribution
+from .passing import MovableLoop
 from .scripted_plugin import MODELS
 
 T = TypeVar("T")
@@ -48,7 +51,7 @@ class IsolatedHost:
         self.environ: dict[str, str] = {"MORYFLOW_HOME": str(home)}
         self._config: dict[str, Any] = {}
         self._on_path: list[str] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: MovableLoop | None = None
         self._host: Any = None
         for folder in (home, vault):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,10 +152,67 @@ class IsolatedHost:
         :param session: a session to go on with, as :meth:`session` gives it.
         :param options: fields of ``moryflow.RunOptions``, for example ``on_ask="deny"``, ``max_steps=3``.
         """
+        return self.begin(prompt, turns, session=session, mode=mode, **options).result(TIMEOUT)
+
+    def begin(
+        self,
+        prompt: str,
+        turns: Sequence[str | Mapping[str, Any] | ScriptedTurn] = (),
+        *,
+        session: Any = None,
+        mode: str | None = None,
+        **options: Any,
+    ) -> Future[Any]:
+        """Begin a turn, as :meth:`run` does, and return while it runs; its ``result()`` is the ``TurnResult``."""
         self.model.add(*turns)
         chosen = importlib.import_module("moryflow").RunOptions(**options)
         talk = session or self.session(mode=mode)
-        return self.wait(talk.prompt(prompt, options=chosen))
+        return asyncio.run_coroutine_threadsafe(talk.prompt(prompt, options=chosen), self._running_loop())
+
+    def until(self, type: str, /, **data: Any) -> Event:
+        """Wait for the first event of `type` that says `data`, also one that has happened already, and return it.
+
+        :raises TimeoutError: there was none in a minute.
+        """
+        ending = time.monotonic() + TIMEOUT
+        while time.monotonic() < ending:
+            for event in list(self.events):
+                if event.type == type and data.items() <= dict(event.data).items():
+                    return event
+            time.sleep(0.005)
+        raise TimeoutError(f"no {type} with {data} in {TIMEOUT:g} s; there were {[event.type for event in self.events]}")
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for what waits on the host's loop, for example the pause before a model is asked again.
+
+        Not for time stamps and ages of files, nor for deadlines of plain functions: see
+        :class:`~moryflow_sdk.testing.passing.MovableLoop`.
+        """
+        loop = self._running_loop()
+
+        async def pass_by() -> None:
+            loop.advance(seconds)
+
+        self.wait(pass_by())
+
+    def trace(self, session: Any = None) -> str:
+        """Return what plugins changed, said and failed in a session, as text that is the same in every run.
+
+        For a comparison with what is expected, or with a stored snapshot. Built-in plugins are left out.
+
+        :param session: as :meth:`session` gives it; the last one of the vault by default.
+        """
+        recorded = importlib.import_module("moryflow.authoring.recorded").recorded
+        tracing, snapshots = (importlib.import_module(f"moryflow.authoring.{name}") for name in ("tracing", "snapshot"))
+        host = self.host
+
+        async def text() -> str:
+            name = session.id if session else (await host.store.latest(str(self.vault.resolve()))).id
+            past = await recorded(host.store, name)
+            places = {str(self.vault.resolve()): "<vault>", str(self.vault): "<vault>", str(self.home): "<home>"}
+            return snapshots.snapshot(tracing.trace(host, past, past.turns), places)
+
+        return self.wait(text())
 
     def session(self, **options: Any) -> Any:
         """Return a new session in the vault, with the scripted model."""
@@ -184,9 +244,9 @@ class IsolatedHost:
             self._thread.join(TIMEOUT)
             loop.close()
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
+    def _running_loop(self) -> MovableLoop:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = MovableLoop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="moryflow-test-host", daemon=True)
             self._thread.start()
         return self._loop
