@@ -1,0 +1,128 @@
+"""A host and code it has not seen before: it answers while the probe goes on, and the code joins when it has passed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from moryflow import open_host
+
+HELLO = """
+from moryflow_sdk import hookimpl, tool
+
+@tool(domain="read")
+def {name}() -> str:
+    "Say hello."
+    return "hello"
+
+@hookimpl
+def tools():
+    return [{name}]
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    (folder / "plugins").mkdir(parents=True, mode=0o700)
+    (folder / "vault").mkdir()
+    return folder
+
+
+def write(home: Path, name: str, source: str) -> None:
+    file = home / "plugins" / f"{name}.py"
+    file.write_text(source)
+    file.chmod(0o600)
+
+
+def records(host) -> dict:
+    return {record.name: record for record in host.plugin_set.records}
+
+
+async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_next_turn(home):
+    """What is not probed yet is ``pending``, with its file; a later turn has it (ARCHITECTURE §4)."""
+    write(home, "quick", HELLO.format(name="quick"))
+    for number in range(3):
+        write(home, f"slow{number}", f"import time\ntime.sleep(0.6)\n{HELLO.format(name=f'slow{number}')}")
+    script = home / "script.json"
+    script.write_text('["done", "done"]')
+    async with await open_host(home, environ={}, wait=0.2) as host:
+        session = await host.new_session(home / "vault", model=f"script:{script}")
+        waiting = records(host)["slow2"]
+        assert (waiting.status, waiting.stage) == ("pending", "probe") and waiting.file.endswith("slow2.py")
+        await session.prompt("hi")
+        async with asyncio.timeout(20):
+            while not {"slow0", "slow1", "slow2"} <= host.tools.keys():
+                await asyncio.sleep(0.05)
+                await host.between_turns()
+        assert records(host)["slow2"].status == "loaded"
+
+
+async def test_code_that_is_known_is_not_probed_again(home, monkeypatch):
+    """Its start costs a look-up (ARCHITECTURE §4)."""
+    write(home, "mine", HELLO.format(name="mine"))
+    async with await open_host(home, environ={}) as host:
+        assert records(host)["mine"].status == "loaded"
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("it was probed again")
+
+    monkeypatch.setattr("moryflow.probing.prober.Prober.ask", refuse)
+    async with await open_host(home, environ={}) as host:
+        assert records(host)["mine"].status == "loaded"
+
+
+async def test_disabled_plugins_and_safe_mode_probe_nothing(home, monkeypatch):
+    """What is not wanted does not run, not even there."""
+    write(home, "mine", "x = 1\n")
+    (home / "config.jsonc").write_text('{"disabledPlugins": ["mine"]}')
+    monkeypatch.setattr("moryflow.probing.prober.Prober.ask", None)
+    async with await open_host(home, environ={}) as host:
+        assert records(host)["mine"].status == "skipped"
+    (home / "config.jsonc").write_text("{}")
+    for options in ({"safe_mode": True}, {"plugins": []}):
+        async with await open_host(home, environ={}, **options) as host:
+            assert records(host)["mine"].status == "skipped"
+
+
+async def test_a_gate_that_waits_for_the_probe_raises_the_floor(home):
+    """A missing gate is not an allow, also for the moment (invariant 4)."""
+    write(
+        home, "gate", "import time\ntime.sleep(0.5)\nfrom moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(call): ...\n"
+    )
+    async with await open_host(home, environ={}, wait=0.05) as host:
+        assert host.plugin_set.missing_gates == ("gate",)
+
+
+async def test_a_failure_that_the_host_survives_is_tried_again_at_the_next_start(home):
+    """A missing file or variable may be there now, and the code is the same (invariant 5)."""
+    needed = home / "needed.txt"
+    write(home, "mine", f"open({str(needed)!r}).read()\n{HELLO.format(name='mine')}")
+    async with await open_host(home, environ={}) as host:
+        assert records(host)["mine"].status == "failed" and records(host)["mine"].line == 1
+    needed.write_text("")
+    async with await open_host(home, environ={}) as host:
+        assert records(host)["mine"].status == "loaded"
+
+
+async def test_many_broken_plugins_do_not_keep_a_host_from_answering(home):
+    """Loops, crashes and mistakes beside three good ones: up, three work, each is named in the end (SECURITY §4)."""
+    bad = ["while True: pass\n", "import os\nos._exit(1)\n", "def (\n", "1/0\n", "import os\nos.abort()\n", "import nope\n"]
+    for number in range(18):
+        write(home, f"bad{number}", bad[0] if number == 0 else bad[1 + number % 5])
+    for number in range(3):
+        write(home, f"good{number}", HELLO.format(name=f"good{number}"))
+    started = time.monotonic()
+    async with await open_host(home, environ={}, wait=1.0) as host:
+        assert time.monotonic() - started < 5
+        async with asyncio.timeout(30):
+            while any(record.status == "pending" for record in host.plugin_set.records):
+                await asyncio.sleep(0.05)
+                await host.between_turns()
+        assert {"good0", "good1", "good2"} <= host.tools.keys()
+        failed = [record for record in host.plugin_set.records if record.name.startswith("bad")]
+        assert all(
+            record.status == "failed" and record.error and record.file.endswith(f"{record.name}.py") for record in failed
+        )
