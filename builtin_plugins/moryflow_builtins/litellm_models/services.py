@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Service:
+class Service(NamedTuple):
     """A service that litellm speaks to.
 
     :param keys: environment variables, one of which must hold a key; empty when the service finds its own credentials.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 
-@dataclass(frozen=True)
-class Service:
+class Service(NamedTuple):
     """A service that speaks chat completions.
 
     :param keys: environment variables that may hold the key, the first one is what errors name.

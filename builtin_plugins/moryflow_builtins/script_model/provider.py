@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from moryflow_sdk import BaseProvider, ModelEvent, ModelInfo, ModelRequest
-from moryflow_sdk.scripted import ScriptedModel, read_script
+
+if TYPE_CHECKING:
+    from moryflow_sdk.scripted import ScriptedModel
 
 PREFIX = "script:"
 
@@ -36,6 +39,8 @@ class ScriptModel(BaseProvider):
         """
         script = self._scripts.get(request.model.name)
         if script is None:
+            from moryflow_sdk.scripted import ScriptedModel, read_script
+
             path = Path(request.model.name).expanduser()
             script = self._scripts[request.model.name] = ScriptedModel(read_script(path), info=request.model)
         async for event in script.stream(request):

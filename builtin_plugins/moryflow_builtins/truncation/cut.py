@@ -5,8 +5,7 @@ Nothing here looks at more of a text than its limits allow, so that a huge outpu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Direction = Literal["head", "tail", "both"]
 
@@ -14,8 +13,7 @@ _CODEC = ("utf-8", "surrogatepass")
 """Lone surrogates are measured like any other character of three bytes instead of raising."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """How many lines and bytes of UTF-8 are shown, and of which end."""
 
     lines: int
@@ -23,8 +21,7 @@ class Limits:
     direction: Direction = "head"
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(NamedTuple):
     """What is shown: the beginning, the end, or both; each is exactly that part of the original."""
 
     head: str

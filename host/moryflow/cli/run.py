@@ -7,18 +7,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from .options import Flags, flags_of, turn_options
 
 
-@dataclass(frozen=True)
-class RunFlags:
+class RunFlags(NamedTuple):
     """The flags of ``run`` beside the common ones."""
 
     prompt: str | None

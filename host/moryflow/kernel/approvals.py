@@ -6,8 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, thaw
 
@@ -34,8 +33,7 @@ class ApprovalRequired(Exception):
     """The turn must end here: a question is open and ``--on-ask fail`` was chosen."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What was answered, with a message for the model, and by whom."""
 
     reply: str

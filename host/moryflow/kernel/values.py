@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from moryflow_sdk import (
     Allow,
@@ -40,8 +39,7 @@ class Nonsense(Exception):
     """A hook returned something that it may not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A value after a transform, and JSON of what is new about it."""
 
     value: Any

@@ -10,9 +10,9 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 VAULT_FOLDER = ".agent-output"
 HOME_FOLDER = "agent-output"
@@ -27,8 +27,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A folder for outputs: `name` directly below `root`."""
 
     root: Path
@@ -39,8 +38,7 @@ class Place:
         return self.root / self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A file that was stored: where, how many bytes, and the SHA-256 of them."""
 
     path: Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from .records import CallRow, Node
 
@@ -46,8 +46,7 @@ def labels(nodes: Iterable[Node]) -> dict[str, str]:
     return {str(node.payload["label"]): str(node.parent) for node in marked if node.payload.get("label")}
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(NamedTuple):
     """A tool call that a crash or a question left without a result.
 
     :ivar request: the call as it stands in the assistant node.

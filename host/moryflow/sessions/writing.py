@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from moryflow_sdk import Event
 
@@ -22,8 +21,7 @@ _UPSERTS = {table.name: table.upsert for table in (CALLS, APPROVALS, RUNS, ARTIF
 _INSERT_HOOK_CALL = HOOK_CALLS.insert
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """What a transaction made true: the commit's values, the session afterwards, and its live path where that jumped."""
 
     committed: Committed
