@@ -361,7 +361,7 @@ class Emit(Protocol):
     """Publish an event of the plugin's own; its type becomes ``plugin.<name>.<type>``."""
 
     def __call__(self, type: str, /, **data: Any) -> None:
-        """Publish; works from any thread."""
+        """Publish; works from any thread. Of type ``notice``, its ``text`` is shown to a person at a terminal."""
         ...
 
 

@@ -95,6 +95,7 @@ async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
         return _deny(f"this is a high-risk write, and {required} was not read in this turn", f"read {required}")
     if risk not in turn.state.get("warned", ()):
         turn.emit("gate", action="warned", risk=risk, targets=targets, required=required)
+        turn.emit("notice", text=f"memory bank: a {risk}-risk write to {', '.join(targets)[:200]}; {required} was not read")
         turn.state["warned"] = [*turn.state.get("warned", ()), risk]
         turn.state["waiting"] = {**turn.state.get("waiting", {}), call.id: _reminder(risk, required)}
     return None
@@ -108,8 +109,8 @@ def _tell_off(turn: Turn) -> None:
     """Say once a session that there is nothing that could be asked for (D30)."""
     if not turn.session_state.get("toldOff"):
         turn.session_state["toldOff"] = True
-        turn.emit("notice", text=f"{FOLDER}/ has neither MEMORY.md nor details/patterns.md, so writes are not gated")
-        turn.log.warning("%s/ has neither MEMORY.md nor details/patterns.md; next: moryflow memory-bank init", FOLDER)
+        what = f"{FOLDER}/ has neither MEMORY.md nor details/patterns.md, so no write is gated"
+        turn.emit("notice", text=f"memory bank: {what}. Next: moryflow memory-bank init")
 
 
 def reminded(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:

@@ -34,7 +34,8 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
     _refuse_repeated(made, proposals, typed, text)
     proposals[made.id] = made
     save(ctx.session_state, proposals)
-    ctx.emit("proposal", id=made.id, target=name)
+    ctx.emit("proposal", id=made.id, target=name, draft=made.draft, replaces=made.replaces)
+    ctx.emit("notice", text=f"{_difference(made)}\n`mb:write {made.id}` keeps it, `mb:no {made.id}` drops it")
     metadata = {"proposal": made.id, "target": name}
     return ToolResult(output=_shown(made, why), title=f"proposal {made.id} for {name}", metadata=metadata)
 
@@ -116,12 +117,18 @@ def _refuse_repeated(made: Proposal, proposals: dict[str, Proposal], typed: Sequ
         raise ToolError(f"{made.target} says this already", code="repeat_guard", next_step="go on without it")
 
 
-def _shown(made: Proposal, why: str) -> str:
+def _difference(made: Proposal) -> str:
+    """Return what would change, as the person sees it from the host itself, whatever the model says of it."""
     removed = [f"- {line}" for line in made.replaces.splitlines() if line.strip()]
     added = [f"+ {line}" for line in made.draft.splitlines()]
+    return "\n".join([f"proposal {made.id} for {made.target}", *removed, *added])
+
+
+def _shown(made: Proposal, why: str) -> str:
+    head, _, change = _difference(made).partition("\n")
     reason = f"\nwhy: {why}" if why.strip() else ""
     return (
-        f"proposal {made.id} for {made.target}{reason}\n```diff\n" + "\n".join([*removed, *added]) + "\n```\n"
+        f"{head}{reason}\n```diff\n{change}\n```\n"
         f"Nothing is written yet. Show this to the person and end your turn with: "
         f"reply `mb:write {made.id}` to keep it or `mb:no {made.id}` to drop it."
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ToolCall, ToolContext, ToolError, ToolResult, Turn
@@ -97,8 +96,7 @@ def check_written(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult 
         grant.current = now
         note_change(grant.vault, grant.proposal.target, take(grant.vault))
         return None
-    _put_back(turn, grant)
-    said = f"error: memory bank: {wrong}; the file was put back. Next: write the draft's own lines, nothing else"
+    said = f"error: memory bank: {wrong}; {_put_back(turn, grant)}. Next: write the draft's own lines, nothing else"
     return result.replace(status="error", code="memory_bank", output=said)
 
 
@@ -109,12 +107,18 @@ def _read_now(turn: Any, grant: Grant) -> bytes | None:
         return None
 
 
-def _put_back(turn: Any, grant: Grant) -> None:
-    target = turn.files.resolve(grant.proposal.target, domain="edit")
-    if target.text != f"vault:/{grant.proposal.target}":
-        Path(grant.vault, grant.proposal.target).unlink(missing_ok=True)
-        target = turn.files.resolve(grant.proposal.target, domain="edit")
-    if grant.current is not None:
-        turn.files.write(target, grant.current)
-    elif target.identity is not None:
-        turn.files.remove(target)
+def _put_back(turn: Any, grant: Grant) -> str:
+    """Make the target what it was before this call, and say whether that worked."""
+    name = grant.proposal.target
+    try:
+        target = turn.files.resolve(name, domain="edit")
+        if target.text != f"vault:/{name}":
+            turn.files.remove(target)  # the link, not what it leads to
+            target = turn.files.resolve(name, domain="edit")
+        if grant.current is not None:
+            turn.files.write(target, grant.current)
+        elif target.identity is not None:
+            turn.files.remove(target)
+    except ToolError as error:
+        return f"the file could not be put back: {error.message}"
+    return "the file was put back"

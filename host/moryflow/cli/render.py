@@ -12,6 +12,9 @@ from .text import first_line, plain
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language (D73)."""
 
+NOTICE_LINES = 60
+"""How much of a plugin's notice is shown, for example of a change that somebody is asked to agree to."""
+
 
 class TerminalView:
     """Shows a turn as it happens. The answer is printed whole at the end when standard output is no terminal.
@@ -137,7 +140,7 @@ def _remark(event: Event, truncated: str) -> str:
         case "session.status" if data.get("text"):
             return f"  {data['text']}"
         case kind if kind.startswith("plugin.") and kind.endswith(".notice") and data.get("text"):
-            return f"  {first_line(str(data['text']), 300)}"
+            return "\n".join(f"  {first_line(line, 300)}" for line in str(data["text"]).splitlines()[:NOTICE_LINES])
         case "compaction" if data.get("state") == "done":
             said = [f"  the conversation was shortened: {data.get('tokens_before')} → {data.get('tokens_after')} tokens"]
             return "\n  ".join([*said, *data.get("remarks", ())])

@@ -59,6 +59,7 @@ async def test_warn_is_the_default_and_never_blocks(project):
     assert "memory bank" not in second["output"]
     assert "low-risk write" in third["output"]
     assert [event["action"] for event in talk.events("gate")] == ["warned", "warned"]
+    assert "high-risk write to vault:/package.json" in talk.events("notice")[0]["text"], "the person sees it too"
 
 
 async def test_off_injects_and_protects_only(project):
@@ -107,7 +108,7 @@ async def test_without_patterns_memory_md_suffices(project):
     assert f"Next: read {MEMORY}" in talk.tools[0]["output"]
 
 
-async def test_with_neither_file_the_gate_is_off_with_one_notice(project, caplog):
+async def test_with_neither_file_the_gate_is_off_with_one_notice(project):
     """Nothing can be asked for, and that is said once a session (D30)."""
     project.configure(bank={"guardMode": "block"})
     project.patterns.unlink()
@@ -116,7 +117,8 @@ async def test_with_neither_file_the_gate_is_off_with_one_notice(project, caplog
         await talk.say("go")
         await talk.say("again")
         assert {node["status"] for node in talk.tools} == {"ok"}
-        assert len(talk.events("notice")) == 1 and caplog.text.count("moryflow memory-bank init") == 1
+        (notice,) = talk.events("notice")
+        assert notice["text"].endswith("Next: moryflow memory-bank init")
 
 
 async def test_each_message_of_a_person_asks_for_the_reading_again(project):
@@ -156,6 +158,26 @@ async def test_a_read_that_was_refused_or_failed_does_not_count(project):
     project.configure(bank={"guardMode": "block"}, runtime={"permission": {"rules": rules}})
     talk = await project.run(READ, RISKY, "done")
     assert [node["status"] for node in talk.tools] == ["denied", "denied"]
+
+
+async def test_an_error_that_shows_the_file_does_not_count(project):
+    """Successful means successful (S3.25, D30)."""
+    project.plugin(
+        "half",
+        """
+        @tool(domain="read", targets=lambda args: [file_target(args["path"], "read")])
+        def half(path: str) -> ToolResult:
+            "Fail after reading."
+            return ToolResult(status="error", code="io", output=open(path).read())
+
+        @hookimpl
+        def tools():
+            return [half]
+        """,
+    )
+    project.configure(bank={"guardMode": "block"})
+    talk = await project.run(call("half", path=str(project.patterns)), RISKY, "done")
+    assert "Money is kept" in talk.tools[0]["output"] and talk.last["status"] == "denied"
 
 
 async def test_reads_and_writes_of_one_answer_are_judged_in_order(project):

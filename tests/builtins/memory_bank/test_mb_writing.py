@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from moryflow import RunOptions
+from moryflow_builtins.memory_bank.grants import grant_of, granted
+from moryflow_builtins.memory_bank.proposals import Proposal
+from moryflow_sdk.services import Spawned
 
 TARGET = "memory-bank/details/tech.md"
 DRAFT = "- Tests run with `pytest -q`, because tox was too slow (pyproject.toml)."
@@ -347,6 +352,36 @@ async def test_a_resumed_writer_has_no_grant(project):
         await session.prompt("again", options=RunOptions(on_ask="deny"))
         nodes = [node for node in await talk.host.store.path(child) if node.kind == "tool"]
         assert nodes[-1].payload["status"] == "denied" and tech(project).count(DRAFT) == 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """As much of a turn as a grant looks at."""
+
+    spawned: Spawned | None
+    session: str = "child"
+    parent: str | None = "parent"
+    vault: str = "/v"
+
+
+def test_a_grant_is_for_one_child_of_one_parent_in_one_vault():
+    """Known by the session that the kernel made, while it lasts (D34)."""
+    proposal = Proposal("p-1", TARGET, DRAFT, "", "n")
+    with granted(proposal, Place(None, session="parent"), None) as grant:
+        mine = Spawned(plugin="memory_bank", metadata={"grant": grant.token})
+        for other in (
+            Place(None),
+            Place(Spawned(plugin="memory_bank")),
+            Place(Spawned(plugin="memory_bank", metadata={"grant": "x"})),
+            Place(Spawned(plugin="tasks", metadata={"grant": grant.token})),
+            Place(mine, parent="another"),
+            Place(mine, parent=None),
+            Place(mine, vault="/w"),
+        ):
+            assert grant_of(other) is None
+        assert grant_of(Place(mine)) is grant is grant_of(Place(mine))
+        assert grant_of(Place(mine, session="another child")) is None
+    assert grant_of(Place(mine)) is None
 
 
 async def test_several_proposals_of_one_turn(project):
