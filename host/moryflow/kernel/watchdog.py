@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from types import FrameType
 from .calls import root_of, within
 from .records import HookFailure, PluginSet
 
+log = logging.getLogger(__name__)
 LIMIT = 1.0
 """Seconds after which somebody is told that the loop stands still."""
 
@@ -61,6 +63,9 @@ class Watchdog:
             reported = beat
             failure = self._culprit(sys._current_frames().get(thread), late)
             if failure is not None:
+                # Said at once, from this thread: the loop may not come back. The event follows when it does.
+                place = f"{failure.file}:{failure.line}"
+                log.warning("plugin %s: %s (%s); %s", failure.plugin, failure.error, place, failure.hint)
                 loop.call_soon_threadsafe(self._report, failure)
 
     def _culprit(self, frame: FrameType | None, late: float) -> HookFailure | None:
