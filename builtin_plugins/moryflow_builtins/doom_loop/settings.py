@@ -27,4 +27,4 @@ class DoomLoopSettings(BaseModel):
     same_tool_threshold: Limit = 5
     max_signature_bytes: Limit = 8192
     cooldown_tool_calls: Annotated[int, Field(ge=0, strict=True)] = 3
-    enabled: bool = True
+    enabled: Annotated[bool, Field(strict=True)] = True

@@ -45,7 +45,7 @@ class TruncationSettings(BaseModel):
     max_bytes: Limit = 51200
     ttl_days: Annotated[float, Field(gt=0, le=36500, strict=True, allow_inf_nan=False)] = 7
     direction: Literal["head", "tail", "both"] | None = None
-    enabled: bool = True
+    enabled: Annotated[bool, Field(strict=True)] = True
     tools: dict[str, ToolLimits] = {}
 
     def limits(self, tool: str) -> Limits:

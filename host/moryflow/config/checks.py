@@ -141,7 +141,7 @@ def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
         branch = {name: branch}
     problems: list[Problem] = []
     _compare(layer, (), layer.value, merged(shape, branch), problems)
-    return problems[:MOST]
+    return problems
 
 
 def _compare(layer: Layer, path: tuple[str | int, ...], value: Any, shape: Any, problems: list[Problem]) -> None:
@@ -151,6 +151,8 @@ def _compare(layer: Layer, path: tuple[str | int, ...], value: Any, shape: Any, 
     if not isinstance(value, Mapping) or not isinstance(shape, Mapping):
         return
     for key, item in value.items():
+        if len(problems) >= MOST:
+            return  # looking for what was meant takes time, and nobody reads on
         if key in shape:
             _compare(layer, (*path, key), item, shape[key], problems)
         elif not shape.get("*"):

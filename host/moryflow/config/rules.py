@@ -26,8 +26,9 @@ DECISIONS = ("allow", "ask", "deny")
 MAX_PATTERN = 4096
 UNUSABLE = "rule_unusable"
 """The code of a deny rule that was read but whose pattern no engine takes."""
-_MAY_FAIL = (":", "{", "[", "?", "\\")
-"""What stands in every pattern that can be wrong; one without any of these is not compiled just to be looked at."""
+_MAY_FAIL = ("regex:", "{", "[")
+"""What stands in patterns that can be wrong; compiling all of them just to look would slow every start. A deny is always
+looked at."""
 _KEYS = ("domain", "pattern", "decision")
 _FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
 
@@ -63,7 +64,7 @@ def _rule(layer: Layer, index: int, raw: Any, problems: list[Problem]) -> Rule:
     decision = _decision(raw["decision"])
     if not isinstance(raw["domain"], str) or raw["domain"] not in DOMAINS:
         raise _Bad(f"{_shown(raw['domain'])} is not a domain", _meant(raw["domain"], DOMAINS) or f"one of {', '.join(DOMAINS)}")
-    check_pattern(raw["pattern"], readable_only=decision == "deny")
+    check_pattern(raw["pattern"])
     if decision != raw["decision"]:
         message = f'{_shown(raw["decision"])} is read as "{decision}"'
         problems.append(layer.problem((*RULES, index, "decision"), message, code="rule_invalid", fatal=decision == "deny"))
@@ -81,7 +82,10 @@ def _rule(layer: Layer, index: int, raw: Any, problems: list[Problem]) -> Rule:
         line=line,
         index=index,
     )
-    if decision == "deny" and (why := _unusable(rule)):
+    why = _unusable(rule)
+    if why and decision != "deny":
+        raise _Bad(f"this rule can never match: {why}")
+    if why:
         message = f"this deny rule cannot be used: {why}; meanwhile every call of its domain is asked about"
         problems.append(layer.problem((*RULES, index), message, code=UNUSABLE, fatal=True))
     return rule
@@ -89,7 +93,7 @@ def _rule(layer: Layer, index: int, raw: Any, problems: list[Problem]) -> Rule:
 
 def _unusable(rule: Rule) -> str:
     """Say why the pattern of a rule can match nothing. The rule stays, so that its gate knows that one is missing (D26)."""
-    if not any(sign in rule.pattern for sign in _MAY_FAIL):
+    if rule.decision != "deny" and not any(sign in rule.pattern for sign in _MAY_FAIL):
         return ""
     from moryflow_sdk.patterns import compile_rule
 
@@ -104,22 +108,14 @@ def _decision(value: Any) -> Literal["allow", "ask", "deny"]:
     raise _Bad(f"{_shown(value)} is not a decision", _meant(value, DECISIONS) or f"one of {', '.join(DECISIONS)}")
 
 
-def check_pattern(pattern: Any, *, readable_only: bool = False) -> None:
-    """Refuse a pattern that can never match anything.
-
-    :param readable_only: leave it to the engine whether a regular expression can be used.
-    """
+def check_pattern(pattern: Any) -> None:
+    """Refuse a pattern that is none. Whether it can be used is another question, see :func:`_unusable`."""
     if not isinstance(pattern, str) or not pattern:
         raise _Bad("the pattern must be a text that is not empty")
     if len(pattern) > MAX_PATTERN:
         raise _Bad(f"the pattern is longer than {MAX_PATTERN} characters")
     if "\0" in pattern:
         raise _Bad("the pattern holds a NUL character")
-    if pattern.startswith("regex:") and not readable_only:
-        try:
-            re.compile(pattern.removeprefix("regex:"))
-        except (re.error, RecursionError, OverflowError) as error:
-            raise _Bad(f"the regular expression does not compile: {error}") from error
 
 
 def _denies(raw: Any) -> bool:

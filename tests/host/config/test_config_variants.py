@@ -1,0 +1,97 @@
+"""Wrong values in every setting of the host and of the plugins that come with it: each is named, and its default holds."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moryflow.builtins import BUILTINS
+from moryflow.config import load_config
+
+
+def models() -> tuple[Any, ...]:
+    modules = [importlib.import_module(name) for name in BUILTINS]
+    return tuple((module.config_path, module.config_model) for module in modules if hasattr(module, "config_model"))
+
+
+RUNTIME: dict[str, list[Any]] = {
+    "mode": ["agent", {"default": "root"}, {"default": 1}, {"default": "Full_Access"}, []],
+    "agent": ["writer", {"id": 5}, {"id": ""}, None],
+    "truncation": [
+        [], {"maxLines": 0}, {"maxBytes": -1}, {"maxLines": True}, {"maxLines": None}, {"ttlDays": 1e300}, {"enabled": "no"},
+    ],
+    "doomLoop": [[1], {"maxAttempts": 0}, {"maxToolCalls": "60"}, {"cooldownToolCalls": -1}, {"enabled": "no"}],
+    "compaction": ["off", {"fallbackCharLimit": "x"}, {"protectedTurns": -1}, {"mode": "sideways"}, {"enabled": "false"}],
+    "tools": [[], {"external": True}, {"external": {"enabled": 1}}, {"external": {"enabled": None}}],
+    "hooks": [
+        [], {"chat": "x"}, {"chat": {"system": "x"}}, {"chat": {"system": {"text": 5}}}, {"chat": {"params": []}},
+        {"chat": {"params": {"temperature": "hot"}}}, {"chat": {"params": {"seed": 1}}}, {"tool": {"before": {}}},
+        {"tool": {"before": [{"tool": "read", "mergeInput": []}]}}, {"tool": {"before": [{"mergeInput": {}}]}},
+        {"tool": {"after": [None]}}, {"tool": {"after": [{"tool": "", "appendText": "x"}]}},
+    ],
+    "permission": [
+        [], {"rules": {}}, {"rules": "allow all"}, {"rules": None},
+        {"rules": [{"domain": "bash", "pattern": "*", "decision": "Allow"}]},
+        {"rules": [{"domain": "bash", "pattern": "", "decision": "allow"}]},
+        {"rules": [{"domain": "bash", "pattern": "regex:(?=a)b", "decision": "allow"}]},
+        {"rules": [{"domain": "read", "pattern": "{a,b}" * 20, "decision": "allow"}]},
+    ],
+    "prompt": ["x", {"mode": "x"}, {"params": {"temperature": 9}}],
+    "trunkation": [{}],
+}  # fmt: skip
+TOP: list[Any] = [
+    {"agents": None}, {"agents": "x"}, {"agents": {"runtime": []}}, {"model": 5}, {"model": ["a"]}, {"profile": "mobile"},
+    {"language": "xx"}, {"disabledPlugins": "x"}, {"disabledPlugins": [1]}, {"limits": {"maxSteps": -1}}, {"limits": "x"},
+    {"plugins": []}, {"models": []}, {"$schema": 5}, {"safeMode": "yes"}, {"foo": 1}, [], "x", 5, None, True,
+]  # fmt: skip
+WRONG = [*TOP, *({"agents": {"runtime": {key: value}}} for key, values in RUNTIME.items() for value in values)]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: json.dumps(value)[:70])
+def test_every_wrong_value_is_named_and_loosens_nothing(tmp_path, value):
+    """With the file and a line; the default holds, and no allow comes of it (S0.87, SECURITY §4)."""
+    file = tmp_path / "config.jsonc"
+    file.write_text(json.dumps(value))
+    config = load_config(tmp_path, environ={}, known=models())
+    assert config.problems and all(problem.file == str(file) and problem.line == 1 for problem in config.problems)
+    assert [rule for rule in config.rules() if rule.decision == "allow"] == []
+    assert config.get("agents.runtime.tools.external.enabled") in (None, False)
+    assert config.get("agents.runtime.mode.default") is None
+
+
+def test_the_schema_key_of_editors_is_accepted(tmp_path):
+    """``$schema`` is theirs (S0.87)."""
+    (tmp_path / "config.jsonc").write_text('{"$schema": "./moryflow.schema.json"}')
+    assert load_config(tmp_path, environ={}, known=models()).problems == ()
+
+
+def test_twenty_thousand_unknown_keys_are_read_in_no_time(tmp_path):
+    """What was meant is looked for only as long as somebody reads on (SECURITY §4)."""
+    (tmp_path / "config.jsonc").write_text(json.dumps({f"k{number}": 1 for number in range(20_000)}))
+    started = time.monotonic()
+    assert len(load_config(tmp_path, environ={}, known=models()).problems) == 50
+    assert time.monotonic() - started < 2
+
+
+PLACES: dict[str, Callable[[Path], Any]] = {
+    "pipe": os.mkfifo,
+    "folder": lambda path: path.mkdir(),
+    "loop": lambda path: path.symlink_to(path.name),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "group-writable": lambda path: (path.write_text("{}"), path.chmod(0o620)),
+    "large": lambda path: path.write_text('{"a":"' + "x" * 20_000_000 + '"}'),
+}
+
+
+@pytest.mark.parametrize("make", PLACES.values(), ids=PLACES.keys())
+def test_what_is_no_file_of_the_persons_own_is_named(tmp_path, make):
+    """Pipes, folders, devices and loops hold up nothing (R17, SECURITY §4)."""
+    make(tmp_path / "config.jsonc")
+    [problem] = load_config(tmp_path, environ={}, known=models()).problems
+    assert problem.file == str(tmp_path / "config.jsonc")
