@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from moryflow.cli.hosting import complaint
 
 GOOD = """
 from moryflow_sdk import hookimpl, tool
@@ -119,3 +121,13 @@ async def test_a_half_written_configuration_denies_nothing_less(home):
         await asyncio.wait_for(home.until(lambda: host.config.problems), 10)
         outcome = await host.call_tool("bash", {"command": "true"}, vault=home.vault)
         assert outcome.result.status == "denied"
+
+
+@pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "hang"])
+async def test_the_table_of_mistakes_says_what_a_person_sees(home, mistake):
+    """The page about reloading shows each stage (issue, shown when done)."""
+    table = (Path(__file__).parents[3] / "docs" / "reload.md").read_text("utf-8")
+    file = home.write("plugins/mine.py", MISTAKES[mistake][0])
+    async with home.open():
+        said = f"plugin mine {complaint(home.record())}".replace(str(file), "mine.py")
+        assert f"| {mistake} | `{said}` |" in table
