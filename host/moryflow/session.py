@@ -63,6 +63,8 @@ class Session:
         self.options = RunOptions()
         self._started = started
         self._begun = hold
+        self._users = 0
+        self._loading = asyncio.Lock()
         self._inbox: list[Callable[[Journal], None]] = []
         self._notes: list[Callable[[Journal], None]] = []
         self._settling = False
@@ -197,16 +199,21 @@ class Session:
 
     async def _empty_inbox(self, live: LiveSession) -> None:
         """Apply what came while no turn ran, or too late for the one that did."""
-        waiting = self._inbox.copy()
+        settled = not self._notes or not await self._left_open(live)
+        waiting = [*self._inbox, *(self._notes if settled else ())]
+        if not waiting:
+            return
+        journal = Journal(self._scope(live, None, "main", True))
+        for record in waiting:
+            record(journal)
         self._inbox.clear()
-        if self._notes and not await self._left_open(live):
-            waiting += self._notes
+        if settled:
             self._notes.clear()
-        if waiting:
-            journal = Journal(self._scope(live, None, "main", True))
-            for record in waiting:
-                record(journal)
+        try:
             await journal.commit()
+        except MoryflowError:
+            self._notes[:0] = waiting
+            raise
 
     async def call(self, name: str, arguments: str, options: RunOptions) -> DirectCall:
         """Take one tool call through the whole chain without a model."""
@@ -368,19 +375,22 @@ class Session:
 
 
 class _Holding:
-    """Holds a session for a block, unless it is kept anyway."""
+    """Holds a session for a block, and for every other that began meanwhile, unless it is kept anyway."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def __aenter__(self) -> LiveSession:
         session = self._session
-        if session._live is None:
-            session._live = await session._load()
-        return session._live
+        async with session._loading:
+            if session._live is None:
+                session._live = await session._load()
+            session._users += 1
+            return session._live
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._session._kept:
+        self._session._users -= 1
+        if not self._session._kept and not self._session._users:
             self._session.release()
 
 

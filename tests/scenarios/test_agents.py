@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 
 import pytest
 from moryflow import RunOptions
@@ -500,3 +501,44 @@ async def test_an_agent_is_told_whom_it_can_start_and_a_sub_agent_is_not(rig):
     assert "task tool" not in system[1] and system[2] == system[0]
     offered = [{tool["function"]["name"] for tool in body["tools"]} for body in (parent, child)]
     assert "task" in offered[0] and offered[1] == {"read", "ls", "glob", "grep", "search_in_file"}
+
+
+async def test_many_results_at_once_and_a_prompt_in_between_lose_nothing(rig):
+    """Notes and turns of one session take turns with its hold; each result is there once (invariant 6)."""
+    for number in range(6):
+        agent(rig, f"slow{number}", {"text": f"result {number}", "delay": 0.1})
+    order = tasks(*({"agent": f"slow{number}", "background": True} for number in range(6)))
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=rig.script(order, {"text": "ok"}, {"text": "I see"}))
+        await session.prompt("go")
+        _, answer = await asyncio.gather(session.children.settled(), session.prompt("and?"))
+        path = await host.store.path(session.id)
+        assert answer.text == "I see" and not session.busy
+    notes = [node.payload["text"] for node in path if node.kind == "note"]
+    assert sorted(text.split("\n\n")[1] for text in notes) == [f"result {number}" for number in range(6)]
+
+
+async def test_a_host_that_is_killed_leaves_a_child_that_can_be_gone_on_with(rig):
+    """The call counts as interrupted and is not run again; the child keeps what it had and is resumed by its id (S1.6)."""
+    (rig.vault / "a.md").write_text("x")
+    agent(rig, "finder", rig.call("read", path="a.md"), {"text": "never", "delay": 60})
+    model = rig.script(tasks({"agent": "finder"}), {"text": "never"})
+    command = (sys.executable, "-m", "moryflow", "run", "-m", model, "go")
+    nowhere = asyncio.subprocess.DEVNULL
+    running = await asyncio.create_subprocess_exec(*command, cwd=rig.vault, stdin=nowhere, stdout=nowhere)
+    async with rig.host() as host:
+        for _ in range(400):
+            await asyncio.sleep(0.02)
+            kids = await host.store.sessions(5, purpose="child")
+            if kids and len(await host.store.path(kids[0].id)) == 3:
+                break
+        running.kill()
+        await running.wait()
+        (rig.vault.parent / "finder.json").write_text(json.dumps([{"text": "found it after all"}]))
+        again = rig.script(tasks({"agent": "finder", "task_id": kids[0].id}), {"text": "good"})
+        session = await host.resume(rig.vault, model=again)
+        result = await session.prompt("go on")
+        rig.path = await host.store.path(session.id)
+        ends = [run.end_reason for run in await host.store.runs(kids[0].id)]
+    assert [told["status"] for told in results(rig)] == ["interrupted", "ok"] and result.text == "good"
+    assert "found it after all" in results(rig)[1]["output"] and ends == ["interrupted", "completed"]

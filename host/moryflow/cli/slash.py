@@ -27,7 +27,7 @@ class Slash:
             "help": ("this list", self._help),
             "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
             "model": ("show the model, or change it: /model NAME", self._model),
-            "agent": ("show the agents, or let another one go on: /agent ID", family.agent),
+            "agent": ("show the agents, or let another one go on: /agent ID; Tab at an empty prompt does too", family.agent),
             "children": ("list the sub-agents of this session, or look in on one: /children ID", family.children),
             "parent": ("go back to the session that started this one", family.parent),
             "reply": ("answer a sub-agent in the background: /reply QUESTION once|always|stop", family.reply),
