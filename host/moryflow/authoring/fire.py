@@ -18,12 +18,14 @@ from moryflow_sdk import (
     Ruling,
     SystemPrompt,
     ToolCall,
+    ToolError,
     ToolResult,
 )
 from moryflow_sdk.hookspecs import spelled
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from moryflow.host import Host
+from moryflow.kernel.prepare import call_as_judged
 from moryflow.kernel.scope import TurnScope
 from moryflow.kernel.verdicts import combine
 
@@ -77,6 +79,7 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: str | 
         needed = _CONTEXT.get(name, ())
         values = {key: _value(key, given) for key in needed}
         if info.kind == "gate":
+            values["call"] = _judged(scope, values["call"])
             verdicts = await dispatcher.gates(scope, name, **values)
             ruling = combine(verdicts, mode=scope.live.mode) if verdicts else None
             return ruling.model_dump(mode="json", exclude_defaults=True) if ruling else None
@@ -86,7 +89,21 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: str | 
         return _plain(await dispatcher.transform(scope, name, start, **values))
 
     value, chain = await session.scoped(work)
-    return FireResult(name, value, chain)
+    return FireResult(name, value, [call for call in chain if call["hook"] == name])
+
+
+def _judged(scope: TurnScope, call: ToolCall) -> ToolCall:
+    """Return `call` as gates see it: validated, with its targets and hash. One that says its targets stays as it is.
+
+    :raises ConfigError: the arguments do not fit the tool.
+    """
+    owned = scope.plugin_set.tools.get(call.tool)
+    if owned is None or call.targets:
+        return call
+    try:
+        return call_as_judged(scope, owned.plugin, call.tool, call.args, call.id, call.step)[0]
+    except ToolError as error:
+        raise ConfigError(error.message, next_step=f"moryflow tool show {call.tool}") from error
 
 
 def _value(name: str, given: Mapping[str, Any]) -> Any:

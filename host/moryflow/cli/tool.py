@@ -101,7 +101,8 @@ def _find(host: Any, name: str) -> Any:
 def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **options: Any) -> int:
     """Run one tool through the whole chain: gates, question, audit, body, truncation.
 
-    Arguments are given one by one (--path README.md) or all at once (--json '{"path": "README.md"}').
+    Arguments are given one by one (--path README.md) or all at once (--json '{"path": "README.md"}'). -v and
+    --output json show every hook on the way: which plugin, what came of it, how long it took.
     """
     from dataclasses import replace
 
@@ -130,9 +131,17 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
         )
         view.finish("")
         ms = round((time.perf_counter() - started) * 1000)
+        if flags.verbose and options["output"] == "text":
+            show_chain(done.chain)
         return _print(done, name, ms, options["output"])
 
     return with_host(ctx, work)
+
+
+def show_chain(chain: Any) -> None:
+    """Show on standard error which hooks were called."""
+    rows = [(f"  {call['hook'].replace('_', '.', 1)}", call["plugin"], call["outcome"], f"{call['us']} µs") for call in chain]
+    click.echo(columns(row for row, call in zip(rows, chain, strict=True) if call["hook"] != "event"), err=True)
 
 
 def _on_ask(host: Any, options: dict[str, Any]) -> Any:
