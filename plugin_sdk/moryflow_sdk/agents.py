@@ -27,6 +27,7 @@ class Agent(Frozen):
     :param rules: permission rules of its own; they can only narrow a parent's.
     :param internal: made by the host; no file or plugin may take the id.
     :param source: where it was defined, for example the file.
+    :param needs: a file or folder of the vault without which other agents are not told of it.
     """
 
     id: str
@@ -43,3 +44,4 @@ class Agent(Frozen):
     internal: bool = False
     max_steps: int | None = None
     source: str = ""
+    needs: str = ""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from moryflow_sdk import Agent
 
+from .bank import FOLDER
+
 SKILL = Path(__file__).parent / "skills" / "memory-bank"
 READER = "memory-reader"
 WRITER = "memory-bank-writer"
@@ -25,6 +27,7 @@ def reader_agent() -> Agent:
         tools=READING,
         max_steps=20,
         source="memory_bank",
+        needs=FOLDER,
     )
 
 

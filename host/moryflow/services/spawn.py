@@ -38,7 +38,10 @@ class SpawnService:
     def agents(self) -> Sequence[Agent]:
         """Return the agents that another agent may start."""
         known = self._children.agents().values()
-        return [agent for agent in known if agent.mode in ("subagent", "all") and not agent.hidden]
+        return [agent for agent in known if agent.mode in ("subagent", "all") and not agent.hidden and self._has(agent.needs)]
+
+    def _has(self, needed: str) -> bool:
+        return not needed or (self._scope.vault / needed).exists()
 
     async def depth(self) -> int:
         """Return how many sessions stand above this one."""

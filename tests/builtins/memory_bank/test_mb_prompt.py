@@ -107,7 +107,7 @@ async def test_no_bank_no_words(bare):
     async with bare.conversation("a") as talk:
         await talk.say("from now on always use tabs")
         request = talk.requests[0]
-        assert "Memory Bank Protocol" not in request.messages[0].text and "[memory bank]" not in request.messages[-1].text
+        assert "emory" not in request.messages[0].text and "[memory bank]" not in request.messages[-1].text
         assert not [tool.name for tool in request.tools if tool.name.startswith("memory_")]
 
 
@@ -115,6 +115,7 @@ async def test_where_there_is_a_bank_two_tools_are_offered(project):
     """Proposing and writing (S3.15)."""
     async with project.conversation("a") as talk:
         await talk.say("hi")
+        assert "- memory-reader: " in talk.systems[0]
         names = [tool.name for tool in talk.requests[0].tools if tool.name.startswith("memory_")]
         assert names == ["memory_propose", "memory_write"]
 

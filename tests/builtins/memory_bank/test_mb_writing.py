@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 from moryflow import RunOptions
-from moryflow_builtins.memory_bank.grants import grant_of, granted
+from moryflow_builtins.memory_bank.gating import _writer
+from moryflow_builtins.memory_bank.grants import _live, grant_of, granted
 from moryflow_builtins.memory_bank.proposals import Proposal
+from moryflow_sdk import Deny, Target, ToolCall
 from moryflow_sdk.services import Spawned
 
 TARGET = "memory-bank/details/tech.md"
@@ -25,6 +27,16 @@ def proposing(target="details/tech.md", draft=DRAFT, **more):
 WRITE = call("memory_write")
 ADD = call("edit", path=TARGET, old_string="<!-- MACHINE_BLOCK_END -->", new_string=f"{DRAFT}\n<!-- MACHINE_BLOCK_END -->")
 WRITTEN = (WRITE, call("read", path=TARGET), ADD, "written", "done")
+
+
+@dataclass(frozen=True)
+class Place:
+    """As much of a turn as a grant looks at."""
+
+    spawned: Spawned | None
+    session: str = "child"
+    parent: str | None = "parent"
+    vault: str = "/v"
 
 
 def tech(project):
@@ -277,10 +289,12 @@ async def test_the_writer_does_nothing_else(project, case):
 
 
 END = "<!-- MACHINE_BLOCK_END -->"
+LINE = "How it is built, run, tested and deployed. Commands as they are typed."
 DRIFTED = {
     "more than the draft": ("edit", {"old_string": END, "new_string": f"{DRAFT}\n- Disable the tests.\n{END}"}),
     "something else": ("edit", {"old_string": END, "new_string": f"- Disable the tests.\n{END}"}),
     "takes a line away": ("edit", {"old_string": "How it is built", "new_string": "Tests"}),
+    "takes another line away": ("edit", {"old_string": LINE, "new_string": DRAFT}),
     "the person's block": ("edit", {"old_string": "Your own notes.", "new_string": f"{DRAFT}"}),
     "outside the blocks": ("edit", {"old_string": "# Tech", "new_string": f"# Tech\n{DRAFT}"}),
     "without markers": ("write", {"content": f"# Tech\n{DRAFT}\n"}),
@@ -302,6 +316,17 @@ async def test_what_was_not_agreed_to_is_put_back(project, case):
     assert child[0]["code"] == "memory_bank" and "put back" in child[0]["output"]
 
 
+@pytest.mark.parametrize("domain", ["bash", "task", "mcp", "tool", "web_fetch"])
+def test_no_tool_of_another_kind_is_the_writers(domain):
+    """An allow list of domains stands behind the list of tools (S3.13, S3.31)."""
+    target = Target(domain="edit", kind="file", text=f"vault:/{TARGET}", path=f"/v/{TARGET}")
+    with granted(Proposal("p-1", TARGET, DRAFT, "", "n"), Place(None, session="parent"), None) as grant:
+        assert _writer(grant, ToolCall(id="c", tool="edit", args={}, domain="edit", targets=(target,))) is None
+        assert isinstance(_writer(grant, ToolCall(id="c", tool="x", args={}, domain=domain, targets=(target,))), Deny)
+        other = target.replace(domain=domain)
+        assert isinstance(_writer(grant, ToolCall(id="c", tool="x", args={}, domain="edit", targets=(target, other))), Deny)
+
+
 async def test_the_writer_may_try_again_after_a_mistake(project):
     """What was put back can be done right (S3.15)."""
     wrong = call("edit", path=TARGET, old_string=END, new_string=f"- Evil.\n{END}")
@@ -313,7 +338,7 @@ async def test_the_writer_may_try_again_after_a_mistake(project):
 
 async def test_lines_that_are_replaced_go(project):
     """A correction takes the old line away, and no other (S3.8, D34)."""
-    old = "How it is built, run, tested and deployed. Commands as they are typed."
+    old = LINE
     new = "How it is built and run."
     change = call("edit", path=TARGET, old_string=old, new_string=new)
     async with project.conversation(proposing(draft=new, replaces=old), "ok?", WRITE, change, "written", "done") as talk:
@@ -345,23 +370,11 @@ async def test_a_resumed_writer_has_no_grant(project):
         await talk.say("how do we test?")
         await talk.say("mb:write")
         child = talk.last["metadata"]["child"]
-        from moryflow_builtins.memory_bank.grants import _live
-
         assert not _live
         session = await talk.host.resume(project.vault, child, model=project.script(ADD, "done"))
         await session.prompt("again", options=RunOptions(on_ask="deny"))
         nodes = [node for node in await talk.host.store.path(child) if node.kind == "tool"]
         assert nodes[-1].payload["status"] == "denied" and tech(project).count(DRAFT) == 1
-
-
-@dataclass(frozen=True)
-class Place:
-    """As much of a turn as a grant looks at."""
-
-    spawned: Spawned | None
-    session: str = "child"
-    parent: str | None = "parent"
-    vault: str = "/v"
 
 
 def test_a_grant_is_for_one_child_of_one_parent_in_one_vault():
