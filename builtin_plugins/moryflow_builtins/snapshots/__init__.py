@@ -35,7 +35,7 @@ async def event(event: Event, turn: Turn | None) -> None:
         case "step.finish" | "turn.finish" if "before" in turn.state:
             from .taking import finish
 
-            await finish(turn)
+            await finish(turn, event.data.get("node", ""))
         case _:
             pass
 

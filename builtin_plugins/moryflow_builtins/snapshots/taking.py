@@ -31,8 +31,11 @@ async def begin(turn: Turn) -> None:
     state["before"] = {"tree": tree, "step": turn.step}
 
 
-async def finish(turn: Turn) -> None:
-    """Record the files as the step left them; a step that changed none leaves no record."""
+async def finish(turn: Turn, node: str) -> None:
+    """Record the files as the step left them; a step that changed none leaves no record.
+
+    :param node: the step's answer; a turn that broke off does not know it, and the session's path is read for it.
+    """
     before = turn.state.pop("before")
     shadow = shadow_of(turn)
     try:
@@ -41,9 +44,8 @@ async def finish(turn: Turn) -> None:
         _say_off(turn, str(error))
         return
     if tree != before["tree"]:
-        path = await turn.history.path()
-        node = next((node.id for node in reversed(path) if node.kind == "assistant"), "")
-        Records(shadow.folder, turn.session).add(Record(node, turn.id, before["step"], before["tree"], tree))
+        answer = node or next((n.id for n in reversed(await turn.history.path()) if n.kind == "assistant"), "")
+        Records(shadow.folder, turn.session).add(Record(answer, turn.id, before["step"], before["tree"], tree))
 
 
 def _say_off(turn: Turn, reason: str) -> None:
