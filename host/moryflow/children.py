@@ -56,7 +56,7 @@ class Children:
         self._session = session
         self._running: dict[str, Running] = {}
         self._reporting: set[asyncio.Task[None]] = set()
-        self._stopped = False
+        self._stopped = self._reported = False
         self.spent: list[Spent] = []
 
     @property
@@ -89,6 +89,7 @@ class Children:
         task = asyncio.create_task(child.prompt(wish.prompt, options=options))
         running = self._running[child.id] = Running(child, task, wish.background, wish.title)
         if wish.background:
+            self._reported = True
             reporting = asyncio.create_task(self._report(scope, running))
             self._reporting.add(reporting)
             reporting.add_done_callback(self._reporting.discard)
@@ -114,6 +115,13 @@ class Children:
     def stopped(self) -> bool:
         """Whether a person stopped the children that :meth:`settled` last waited for."""
         return self._stopped
+
+    async def unheard(self) -> bool:
+        """Whether a result came so late that the agent has not answered to it."""
+        if not self._reported:
+            return False
+        path = await self._host.store.path(self._session.id)
+        return path[-1].kind == "note" and "task" in path[-1].payload
 
     def cancel(self) -> None:
         """Stop every child; each keeps what it has."""

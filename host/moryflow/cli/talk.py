@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
 import click
@@ -180,7 +179,7 @@ class Conversation:
 
     def choose(self, **changes: Any) -> None:
         """Change the flags that the next session is opened with."""
-        self.chosen = replace(self.chosen, **changes)
+        self.chosen = self.chosen._replace(**changes)
 
     def say(self, text: str) -> None:
         """Tell the person something that is not part of the answer."""
