@@ -61,6 +61,7 @@ class Bisection:
 
         :raises ConfigError: it is good with all of them, or bad without any.
         """
+        self._check_complete()
         suspects = self.suspects()
         name = f"turn {self._turn.number}"
         if not await self._good(()):
@@ -76,6 +77,12 @@ class Bisection:
         needs = await self._needed(suspects[:good], suspects[good])
         changed = self._changes(suspects[:good], suspects[: good + 1])
         return Culprit(suspects[good], needs, tuple(self._judged.items()), changed)
+
+    def _check_complete(self) -> None:
+        for record in self._host.plugin_set.records:
+            if record.status == "pending":
+                said = f"plugin {record.name!r} is not loaded yet: {record.error or record.reason}"
+                raise ConfigError(said, next_step=record.hint or "the same command again, in a moment")
 
     async def _needed(self, others: Sequence[str], culprit: str) -> tuple[str, ...]:
         """Return those of `others` without which `culprit` does no harm."""
