@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
 """Variable that names plugins which lie elsewhere and are being written, as ``PATH`` does; ``moryflow dev`` sets it."""
-WAIT = 3.0
+WAIT = 2.5
 """Seconds that a start waits for the probe of code it has not seen before; what takes longer joins at a later turn."""
 
 

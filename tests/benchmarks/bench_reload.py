@@ -95,7 +95,9 @@ def _word(host: Any, tool: str) -> str:
 
 async def _until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not true():
+        while True:
+            if true():
+                return
             await asyncio.sleep(0.001)
 
 
@@ -119,7 +121,7 @@ def _used() -> tuple[float, int]:
     gc.collect()
     with Path("/proc/self/statm").open(encoding="ascii") as statm:
         pages = int(statm.read().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6, len(os.listdir("/proc/self/fd"))
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6, len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _write(file: Path, text: str) -> Path:
@@ -137,7 +139,8 @@ def _project(root: Path) -> Path:
     """Lay out a plugin as its author has it; return the module that is saved."""
     project = root / "project"
     package = project / "src" / "bench_many"
-    entry = '[project]\nname = "bench-many"\nversion = "1"\n[project.entry-points."moryflow.plugins"]\nbench-many = "bench_many"\n'
+    points = '[project.entry-points."moryflow.plugins"]\nbench-many = "bench_many"\n'
+    entry = f'[project]\nname = "bench-many"\nversion = "1"\n{points}'
     _write(project / "pyproject.toml", entry)
     imports = "\n".join(f"from . import part_{number}" for number in range(MODULES - 2))
     tool = '@tool(domain="read")\ndef many(name: str) -> str:\n    "Many."\n    return word.WORD\n'
