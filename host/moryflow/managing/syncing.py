@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from .lock import FILE, Locked, Lockfile
 from .manager import Manager
 from .origins import Origin
 from .packages import Installed, installed_packages, normal
+
+_SETTLED = 2.0
+"""Seconds after the last installation from which on an answer is kept."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ def quick_drifts(home: Path) -> list[Drift]:
     except (OSError, ValueError, TypeError, KeyError):
         pass
     found = drifts(home)
+    if time.time() - max((place[1] for place in key[2] if isinstance(place, list)), default=0) / 1e9 < _SETTLED:
+        return found  # an installation may be half done, and the rest of it change no folder's time
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         fresh = cache.with_name(f"{cache.name}.{os.getpid()}")

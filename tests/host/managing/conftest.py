@@ -99,10 +99,11 @@ class Place:
     def site(self) -> Path:
         return next((self.python.parent.parent / "lib").glob("python*")) / "site-packages"
 
-    def run(self, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        """Run ``moryflow``, with nobody at a terminal."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process is given: no index, the folder of wheels, the home."""
         kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
-        environ = {
+        return {
             **kept,
             "PATH": "/usr/bin:/bin",
             "HOME": str(self.home.parent),
@@ -115,11 +116,14 @@ class Place:
             "UV_NO_BUILD_ISOLATION": "1",
             **self.environ,
         }
+
+    def run(self, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """Run ``moryflow``, with nobody at a terminal."""
         command = [str(self.python), "-m", "moryflow", *arguments]
         done = subprocess.run(
             command,
             cwd=self.work,
-            env=environ,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -172,6 +176,9 @@ def place(tmp_path: Path) -> Place:
     outer = [entry for entry in sys.path if entry.endswith("-packages")]
     lines = "".join(f"import site; site.addsitedir({entry!r})\n" for entry in outer)
     (made.site / "outer.pth").write_text(lines, "utf-8")
+    info = made.site / "outer-1.0.dist-info"  # an environment is never empty; where packages are is where hosts look
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outer\nVersion: 1.0\n", "utf-8")
     return made
 
 

@@ -63,7 +63,7 @@ def test_no_file_that_runs_at_every_start_creeps_in(place: Any) -> None:
     """A plugin's own `.pth` is refused unseen; one of a dependency is named, and all is removed again (R31)."""
     place.wheels.add("starter", files={"starter.pth": "import sys\n"})
     done = place.run("plugin", "install", "starter", "-y", code=1)
-    assert "starter.pth" in done.stderr and "every start" in done.stderr
+    assert "starter brings starter.pth, which Python would run at every start" in done.stderr
     place.wheels.add("sneaky", plugin=False, files={"sneaky.pth": "import sys\n"})
     place.wheels.add("carrier", requires=["sneaky"])
     done = place.run("plugin", "install", "carrier", "-y", code=1)
@@ -138,3 +138,25 @@ def test_uv_is_used_when_there_is_one(with_uv: Any) -> None:
     assert "pluggy" in done.stderr and "indirect" in done.stderr
     assert "sayer" in with_uv.run("plugin", "uninstall", "sayer").stdout
     assert not info.exists()
+
+
+def test_a_plugin_installed_while_a_chat_runs_is_there_from_its_next_turn(place: Any) -> None:
+    """Another terminal installs it; the conversation goes on with its tool (invariant 8)."""
+    place.wheels.add("sayer", manifest=ASKS)
+    place.configure(agents={"runtime": {"permission": {"rules": [{"domain": "read", "pattern": "*", "decision": "allow"}]}}})
+    script = place.work / "script.json"
+    script.write_text(json.dumps([{"calls": [{"name": "sayer_says", "arguments": {}}]}, "answered"]), "utf-8")
+    command = [str(place.python), "-m", "moryflow", "chat", "-m", f"script:{script}"]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=place.work, env=place.environment, text=True, **pipes) as chat:
+        assert chat.stdin is not None and chat.stdout is not None
+        chat.stdin.write("hi\n")
+        chat.stdin.flush()
+        assert "answered" in chat.stdout.readline()
+        place.run("plugin", "install", "sayer", "-y")
+        out, err = chat.communicate("again\n", timeout=60)
+    assert "answered" in out and "tool sayer_says: added" in err
+    (session,) = place.json("session", "list")
+    shown = place.run("session", "show", session["id"]).stdout
+    before, _, after = shown.partition("again")
+    assert "unknown tool 'sayer_says'" in before and "[sayer_says] ok: 1.0" in after

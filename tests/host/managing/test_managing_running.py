@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder on the path, into which a package can be installed while a host runs."""
     folder = tmp_path / "site"
     folder.mkdir()
+    os.utime(folder, (1e9, 1e9))  # what has just changed is not remembered; this is about what is
     monkeypatch.syspath_prepend(str(folder))
     return folder
 
