@@ -140,6 +140,22 @@ async def test_a_note_waits_while_a_question_is_open(rig):
     assert kinds == ["user", "assistant", "tool", "tool", "note", "assistant"]
 
 
+async def test_a_note_that_came_before_the_question_waits_too(rig):
+    """The child ended while the model was writing the call that is asked about (invariant 6)."""
+    agent(rig, "quick", {"text": "early"})
+    asks = {"calls": [{"name": "bash", "arguments": {"command": "ls"}}], "delay": 0.4}
+    async with rig.host() as host:
+        script = rig.script(tasks({"agent": "quick", "background": True}), asks, {"text": "bye"})
+        session = await host.new_session(rig.vault, model=script)
+        result = await session.prompt("go", options=RunOptions(on_ask="fail"))
+        assert result.end_reason == "approval_required"
+        kinds = [node.kind for node in await host.store.path(session.id)]
+        assert kinds == ["user", "assistant", "tool", "assistant"]
+        await session.proceed()
+        kinds = [node.kind for node in await host.store.path(session.id)]
+    assert kinds == ["user", "assistant", "tool", "assistant", "tool", "note", "assistant"]
+
+
 async def test_a_task_can_be_resumed_by_its_id(rig):
     """A resumed child knows what it did; nothing begins anew (S4.15)."""
     agent(rig, "finder", {"text": "first"}, {"text": "second"})
