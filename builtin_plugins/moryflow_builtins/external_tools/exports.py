@@ -37,15 +37,16 @@ def exported(module: ModuleType, ctx: Any, *, source: str = "", revision: str = 
 
 def _named(module: ModuleType, ctx: Any) -> Iterator[tuple[str, Any]]:
     """Yield what the module exports by a name that says so; without any, all tools that stand in it."""
-    names = [name for name in EXPORTS if getattr(module, name, None) not in (None, moryflow_sdk.tool)]
-    factory = getattr(module, "create_tools", None)
+    there = vars(module)  # not getattr: a module may have a __getattr__ that never returns
+    names = [name for name in EXPORTS if there.get(name) is not None and there[name] is not moryflow_sdk.tool]
+    factory = there.get("create_tools")
     for name in names:
-        value = getattr(module, name)
+        value = there[name]
         yield name, _made(name, value, ctx) if name == "tools" and inspect.isfunction(value) else value
     if factory is not None:
         yield "create_tools", _made("create_tools", factory, ctx)
     if not names and factory is None:
-        yield "@tool", [value for value in vars(module).values() if isinstance(value, Tool)]
+        yield "@tool", [value for value in there.values() if isinstance(value, Tool)]
 
 
 def _made(name: str, factory: Any, ctx: Any) -> Any:

@@ -6,24 +6,24 @@ import asyncio
 import hashlib
 import inspect
 import logging
-import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from moryflow_sdk import Agent, Command, Diagnostic, ModelProvider, PluginContext, Tool
+from moryflow_sdk import Agent, Command, Diagnostic, ModelProvider, PluginContext
 
 from moryflow.kernel.calls import Outcome, call, describe, root_of
 from moryflow.kernel.records import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
 
 from .plugin_context import plain_context
+from .tool_items import MOST_TOOLS, Refused, usable
 
 log = logging.getLogger(__name__)
 CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")
 CLEANUP = 1.0
 """Seconds that a disposer may take."""
-_TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 async def start(
@@ -130,6 +130,7 @@ class _Taking:
     kept: dict[str, str] = field(default_factory=dict[str, str])
     failed: dict[str, Failure] = field(default_factory=dict[str, Failure])
     remarks: dict[str, list[Failure]] = field(default_factory=dict[str, list[Failure]])
+    offered: Counter[str] = field(default_factory=Counter[str])
     tools: dict[str, OwnedTool] = field(default_factory=dict[str, OwnedTool])
     agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
     providers: list[ModelProvider] = field(default_factory=list[ModelProvider])
@@ -222,16 +223,18 @@ class _Taking:
     # ---------------------------------------------------------------- one item each; the answer says what is wrong
 
     def _tools(self, by: Implementation, item: Any) -> str:
-        if not isinstance(item, Tool):
-            return f"{item!r:.80} is not a tool; make it with @tool"
-        if not isinstance(item.name, str) or not _TOOL_NAME.fullmatch(item.name):
-            return f"{item.name!r} is not a tool name: a letter or underscore, then up to 63 letters, digits, _ and -"
-        if by.tier != "builtin" and not isinstance(item.parameters, Mapping):
-            return f"the schema of {item.name!r} is not an object"
-        if problem := self._claim("tools", item.name, by):
+        origin = str(getattr(item, "source", "") or by.plugin)
+        self.offered[origin] += 1
+        if self.offered[origin] > MOST_TOOLS:
+            return f"more than {MOST_TOOLS} tools: the others are left out" * (self.offered[origin] == MOST_TOOLS + 1)
+        try:
+            tool, remark = usable(item, by.tier)
+        except Refused as refused:
+            return str(refused)
+        if problem := self._claim("tools", tool.name, by):
             return problem
-        self.tools[item.name] = OwnedTool(item, by.plugin, by.tier, by.life)
-        return ""
+        self.tools[tool.name] = OwnedTool(tool, by.plugin, by.tier, by.life)
+        return remark
 
     def _agents(self, by: Implementation, item: Any) -> str:
         if not isinstance(item, Agent):

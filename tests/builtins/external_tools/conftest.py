@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-PLUGINS = ("permission", "audit", "truncation", "files", "config_hooks", "external_tools", "script_model")
+PLUGINS = ("permission", "audit", "truncation", "files", "shell", "config_hooks", "external_tools", "script_model")
 
 
 @dataclass
