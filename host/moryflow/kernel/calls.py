@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
+from types import CoroutineType, coroutine
 from typing import Any
 
 from .records import Implementation
@@ -50,10 +52,32 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ou
 
 async def _awaited(implementation: Implementation, work: Awaitable[Any]) -> Any:
     """Await `work` within its deadline; the task of a built-in is ours, a third party gets one of its own."""
-    if not implementation.life.serial:
-        async with asyncio.timeout(implementation.timeout):
-            return await work
-    return await _in_task(implementation, work)
+    if implementation.life.serial:
+        return await _in_task(implementation, work)
+    if isinstance(work, CoroutineType):  # most end without having waited, and need no clock
+        try:
+            waits_for = work.send(None)
+        except StopIteration as ended:
+            return ended.value
+        work = _rest(work, waits_for)
+    async with asyncio.timeout(implementation.timeout):
+        return await work
+
+
+@coroutine
+def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """Go on with a coroutine that has begun and waits for something."""
+    while True:
+        try:
+            given = yield waits_for
+        except BaseException as error:
+            step = partial(work.throw, error)
+        else:
+            step = partial(work.send, given)
+        try:
+            waits_for = step()
+        except StopIteration as ended:
+            return ended.value
 
 
 async def _in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
