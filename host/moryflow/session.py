@@ -109,14 +109,16 @@ class Session:
         files: Sequence[dict[str, str]] = (),
         images: Sequence[dict[str, Any]] = (),
         options: RunOptions | None = None,
+        typed: int | None = None,
     ) -> TurnResult:
         """Run one turn from `text` to its end reason.
 
         :param files: attachments as ``{"path", "text"}``; `images` as ``{"media_type", "data"}``.
+        :param typed: how many characters of `text` a person typed, where the rest was piped in; ``None`` means all of them.
         :raises ConfigError: there is no model, or it is unknown. Nothing was written.
         :raises SessionBusy: another process holds the session.
         """
-        payload: dict[str, Any] = {"text": text}
+        payload: dict[str, Any] = {"text": text} if typed is None else {"text": text, "typed": typed}
         if files:
             payload["files"] = list(files)
         if images:

@@ -60,7 +60,7 @@ def means_to_last(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A message that a person typed: its node and its words. Attached files are not its words."""
+    """A message that a person typed: its node and its words. Attached files and what was piped in are not its words."""
 
     node: str
     seq: int
@@ -70,7 +70,7 @@ class Prompt:
 def prompts(path: Iterable[Any]) -> Sequence[Prompt]:
     """Return what a person typed, in order: user nodes that the host did not write itself (D34)."""
     return [
-        Prompt(node.id, node.seq, str(node.payload.get("text", "")))
+        Prompt(node.id, node.seq, str(node.payload.get("text", ""))[: node.payload.get("typed")])
         for node in path
         if node.kind == "user" and not node.payload.get("synthetic")
     ]

@@ -29,6 +29,7 @@ class RunFlags(NamedTuple):
     on_ask: str | None
     max_steps: int | None
     max_cost: float | None
+    typed: int | None = None
 
 
 @click.command("run")
@@ -52,8 +53,11 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
         given["output"] = "json"
     replies = given["output"] == "stream-json" and given["prompt"] is not None
     piped = None if replies else piped_text(have_prompt=given["prompt"] is not None)
-    prompt = "\n\n".join(part for part in (given.pop("prompt"), piped) if part and part.strip()) or None
-    chosen = RunFlags(prompt=prompt, resume="" if again and resume is None else resume, **given)
+    words = given.pop("prompt")
+    prompt = "\n\n".join(part for part in (words, piped) if part and part.strip()) or None
+    chosen = RunFlags(
+        prompt=prompt, typed=len(words) if words and piped else None, resume="" if again and resume is None else resume, **given
+    )
     if prompt is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
     return with_host(ctx, lambda host: _run(host, flags, chosen))
@@ -77,7 +81,7 @@ async def _run(host: Any, flags: Flags, chosen: RunFlags) -> int:
     if chosen.prompt is None and not any(attached.values()):
         work = session.proceed(options)
     else:
-        work = session.prompt(chosen.prompt or "", options=options, **attached)
+        work = session.prompt(chosen.prompt or "", options=options, typed=chosen.typed, **attached)
     from moryflow.waiting import with_background
 
     result = await with_background(session, await work, options)

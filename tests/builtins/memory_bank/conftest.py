@@ -103,11 +103,13 @@ class Project:
             await talk.say(prompt)
             return talk
 
-    def cli(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def cli(self, *arguments: str, stdin: Any = subprocess.DEVNULL, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run ``moryflow`` in a process of its own."""
         env = {"PATH": os.environ["PATH"], "MORYFLOW_HOME": str(self.home), "HOME": str(self.home.parent), **environ}
         command = [sys.executable, "-m", "moryflow", *arguments]
-        return subprocess.run(command, env=env, cwd=self.vault, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, env=env, cwd=self.vault, stdin=stdin, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def tree(self) -> dict[str, bytes]:
         """Return every file of the vault."""
