@@ -54,8 +54,8 @@ class Rig:
 
     @asynccontextmanager
     async def host(self, **options):
-        """Open a host."""
-        async with await open_host(self.home, environ=self.environ, **options) as host:
+        """Open a host; new plugins are waited for, however busy the machine is."""
+        async with await open_host(self.home, environ=self.environ, **{"wait": 60, **options}) as host:
             yield host
 
     async def run(self, *turns, prompt="go", on_ask="deny", builtins=BUILTINS, watch=None, **limits):

@@ -148,9 +148,12 @@ class Doors:
 
 
 @pytest.fixture
-def doors(rig, monkeypatch):
-    """A fresh home."""
-    return Doors(rig, monkeypatch)
+async def doors(rig, monkeypatch):
+    """A fresh home whose plugin has been tried out."""
+    made = Doors(rig, monkeypatch)
+    async with rig.host() as host:
+        assert "mark" in host.tools
+    return made
 
 
 async def main_agent(doors):

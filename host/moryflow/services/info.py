@@ -20,4 +20,4 @@ class InfoService:
 
     async def note(self, text: str, *, title: str = "") -> None:
         """Append a note that the model reads as a marked user message."""
-        self._scope.live.inbox.append(lambda journal: journal.node("note", {"text": text, "title": title}))
+        self._scope.live.notes.append(lambda journal: journal.node("note", {"text": text, "title": title}))
