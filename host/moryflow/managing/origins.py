@@ -66,8 +66,12 @@ def _looks_like_path(given: str) -> bool:
 
 
 def _local(given: str, *, editable: bool) -> Origin:
-    path = Path(given).expanduser().resolve()
-    if not path.exists():
+    try:
+        path = Path(given).expanduser().resolve()
+        there = path.exists()
+    except (RuntimeError, ValueError, OSError) as error:  # a home nobody has, a NUL, a name that is too long
+        raise ConfigError(f"{given!r} is not a path: {error}", next_step=f"give {FORMS}") from error
+    if not there:
         raise ConfigError("there is nothing to install", where=str(path), next_step=f"give {FORMS}")
     if path.is_dir():
         if not any((path / name).is_file() for name in ("pyproject.toml", "setup.py")):

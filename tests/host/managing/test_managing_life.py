@@ -15,7 +15,6 @@ def test_an_update_says_what_changed_and_asks_when_a_plugin_wants_more(place: An
     """More tools are only told; more hooks, services or capabilities are asked about again (R18)."""
     place.wheels.add("sayer", "1.0", manifest=MODEST)
     place.run("plugin", "install", "sayer", "-y")
-    assert place.run("plugin", "update").stdout == "sayer is up to date\n"
     place.wheels.add("sayer", "1.1", manifest={**MODEST, "tools": ["sayer_says", "sayer_sings"]})
     done = place.json("plugin", "update", "sayer")
     assert (
@@ -33,8 +32,9 @@ def test_an_update_says_what_changed_and_asks_when_a_plugin_wants_more(place: An
 
 
 def test_what_no_longer_matches_the_lock_is_said_and_put_right(place: Any) -> None:
-    """Missing, changed and unknown packages: in `plugin list`, `doctor` and once per command; `sync` restores (R18)."""
-    place.wheels.add("sayer", manifest=MODEST)
+    """In `plugin list`, `doctor` and once per command; `sync` installs nothing but what was agreed to (R18)."""
+    wheel = place.wheels.add("sayer", manifest=MODEST)
+    agreed = wheel.read_bytes()
     place.run("plugin", "install", "sayer", "-y")
     init = place.site / "sayer" / "__init__.py"
     good = init.read_text("utf-8")
@@ -42,30 +42,18 @@ def test_what_no_longer_matches_the_lock_is_said_and_put_right(place: Any) -> No
     assert "its files differ from plugins.lock" in place.run("doctor", code=None).stdout
     assert "would reinstall sayer 1.0" in place.run("plugin", "sync", "--dry-run").stdout
     assert init.read_text("utf-8") == OTHER
-    assert "reinstalled sayer 1.0" in place.run("plugin", "sync").stdout
-    assert init.read_text("utf-8") == good
 
     shutil.rmtree(place.site / "sayer")
     shutil.rmtree(place.site / "sayer-1.0.dist-info")
     for command in (("plugin", "list"), ("tool", "list")):
         assert "sayer 1.0 is in plugins.lock, but not installed: moryflow plugin sync" in place.run(*command).stderr
-    assert place.json("plugin", "sync", "--dry-run")[0]["action"] == "install"
-    place.run("plugin", "sync")
-    assert init.read_text("utf-8") == good
-    assert place.run("plugin", "list").stderr == ""
-
-
-def test_sync_installs_nothing_but_what_was_agreed_to(place: Any) -> None:
-    """The index gives other bytes under the same version: refused, and the way to agree is named (R18)."""
-    place.wheels.add("sayer", manifest=MODEST)
-    place.run("plugin", "install", "sayer", "-y")
-    place.run("plugin", "list")
-    shutil.rmtree(place.site / "sayer")
-    shutil.rmtree(place.site / "sayer-1.0.dist-info")
-    place.wheels.add("sayer", manifest=MODEST, source=OTHER)
+    place.wheels.add("sayer", manifest=MODEST, source=OTHER)  # the same version with other bytes
     done = place.run("plugin", "sync", code=1)
     assert "is not what was agreed to" in done.stdout and "moryflow plugin update sayer" in done.stdout
     assert not (place.site / "sayer").exists()
+    wheel.write_bytes(agreed)
+    assert place.json("plugin", "sync")[0]["action"] == "install"
+    assert init.read_text("utf-8") == good and place.run("plugin", "list").stderr == ""
 
 
 def test_a_package_that_came_another_way_is_named_until_somebody_agrees(place: Any) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.managing.cards import card_of
+from moryflow.managing.cards import Card, Package, card_of
 from moryflow.managing.errors import InstallError
-from moryflow.managing.growth import card_lines, changed
+from moryflow.managing.growth import card_lines, changed, screen
 from moryflow.managing.installer import Installer
 from moryflow.managing.lock import Locked, Lockfile, plugin_named
+from moryflow.managing.manager import Manager
 from moryflow.managing.origins import Origin, origin_of
 from moryflow.managing.packages import installed_packages, package_in_wheel
 from moryflow.managing.pins import constraints, host_pins, refuse_bad
@@ -42,7 +43,7 @@ def test_no_operand_is_taken_for_an_option(text: str) -> None:
     """Whatever is typed, what reaches the installer does not begin with a dash (R26)."""
     try:
         origin = origin_of(text)
-    except (ConfigError, OSError, ValueError):
+    except ConfigError:
         return
     assert not origin.text.startswith("-")
 
@@ -127,3 +128,23 @@ def test_the_lock_keeps_what_it_was_told(tmp_path: Path) -> None:
     lock.path.write_text('{"v": 2, "installed": {}}', "utf-8")
     with pytest.raises(ConfigError, match="newer Moryflow"):
         lock.read()
+
+
+def test_what_is_refused_whoever_says_yes(tmp_path: Path) -> None:
+    """A file that runs at every start, a library, and whoever wants to move what the host runs on (R31)."""
+    manager = Manager(tmp_path, {}, print, print)
+    plugin = (Card("x"),)
+    with pytest.raises(InstallError, match=r"starter brings starter\.pth, which Python would run at every start"):
+        manager.refuse(Package("starter", "1.0", plugin, start_files=("starter.pth",)))
+    with pytest.raises(InstallError, match="brings no plugin"):
+        manager.refuse(Package("only_a_library", "1.0"))
+    with pytest.raises(InstallError, match=r"greedy 1\.0 wants pydantic>=99, but Moryflow runs on pydantic 2"):
+        manager.refuse(Package("greedy", "1.0", plugin, ("pydantic>=99", "nonsense [", 'pydantic<1; extra == "never"')))
+    manager.refuse(Package("modest", "1.0", plugin, ("pydantic>=2", "something-else==3")))
+
+
+def test_a_package_without_a_manifest_says_so() -> None:
+    """What it does is not known, and that is what the screen says; what comes along stands there too (R18)."""
+    text = screen(Package("x", "1.0", (Card("x"),)), origin="somewhere", also=[("helper", "2.0")])
+    assert "It has no plugin.toml" in text and "would also be installed: helper 2.0" in text
+    assert "Nothing of this is enforced" in text
