@@ -12,11 +12,13 @@ BUILTINS: tuple[str, ...] = (
     "moryflow_builtins.shell",
     "moryflow_builtins.titles",
     "moryflow_builtins.instructions",
+    "moryflow_builtins.skills",
     "moryflow_builtins.snapshots",
     "moryflow_builtins.agents",
     "moryflow_builtins.tasks",
     "moryflow_builtins.memory_bank",
     "moryflow_builtins.user_agents",
+    "moryflow_builtins.user_commands",
     "moryflow_builtins.config_hooks",
     "moryflow_builtins.external_tools",
     "moryflow_builtins.openai_compatible",
@@ -38,6 +40,7 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("output", "List, show and open stored tool outputs"),
     ("permission", "Explain, check, test and change what is allowed"),
     ("redo", "Do again what the last undo took back"),
+    ("skill", "List skills, show one, and say what is wrong with one"),
     ("undo", "Take back the last turn: its messages and its changes to files"),
 )
 """Commands of the built-in plugins, named here so that ``--help`` can show them without loading a plugin."""

@@ -1,27 +1,16 @@
 """A Markdown file is an agent: frontmatter says who it is, the body is its prompt (S0.90, D41, D42).
 
-A block that starts with ``{`` is JSON5, anything else YAML, read by a safe loader without aliases. Nothing in a file is
-ever executed. A file that is wrong gives a :class:`Diagnostic` with file and line instead of an agent.
+A file that is wrong gives a :class:`Diagnostic` with file and line instead of an agent.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import stat
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
 
 from .agent_fields import RESERVED, WrongAgent, agent_id, make_agent
 from .agents import Agent
 from .diagnostics import Diagnostic
-
-MAX_FRONTMATTER_BYTES = 64 * 1024
-MAX_FILE_BYTES = 1024 * 1024
-MAX_DEPTH = 32
-_JSON_HEAD = re.compile(r"---[ \t]*\n(\{.*?\})[ \t]*\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+from .markdown_files import MarkdownFile, WrongFile, parse_markdown, read_markdown, shown_path
 
 
 def read_agent(path: Path, *, reserved: frozenset[str] = RESERVED) -> tuple[Agent | None, list[Diagnostic]]:
@@ -29,12 +18,12 @@ def read_agent(path: Path, *, reserved: frozenset[str] = RESERVED) -> tuple[Agen
 
     :param reserved: ids that it may not have; only the plugin that brings the built-in agents gives another set.
     """
-    source = os.fsencode(path).decode("utf-8", "replace")
+    source = shown_path(path)
     try:
-        data, distrusted = _content(path)
-    except WrongAgent as wrong:
-        return None, [Diagnostic(file=source, code=wrong.code, message=str(wrong))]
-    return parse_agent(data, source, default_id=path.stem, reserved=reserved, distrusted=distrusted)
+        read = read_markdown(path)
+    except WrongFile as wrong:
+        return None, [_said(wrong, source)]
+    return _agent(read, source, path.stem, reserved)
 
 
 def parse_agent(
@@ -46,144 +35,21 @@ def parse_agent(
     :param distrusted: why the file may not be the person's own; it then allows nothing (R17).
     """
     try:
-        metadata, body = _split(_text(data))
-        agent, warnings = make_agent(metadata, body, source, agent_id(metadata, default_id, reserved), distrusted)
+        read = parse_markdown(data, distrusted)
+    except WrongFile as wrong:
+        return None, [_said(wrong, source)]
+    return _agent(read, source, default_id, reserved)
+
+
+def _agent(read: MarkdownFile, source: str, default_id: str, reserved: frozenset[str]) -> tuple[Agent | None, list[Diagnostic]]:
+    try:
+        name = agent_id(read.metadata, default_id, reserved)
+        agent, warnings = make_agent(read.metadata, read.body, source, name, read.distrusted)
     except WrongAgent as wrong:
         found = Diagnostic(file=source, code=wrong.code, message=str(wrong), line=wrong.line, column=wrong.column)
         return None, [found]
     return agent, [Diagnostic(file=source, code="agent_field", message=text) for text in warnings]
 
 
-def _content(path: Path) -> tuple[bytes, str]:
-    """Return what a regular file holds, and why it is not to be trusted: others own it or may write it (R17)."""
-    try:
-        if not path.is_file():
-            raise WrongAgent("agent_read", "this is not a regular file")
-        with path.open("rb") as file:
-            return file.read(MAX_FILE_BYTES + 1), _distrust(os.fstat(file.fileno()))
-    except OSError as error:
-        raise WrongAgent("agent_read", f"it cannot be read: {error.strerror}") from error
-
-
-def _distrust(status: os.stat_result) -> str:
-    if not hasattr(os, "geteuid"):
-        return ""
-    if status.st_uid not in (os.geteuid(), 0):
-        return "somebody else owns the file"
-    return "others can write the file" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
-
-
-def _text(data: bytes) -> str:
-    if len(data) > MAX_FILE_BYTES:
-        raise WrongAgent("agent_size", f"it is larger than {MAX_FILE_BYTES // 1024} KiB")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise WrongAgent("agent_encoding", "it is not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
-    if "\0" in text:
-        raise WrongAgent("agent_encoding", "it holds a NUL character")
-    return text.replace("\r\n", "\n")
-
-
-def _split(text: str) -> tuple[Mapping[str, Any], str]:
-    """Return frontmatter and body: plain JSON at once, all else through python-frontmatter with a handler of ours."""
-    if (plain := _plain_json(text)) is not None:
-        return plain
-    import frontmatter
-    from frontmatter.default_handlers import BaseHandler
-
-    class Handler(BaseHandler):
-        FM_BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
-        START_DELIMITER = END_DELIMITER = "---"
-
-        def load(self, fm: str) -> dict[str, Any]:
-            return _load(fm)
-
-    if not re.match(r"---[ \t]*\n", text):
-        raise WrongAgent("agent_frontmatter", 'an agent file begins with a line "---"', 1)
-    if len(re.findall(r"^---[ \t]*$", text, re.MULTILINE)) < 2:
-        raise WrongAgent("agent_frontmatter", 'the frontmatter is not closed with a line "---"', 1)
-    metadata, body = frontmatter.parse(text, handler=Handler())
-    return metadata, body
-
-
-def _plain_json(text: str) -> tuple[dict[str, Any], str] | None:
-    """Read frontmatter that is plain JSON with the standard library, which costs a host's start nothing.
-
-    Whatever is odd about it is left to the careful way, which knows how to say so.
-    """
-    found = _JSON_HEAD.match(text)
-    if found is None or len(found[1].encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES or _too_deep(found[1]):
-        return None
-    try:
-        value: dict[str, Any] = json.loads(found[1], object_pairs_hook=_each_once)
-    except (ValueError, RecursionError):
-        return None
-    return value, text[found.end() :].strip()
-
-
-def _too_deep(block: str) -> bool:
-    depth = 0
-    for char in block:
-        depth += (char in "[{") - (char in "]}")
-        if depth > MAX_DEPTH:
-            return True
-    return False
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key is given twice")
-    return value
-
-
-def _load(block: str) -> dict[str, Any]:
-    if len(block.encode("utf-8", "surrogatepass")) > MAX_FRONTMATTER_BYTES:
-        raise WrongAgent("agent_frontmatter", f"the frontmatter is larger than {MAX_FRONTMATTER_BYTES // 1024} KiB", 1)
-    if _too_deep(block):
-        raise WrongAgent("agent_frontmatter", f"the frontmatter is nested deeper than {MAX_DEPTH}", 2)
-    value = _json5(block) if block.lstrip().startswith("{") else _yaml(block)
-    if not isinstance(value, dict):
-        raise WrongAgent("agent_frontmatter", "the frontmatter must be an object with named fields", 2)
-    return cast("dict[str, Any]", value)
-
-
-def _json5(block: str) -> Any:
-    import json5
-
-    try:
-        return json5.loads(block, allow_duplicate_keys=False)
-    except (ValueError, RecursionError) as error:
-        found = re.search(r":(\d+) .*column (\d+)", str(error), re.DOTALL)
-        line, column = (int(found[1]), int(found[2])) if found else (2, None)
-        reason = str(error).split(" ", 1)[-1] if found else str(error)
-        raise WrongAgent("agent_frontmatter", f"the frontmatter is not JSON5: {reason}", line, column) from error
-
-
-def _yaml(block: str) -> Any:
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """Safe, without aliases, duplicate keys or the surprises of YAML 1.1 in deep places."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            untyped: Any = self
-            if untyped.check_event(yaml.AliasEvent):
-                raise yaml.MarkedYAMLError(problem="aliases are not accepted", problem_mark=untyped.peek_event().start_mark)
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            untyped: Any = self
-            keys = [repr(untyped.construct_object(key, deep=deep)) for key, _ in node.value]
-            if len(set(keys)) != len(keys):
-                raise yaml.MarkedYAMLError(problem="a key is given twice", problem_mark=node.start_mark)
-            return super().construct_mapping(node, deep=deep)
-
-    try:
-        return yaml.load(block, Loader=Loader)  # a subclass of SafeLoader
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or str(error).split("\n", 1)[0]
-        line, column = (mark.line + 1, mark.column + 1) if mark else (2, None)
-        raise WrongAgent("agent_frontmatter", f"the frontmatter is not YAML: {reason}", line, column) from error
+def _said(wrong: WrongFile, source: str) -> Diagnostic:
+    return Diagnostic(file=source, code=f"agent_{wrong.code}", message=str(wrong), line=wrong.line, column=wrong.column)

@@ -1,0 +1,65 @@
+"""Skills: folders with a ``SKILL.md``, of the person (``~/.moryflow/skills``) and of the vault (S2.5).
+
+Name and description stand in the system prompt; the body is read on demand with the tool ``skill``. A skill is text: scripts
+that it brings are run through ``bash`` like anything else, and nothing in it sets a permission (R13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, Turn, hookimpl, tool
+
+name = "skills"
+
+
+@hookimpl
+def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
+    """List the skills that there are, for those who may read them."""
+    from .finding import skills_for
+
+    found = [skill for skill in skills_for(turn.vault, turn.home) if skill.usable]
+    if not found or not _offered(turn):
+        return []
+    lines = [f"- {skill.name}: {skill.description}" for skill in found]
+    head = "Skills: ways of working that somebody wrote down. When one fits the task, read it first with the tool `skill`."
+    return [SystemBlock(id="skills", text="\n".join([head, *lines]))]
+
+
+def _offered(turn: Turn) -> bool:
+    """Whether this agent, with this model, can read a skill."""
+    from fnmatch import fnmatchcase
+
+    agent = turn.agent
+    allowed = agent.tools is None or any(fnmatchcase("skill", glob) for glob in agent.tools)
+    denied = any(fnmatchcase("skill", glob) for glob in agent.deny_tools)
+    return allowed and not denied and (turn.model is None or turn.model.tools)
+
+
+@tool(domain="read", parallel_safe=True)
+def skill(name: str, ctx: ToolContext) -> str:
+    """Read a skill: how to do something, step by step, as somebody wrote it down.
+
+    :param name: one of the names listed under Skills.
+    """
+    from .reading import read_skill
+
+    return read_skill(name, ctx.vault, ctx.home)
+
+
+@hookimpl
+def tools() -> list[Tool]:
+    """Offer ``skill``."""
+    return [skill]
+
+
+@hookimpl
+def commands() -> Sequence[Command]:
+    """Add ``moryflow skill``."""
+    return [Command("skill", "List skills, show one, and say what is wrong with one.", _cli, aliases=("skills",))]
+
+
+def _cli() -> object:
+    from .cli import group
+
+    return group

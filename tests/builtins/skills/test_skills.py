@@ -1,0 +1,134 @@
+"""Skills: listed in the prompt, read on demand, harmless whatever is in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from moryflow import RunOptions, open_host
+from moryflow_builtins.skills.finding import skills_for
+from moryflow_sdk.testing import replies
+from moryflow_sdk.testing.server import LoopbackServer
+
+GOOD = "---\nname: {name}\ndescription: Use it for {name}.\n---\n# How\nDo {name}.\n"
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "vault").mkdir()
+    return tmp_path / "vault"
+
+
+@pytest.fixture
+def home(vault: Path) -> Path:
+    return vault.parent / "home"
+
+
+def put(folder: Path, name: str, text: str | bytes | None = None) -> Path:
+    """Write a skill."""
+    file = folder / name / "SKILL.md"
+    file.parent.mkdir(parents=True)
+    content = GOOD.format(name=name) if text is None else text
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def test_the_persons_come_first_and_a_name_counts_once(vault, home):
+    """From the home, then from the vault's folders; a second of the same name is named and not used (S2.5)."""
+    put(home / "skills", "review")
+    put(vault / ".claude/skills", "review")
+    put(vault / ".agents/skills", "release")
+    found = skills_for(vault, home)
+    assert [(skill.name, skill.source, skill.usable) for skill in found] == [
+        ("review", "user", True), ("release", "vault", True), ("review", "vault", False),
+    ]  # fmt: skip
+    assert "is taken by" in found[2].problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("---\ndescription: d\n---\nx", "it has no name"),
+        ("---\nname: Bad Name\ndescription: d\n---\nx", "may hold small letters"),
+        ("---\nname: a--b\ndescription: d\n---\nx", "may hold small letters"),
+        ("---\nname: " + "a" * 65 + "\ndescription: d\n---\nx", "at most 64"),
+        ("---\nname: good\n---\nx", "it has no description"),
+        ("---\nname: good\ndescription: " + "d" * 1025 + "\n---\nx", "longer than 1024"),
+        ("no frontmatter", "begins with a line"),
+        ("---\nname: [\n---\n", "not YAML"),
+        (b"---\nname: caf\xe9\n---\n", "not UTF-8"),
+        (b"x" * (1024 * 1024 + 1), "larger than"),
+    ],
+)
+def test_a_skill_that_is_wrong_is_named_and_the_others_work(vault, home, text, problem):
+    """Left out, with the reason (S2.5)."""
+    put(home / "skills", "broken", text)
+    put(home / "skills", "fine")
+    broken, fine = skills_for(vault, home)
+    assert problem in broken.problem and not broken.usable and fine.usable
+
+
+def test_a_link_out_of_the_vault_is_not_followed(vault, home):
+    """A repository cannot make the host read another file of the person (R13)."""
+    outside = vault.parent / "SKILL.md"
+    outside.write_text(GOOD.format(name="secret"))
+    (vault / ".claude/skills/secret").mkdir(parents=True)
+    (vault / ".claude/skills/secret/SKILL.md").symlink_to(outside)
+    (found,) = skills_for(vault, home)
+    assert "leads out of" in found.problem and not found.body
+
+
+async def ask(vault: Path, home: Path, *answers) -> list[dict]:
+    """Run a prompt; return the requests."""
+    with LoopbackServer(*answers) as server:
+        environ = {"OPENAI_BASE_URL": server.url, "PATH": os.environ["PATH"]}
+        async with await open_host(home, environ=environ) as host:
+            session = await host.new_session(vault, model="openai/m")
+            await session.prompt("go", options=RunOptions(on_ask="deny"))
+        return [request.body for request in server.requests]
+
+
+async def test_the_head_is_in_the_prompt_and_the_body_on_demand(vault, home):
+    """Name and description in every request; the body, and where its files are, through the tool (S2.5)."""
+    put(home / "skills", "release")
+    (home / "skills/release/tag.sh").write_text("touch marker")
+    first, second = await ask(vault, home, replies.calls(("skill", {"name": "release"})), replies.text("ok"))
+    system = first["messages"][0]["content"]
+    assert "- release: Use it for release." in system and "Do release." not in system
+    answer = second["messages"][-1]["content"]
+    assert "Do release." in answer and "tag.sh" in answer
+    assert not (vault / "marker").exists()
+
+
+async def test_an_unknown_skill_is_an_error_that_helps(vault, home):
+    """The model is told what there is (S2.5)."""
+    put(home / "skills", "release")
+    _, second = await ask(vault, home, replies.calls(("skill", {"name": "relase"})), replies.text("ok"))
+    assert "did you mean 'release'?" in second["messages"][-1]["content"]
+
+
+async def test_without_skills_nothing_is_said_of_them(vault, home):
+    """The system prompt stays as it was (S2.5)."""
+    (request,) = await ask(vault, home, replies.text("ok"))
+    assert "Skills:" not in request["messages"][0]["content"]
+
+
+def test_the_command_lists_and_shows(vault, home):
+    """For people and for programs; what cannot be used says why (CONTRACT §1)."""
+    put(home / "skills", "release")
+    put(home / "skills", "nameless", "---\ndescription: d\n---\n")
+
+    def cli(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "moryflow", "skill", *words]
+        environ = {**os.environ, "MORYFLOW_HOME": str(home)}
+        return subprocess.run(command, cwd=vault, env=environ, capture_output=True, text=True, check=False, timeout=60)
+
+    assert "nameless" in cli("list").stdout and "not used: it has no name" in cli("list").stdout
+    assert [row["usable"] for row in json.loads(cli("list", "--json").stdout)] == [False, True]
+    assert "Do release." in cli("show", "release").stdout
+    assert cli("show", "nope").returncode == 2

@@ -1,0 +1,90 @@
+"""Commands as Markdown files: words in their places, mistakes named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moryflow_builtins.user_commands.reading import command_in, filled
+from moryflow_sdk import Command, Diagnostic
+
+
+@pytest.mark.parametrize(
+    ("body", "rest", "prompt"),
+    [
+        ("Review $ARGUMENTS.", "a b", "Review a b."),
+        ("From $1 to $2", "'x y' z", "From x y to z"),
+        ("From $1 to $2", "x", "From x to "),
+        ("Costs $100 or $1", "x", "Costs $100 or x"),
+        ("Plain.", "more words", "Plain.\n\nmore words"),
+        ("Plain.", "", "Plain."),
+        ("Say $1", "it's", "Say it's"),
+    ],
+)
+def test_words_take_their_places(body: str, rest: str, prompt: str) -> None:
+    """All of them, one each, or at the end (issue 6, commands)."""
+    assert filled(body, rest) == prompt
+
+
+@given(st.text(), st.text())
+def test_words_are_never_taken_for_places(body: str, rest: str) -> None:
+    """What a person types is put in once and not looked at again (issue 6, commands)."""
+    assert filled("<$ARGUMENTS>", rest) == f"<{rest}>"
+    filled(body, rest)
+
+
+def test_a_file_is_a_command(tmp_path: Path) -> None:
+    """With or without frontmatter; the first line is its help where nothing else is (issue 6, commands)."""
+    (tmp_path / "a.md").write_text("---\ndescription: Look it over\n---\nReview $ARGUMENTS")
+    (tmp_path / "b.md").write_text("# Tidy up\n\nRemove what is not used.")
+    for name, help_line in (("a", "Look it over"), ("b", "Tidy up")):
+        (command,) = command_in(tmp_path / f"{name}.md")
+        assert isinstance(command, Command) and (command.name, command.help) == (name, help_line)
+        assert command.slash is not None
+        assert asyncio.run(command.slash("x", None)).prompt  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("Bad Name.md", b"x", "command_name"),
+        ("empty.md", b"", "command_body"),
+        ("open.md", b"---\ndescription: x\n", "command_frontmatter"),
+        ("latin.md", b"caf\xe9", "command_encoding"),
+        ("huge.md", b"x" * (1024 * 1024 + 1), "command_size"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, code: str) -> None:
+    """With file and reason (issue 6, commands)."""
+    (tmp_path / name).write_bytes(content)
+    (found,) = command_in(tmp_path / name)
+    assert isinstance(found, Diagnostic) and found.code == code
+
+
+def test_it_is_used_in_chat(tmp_path: Path) -> None:
+    """``/name words`` sends the text; ``/help`` lists it; the host's own names stay the host's (issue 6, commands)."""
+    home, vault = tmp_path / "home", tmp_path / "vault"
+    (home / "commands").mkdir(parents=True, mode=0o700)
+    home.chmod(0o700)
+    vault.mkdir()
+    (home / "commands/review.md").write_text("Review this: $ARGUMENTS")
+    (home / "commands/chat.md").write_text("mine")
+    (tmp_path / "script.json").write_text(json.dumps(["fine"]))
+    done = subprocess.run(
+        [sys.executable, "-m", "moryflow", "chat", "-m", f"script:{tmp_path / 'script.json'}"],
+        cwd=vault, env={**os.environ, "MORYFLOW_HOME": str(home)}, input="/help\n/review a.py\n", text=True,
+        capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert "/review" in done.stderr and "'chat' is taken by the host" in done.stderr
+    shown = subprocess.run(
+        [sys.executable, "-m", "moryflow", "session", "show"],
+        cwd=vault, env={**os.environ, "MORYFLOW_HOME": str(home)}, text=True, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert "you: Review this: a.py" in shown.stdout
