@@ -74,7 +74,12 @@ def forget_after_compaction(messages: Sequence[Message], turn: Turn) -> None:
 
 
 def escalation(turn: Turn, settings: MemoryBankSettings) -> str:
-    """Return the one hint that more reading is the reader's work, or nothing (S3.35, S3.36, D31). It never blocks."""
+    """Return the one hint that more reading is the reader's work, or nothing (S3.35, S3.36, D31). It never blocks.
+
+    A sub-agent starts no agents, and the reader is one.
+    """
+    if turn.parent is not None:
+        return ""
     state = turn.state
     files, lines = len(state.get("readFiles", ())), state.get("linesRead", 0)
     if state.get("hinted") or state.get("readerDone"):

@@ -181,6 +181,15 @@ async def test_long_files_are_the_readers_work_too(project):
     assert "memory-reader" not in (await project.run(read, "done")).last["output"]
 
 
+async def test_the_reader_is_not_sent_to_itself(project):
+    """It may read as much as it needs (S3.19, S3.35)."""
+    project.configure(bank={"readerFiles": 1, "readerLines": 1})
+    memory = call("read", path="memory-bank/MEMORY.md")
+    await project.run(ASK, READ, memory, PACKAGE, "done")
+    child = [event.data for event in project.events if event.parent and event.type == "tool.result"]
+    assert len(child) == 2 and not any("Next:" in item["output"] for item in child)
+
+
 async def test_files_outside_of_the_bank_do_not_count(project):
     """Reading code is not drilling down (S3.24, D31)."""
     names = [f"f{number}.md" for number in range(6)]

@@ -114,3 +114,33 @@ def test_importing_the_plugin_loads_nothing_of_it_but_two_small_modules():
     code = "import sys, moryflow_builtins.memory_bank as m; print(*sorted(n for n in sys.modules if m.__name__ + '.' in n))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "moryflow_builtins.memory_bank.bank moryflow_builtins.memory_bank.settings"
+
+
+async def test_a_tool_whose_plugin_cannot_say_is_not_offered(bare):
+    """`offered_in` is other people's code: what it raises hides its own tool and nothing else (R23)."""
+    bare.plugin(
+        "moody",
+        """
+        def never(turn):
+            raise RuntimeError("who knows")
+
+        @tool(domain="read", offered_in=never)
+        def hidden() -> str:
+            "Hide."
+            return "x"
+
+        @tool(domain="read", offered_in=lambda turn: (turn.vault / "notes.md").exists())
+        def here() -> str:
+            "Be here."
+            return "y"
+
+        @hookimpl
+        def tools():
+            return [hidden, here]
+        """,
+    )
+    calls = [{"calls": [{"name": name, "arguments": {}}]} for name in ("hidden", "here")]
+    async with bare.conversation(*calls, "done") as talk:
+        await talk.say("go")
+        assert [node.get("code") for node in talk.tools] == ["unknown_tool", None]
+        assert {"hidden", "here"} & {tool.name for tool in talk.requests[0].tools} == {"here"}

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from moryflow import RunOptions
+from moryflow_builtins.memory_bank.blocks import MARKERS, split
 from moryflow_builtins.memory_bank.gating import _writer
 from moryflow_builtins.memory_bank.grants import _live, grant_of, granted
 from moryflow_builtins.memory_bank.proposals import Proposal
+from moryflow_builtins.memory_bank.template import files
+from moryflow_builtins.memory_bank.verify import difference
 from moryflow_sdk import Deny, Target, ToolCall
 from moryflow_sdk.services import Spawned
 
@@ -331,6 +336,24 @@ async def test_what_was_not_agreed_to_is_put_back(project, case):
         assert talk.last["status"] == "error" and project.tree() == before
     child = [event.data for event in project.events if event.parent and event.type == "tool.result"]
     assert child[0]["code"] == "memory_bank" and "put back" in child[0]["output"]
+
+
+PAGE = files()[TARGET]
+LINES = st.sampled_from([*PAGE.splitlines(), DRAFT, "- Evil.", "", "# Title", *MARKERS])
+
+
+@given(st.lists(LINES, max_size=14), st.integers(0, 12), st.integers(0, 12))
+def test_whatever_is_written_only_what_was_agreed_to_stands(put, start, end):
+    """Accepted means: around the machine block to the byte, new lines from the draft, no line lost (S3.1, D34)."""
+    lines = PAGE.splitlines()
+    written = "\n".join([*lines[:start], *put, *lines[end:]]) + "\n"
+    proposal = Proposal("p-1", TARGET, DRAFT, "", "n")
+    if difference(PAGE.encode(), written.encode(), proposal):
+        return
+    before, after = split(PAGE), split(written)
+    assert after and after.around == before.around and "Evil" not in written
+    assert set(PAGE.splitlines()) <= set(written.splitlines()) | {""}
+    assert set(written.splitlines()) <= set(PAGE.splitlines()) | {DRAFT, "", "# Title"}
 
 
 @pytest.mark.parametrize("domain", ["bash", "task", "mcp", "tool", "web_fetch"])
