@@ -21,6 +21,7 @@ COVERED: dict[str, str] = {
         "D9 D54-D56 D62 D68 D74 R11-R12 R25-R26"
     ),
     "long conversations": "S0.2 S0.12-S0.30 S1.3-S1.32 S2.6-S2.8 S4.12-S4.14 D13-D22 D59-D61 D68",
+    "memory bank": "S3.1-S3.16 S3.22-S3.41 D28-D35 D52 D69-D70 R4 R13",
     "how it is packaged": "R31",
 }
 INVARIANTS = range(1, 12)
