@@ -22,6 +22,8 @@ from moryflow.compaction.prune import PruneLimits, plan_pruning
 from moryflow.kernel.context import ContextBuilder
 
 LOCAL = "MORYFLOW_LOCAL_MODEL_HOME"
+FEW = 2
+"""Words around the facts where a small model reads them on a processor: minutes instead of an hour."""
 
 
 def figures() -> list[Figure]:
@@ -29,15 +31,18 @@ def figures() -> list[Figure]:
     return asyncio.run(_facts())
 
 
-def _planted() -> tuple[list[list[Item]], dict[str, list[str]]]:
-    """Return 200 turns in four parts, and 40 facts by kind, all of them in the first three parts."""
+def _planted(words: int = 20) -> tuple[list[list[Item]], dict[str, list[str]]]:
+    """Return 200 turns in four parts, and 40 facts by kind, all of them in the first three parts.
+
+    :param words: how much is said around them.
+    """
     facts: dict[str, list[str]] = {"files": [], "outputs": [], "denials": [], "failures": [], "said": []}
     turns: list[list[Item]] = []
     for number in range(200):
-        items: list[Item] = [("user", {"text": f"Turn {number}: go on with the work. " + "Some words around it. " * 20})]
+        items: list[Item] = [("user", {"text": f"Turn {number}: go on with the work. " + "Some words around it. " * words})]
         kind = ("files", "outputs", "denials", "failures", "said")[number % 5] if number < 120 and number % 3 == 0 else ""
-        items += _fact(number, kind, facts) if kind else step(number, size=1600)
-        turns.append([*items, ("assistant", {"text": "That is done. " * 20, "calls": []})])
+        items += _fact(number, kind, facts) if kind else step(number, size=80 * words)
+        turns.append([*items, ("assistant", {"text": "That is done. " * words, "calls": []})])
     return [[item for turn in turns[start : start + 50] for item in turn] for start in range(0, 200, 50)], facts
 
 
@@ -71,10 +76,10 @@ async def _facts() -> list[Figure]:
     kinds: list[tuple[str, Any]] = [
         ("host's sections alone", Extractive(64_000, keeps=False)),
         ("sections and an extract of what was said", Extractive(64_000)),
-        ("sections and the local model's summary", "local"),
+        ("sections and the local model's summary (fewer words between)", "local"),
     ]
     for name, model in kinds:
-        view, seconds = await _after_three(parts, model)
+        view, seconds = await _after_three(_planted(FEW)[0] if model == "local" else parts, model)
         if not view:
             print(f"no figures for {name}: set {LOCAL} to a home with the model (moryflow model install local)")
             continue
@@ -123,7 +128,7 @@ async def _after_three(parts: list[list[Item]], model: Any) -> tuple[str, float]
     """
     local = model == "local"
     with place() as here:
-        here.configure(agents={"runtime": {"compaction": {"maxOutputTokens": 256, "timeout": 900}}})
+        here.configure(agents={"runtime": {"compaction": {"maxOutputTokens": 128, "timeout": 900}}})
         installed = Path(os.environ.get(LOCAL) or here.home)
         if local and (installed / "runtime").is_dir():
             (here.home / "runtime").symlink_to(installed / "runtime")

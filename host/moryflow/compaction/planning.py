@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Trigger = Literal["threshold", "background", "demand", "recovery"]
 
 _TAIL_SHARE, _KEEP_SHARE = 0.55, 0.6
+_RECORDS, _RECORDS_SHARE, _RECORDS_MOST = 2000, 0.12, 0.25
+"""Tokens for what the host knows; in a small window a larger share of it."""
 _SMALLEST = 200
 """Tokens; less than this cannot shrink by being summarised."""
 
@@ -46,7 +48,8 @@ def room_for(settings: CompactionSettings, limit: Limit, overhead: float, actual
     """
     most = limit.tokens if actual is None else min(limit.tokens, actual * 0.6)
     tail = max(most * _TAIL_SHARE - overhead, most * 0.1)
-    return Room(tail, min(settings.keep_recent_tokens, tail * _KEEP_SHARE), most * 0.12)
+    records = min(most * _RECORDS_MOST, max(most * _RECORDS_SHARE, _RECORDS))
+    return Room(tail, min(settings.keep_recent_tokens, tail * _KEEP_SHARE), records)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from moryflow.kernel.context import SUMMARY_MARK
 
@@ -17,6 +18,14 @@ _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
 _FENCE = re.compile(r"\A```(?:markdown|md)?\n(.*)\n```\Z", re.S)
 
 Size = Callable[[str], float]
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of a group, and what is left of each where room is short; ``None``: nothing can be left out."""
+
+    full: list[str]
+    short: list[str] | None = None
 
 
 def cleaned(answer: str) -> str:
@@ -64,10 +73,13 @@ def host_sections(facts: Facts, size: Size, room: float) -> list[str]:
     """Return the two sections built from records; denials and failures have room before files."""
     left = room
     shown: dict[str, str] = {}
-    for title, groups in ((NOTES, _notes(facts)), (FILES, _files(facts))):
+    sections = ((NOTES, _notes(facts)), (FILES, _files(facts)))
+    every = [line for _, groups in sections for items in groups.values() for line in items.full]
+    short = sum(size(line) + 0.25 for line in every) > room
+    for title, groups in sections:
         lines: list[str] = []
         for name, items in groups.items():
-            kept = _newest(items, size, left)
+            kept = _newest(items.short if short and items.short is not None else items.full, size, left)
             left -= size("\n".join(kept))
             if kept:
                 lines += [f"{name}:", *kept]
@@ -76,20 +88,28 @@ def host_sections(facts: Facts, size: Size, room: float) -> list[str]:
     return [shown[title] for title in (FILES, NOTES) if title in shown]
 
 
-def _files(facts: Facts) -> Mapping[str, list[str]]:
+def _files(facts: Facts) -> Mapping[str, _Lines]:
     return {
-        "Changed": [f"- {path} ({how})" for path, how in facts.changed.items()],
-        "Stored outputs": [f"- {path}: {what}" for path, what in facts.artifacts.items()],
-        "Read": [f"- {path}" if how in ("read", "attached") else f"- {path} ({how})" for path, how in facts.read.items()],
+        "Changed": _Lines([f"- {path} ({how})" for path, how in facts.changed.items()], _named(facts.changed)),
+        "Stored outputs": _Lines([f"- {path}: {what}" for path, what in facts.artifacts.items()], _named(facts.artifacts)),
+        "Read": _Lines([_read(path, how) for path, how in facts.read.items()], _named(facts.read)),
     }
 
 
-def _notes(facts: Facts) -> Mapping[str, list[str]]:
+def _named(part: Mapping[str, str]) -> list[str]:
+    return [f"- {path}" for path in part]
+
+
+def _read(path: str, how: str) -> str:
+    return f"- {path}" if how in ("read", "attached") else f"- {path} ({how})"
+
+
+def _notes(facts: Facts) -> Mapping[str, _Lines]:
     return {
-        "Denied (do not work around)": [f"- {what}: {why}" for what, why in facts.denied.items()],
-        "Failed": [f"- {what}: {why}" for what, why in facts.failed.items()],
-        "Sub-agents": [f"- {what}: {result}" for what, result in facts.agents.items()],
-        "Hooks": [f"- {what} ({number})" for what, number in facts.effects.items()],
+        "Denied (do not work around)": _Lines([f"- {what}: {why}" for what, why in facts.denied.items()]),
+        "Failed": _Lines([f"- {what}: {why}" for what, why in facts.failed.items()]),
+        "Sub-agents": _Lines([f"- {what}: {result}" for what, result in facts.agents.items()]),
+        "Hooks": _Lines([f"- {what} ({number})" for what, number in facts.effects.items()]),
     }
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from compaction_paths import calls, path_of, result, user
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.compaction.facts import Facts, collect, effects
 from moryflow.compaction.measure import chars, script_aware
+from moryflow.compaction.planning import room_for
+from moryflow.compaction.policy import limit_of
 from moryflow.compaction.sections import assembled, cleaned, host_sections
+from moryflow.compaction.settings import CompactionSettings
 from moryflow.compaction.transcript import chunks, entries, shortened
 from moryflow.sessions import HookCallRow
 from moryflow_sdk import Message
@@ -64,6 +68,25 @@ def test_no_number_of_compactions_loses_a_fact(parts):
     for name in ("changed", "artifacts", "denied", "failed"):
         assert set(getattr(joined, name)) == {key for part in parts for key in getattr(part, name)}
     assert set(joined.read) | set(joined.changed) == {key for part in parts for key in (*part.read, *part.changed)}
+
+
+def test_names_outlast_what_is_said_about_them():
+    """Where room is short, every path and stored output keeps its line, without the words beside it (S1.13)."""
+    facts = Facts(
+        changed={f"src/file_{n}.py": "multiedit of a long description" for n in range(20)},
+        artifacts={f".agent-output/{n}.txt": "grep: " + "words of its first line " * 4 for n in range(20)},
+    )
+    text = "\n".join(host_sections(facts, chars, 300))
+    assert all(path in text for path in (*facts.changed, *facts.artifacts))
+    assert "older ones" not in text and "words of its first line" not in text
+    assert "words of its first line" in "\n".join(host_sections(facts, chars, 3000))
+
+
+@pytest.mark.parametrize(("window", "records"), [(8192, 1310.8), (32_000, 2678.8), (128_000, 11_894.8)])
+def test_a_small_window_gives_the_records_a_larger_share(window, records):
+    """A quarter of what a small window allows, an eighth of a large one (S1.13, S1.14)."""
+    settings = CompactionSettings()
+    assert room_for(settings, limit_of(window, settings), 0.0).records == pytest.approx(records, abs=0.1)
 
 
 def test_the_hosts_sections_are_bounded():
