@@ -1,0 +1,65 @@
+"""What somebody sees in ``chat`` while files are saved elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Begin = Callable[..., Any]
+SOURCE = """
+from moryflow_sdk import hookimpl, tool
+
+@tool(domain="read")
+def greet(name: str{more}) -> str:
+    "Greet."
+    return "{word}"
+
+@hookimpl
+def tools():
+    return [greet]
+"""
+
+
+def save(path: Path, word: str = "one", more: str = "") -> None:
+    path.write_text(SOURCE.format(word=word, more=more))
+    path.chmod(0o600)
+
+
+def test_a_save_is_told_of_while_chat_sits_at_its_prompt(cli: Any, at_terminal: Begin) -> None:
+    """One line per save, at once; the next turn begins with it (issue 5, hot reload)."""
+    file = cli.home / "plugins" / "mine.py"
+    save(file)
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("greet", name="you"), "said"))
+    terminal.expect("\n>")
+    save(file, "two", ", times: int = 1")
+    terminal.expect("plugin mine: code · tool greet: parameter times added")
+    file.write_text("def broken(:\n")
+    terminal.expect("kept the version before")
+    terminal.expect("SyntaxError")
+    terminal.type("hello\r")
+    terminal.expect("greet you")
+    terminal.expect("said")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize(("answer", "there"), [("y", True), ("n", False)])
+def test_new_code_is_asked_about_before_the_next_turn(cli: Any, at_terminal: Begin, answer: str, there: bool) -> None:
+    """A question in chat on a terminal, or it waits (ARCHITECTURE §7, R18)."""
+    terminal = at_terminal("chat", "-m", cli.script("fine"))
+    terminal.expect("\n>")
+    save(cli.home / "plugins" / "fresh.py")
+    terminal.expect("waits for your yes")
+    terminal.type("/tools\r")
+    terminal.expect("may it run? [y/N]")
+    terminal.type(f"{answer}\r")
+    if there:
+        terminal.expect("tool greet: added")
+    else:
+        terminal.expect("moryflow plugin enable fresh")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert ("greet" in cli("tool", "list", "-q").stdout) == there
