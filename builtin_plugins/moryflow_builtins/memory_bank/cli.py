@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
+from moryflow_sdk import ConfigError
 
 from .findings import document, rendering
+
+
+def _within(context: Any, work: Callable[[Any], Any]) -> Any:
+    """Do `work` with a turn of the folder.
+
+    :raises ConfigError: there is no such folder.
+    """
+
+    async def at(turn: Any) -> Any:
+        if not turn.vault.is_dir():
+            raise ConfigError("there is no such folder", where=str(turn.vault), next_step="give one that is there with --vault")
+        return work(turn)
+
+    return context.run(at)
 
 
 @click.group(name="memory-bank")
@@ -22,10 +38,7 @@ def init(context: Any, skill: bool) -> None:
     from .initing import init as make
     from .initing import install_skill
 
-    async def work(turn: Any) -> Any:
-        return make(turn)
-
-    done = context.run(work)
+    done = _within(context, make)
     place, installed = install_skill(context.home, replace=skill)
     lines = [f"{name}: {what}" for name, what in done.items()]
     text = "\n".join([*lines, f"skill {place}: {installed}"])
@@ -41,10 +54,7 @@ def check(ctx: click.Context, context: Any) -> None:
     """Validate structure, schema, links, pointers and sizes. Exit code 3 when something is wrong."""
     from .checking import check as look
 
-    async def work(turn: Any) -> Any:
-        return look(turn)
-
-    found, count = context.run(work)
+    found, count = _within(context, look)
     context.print(document("memory_bank.check", found, files=count), text=rendering(found, f"{count} files, nothing is wrong"))
     ctx.exit(3 if found else 0)
 
@@ -56,10 +66,7 @@ def doctor(ctx: click.Context, context: Any) -> None:
     """Say whether protocol, skill and bank still say the same. Exit code 3 when they have drifted."""
     from .drift import diagnose, facts
 
-    async def work(turn: Any) -> Any:
-        return diagnose(turn), facts(turn)
-
-    found, known = context.run(work)
+    found, known = _within(context, lambda turn: (diagnose(turn), facts(turn)))
     state = known["bank"] or "none here"
     fine = f"protocol {known['protocol_version']}, guard mode {known['guard_mode']}, bank {state}: no drift"
     context.print(document("memory_bank.doctor", found, **known), text=rendering(found, fine))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from .bank import Bank, as_text, name_in_bank
 from .settings import MemoryBankSettings
 
 READER = "memory-reader"
+MOST_OF_A_LINE = 500
 FIRST_LINES = 40
 """So many lines from a file's beginning must stand in the output for it to count as read: a listing or a search does not."""
 
@@ -48,11 +50,15 @@ def shown_lines(turn: Any, target: Target, output: str) -> int | None:
     except ToolError:
         return None
     text = as_text(data)
-    if text is None:
-        text = data.decode("latin-1").replace("\r\n", "\n")
-    lines = text.splitlines()
-    first = [line.strip() for line in lines if line.strip()][:FIRST_LINES]
+    lines = (data.decode("latin-1") if text is None else text).splitlines()
+    first = [_telling(line, plain=text is None) for line in lines if line.strip()][:FIRST_LINES]
     return len(lines) if all(line in output for line in first) else None
+
+
+def _telling(line: str, *, plain: bool) -> str:
+    """Return what of a line must be in an output that shows it: not what is cut, nor what an encoding may spell otherwise."""
+    pieces = re.split(r"[^\t\x20-\x7e]+", line) if plain else [line]
+    return max(pieces, key=len).strip()[:MOST_OF_A_LINE]
 
 
 def note_package(turn: Turn) -> None:

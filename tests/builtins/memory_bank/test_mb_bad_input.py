@@ -143,7 +143,17 @@ async def test_patterns_that_are_no_file(project, kind):
     assert [node["status"] for node in talk.tools] == ["denied", "ok", "ok"]
 
 
-@pytest.mark.parametrize("data", ["Größe zählt\n".encode("latin-1"), b""], ids=["latin-1", "empty"])
+STRANGE = {
+    "latin-1": "Größe zählt\n".encode("latin-1"),
+    "windows": "Über “Preise” – so\n".encode("cp1252"),
+    "utf-16": "Preise in Cent\n".encode("utf-16"),
+    "empty": b"",
+    "long lines": b"x" * 30_000 + b"\nend\n",
+    "dos": b"one\r\ntwo\r\n",
+}
+
+
+@pytest.mark.parametrize("data", STRANGE.values(), ids=STRANGE)
 async def test_patterns_in_another_encoding_can_still_be_read(project, data):
     """The gate asks for reading, not for Unicode (D30)."""
     assert row("`patterns.md` in Latin-1")

@@ -67,6 +67,12 @@ def test_check_where_there_is_no_bank(bare):
     assert done.returncode == 3 and "moryflow memory-bank init" in done.stdout and not bare.bank.exists()
 
 
+def test_a_folder_that_is_not_there_is_not_made(bare):
+    """A slip of the pen is a usage error (CONTRACT 1)."""
+    done = bare.cli("memory-bank", "init", "--vault", "nowhere")
+    assert done.returncode == 2 and "there is no such folder" in done.stderr and not (bare.vault / "nowhere").exists()
+
+
 def test_the_command_stands_in_the_help(bare):
     """A person finds it, and all of its verbs (CONTRACT 1)."""
     assert "memory-bank" in bare.cli("--help").stdout
