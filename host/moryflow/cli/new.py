@@ -99,10 +99,7 @@ def _tools_of_ours() -> frozenset[str]:
 
     async def names() -> frozenset[str]:
         async with await open_host(plugins=()) as host:
-            ours = (
-                name for name, owned in host.tools.items() if owned.tool.function.__module__.startswith("moryflow_builtins.")
-            )
-            return frozenset(ours)
+            return frozenset(name for name, owned in host.tools.items() if not owned.tool.source)
 
     return asyncio.run(names())
 
