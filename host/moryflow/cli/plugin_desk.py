@@ -99,7 +99,7 @@ def drift_notices(home: Path) -> list[str]:
         return []
     from moryflow_sdk import MoryflowError
 
-    from moryflow.managing.syncing import quick_drifts
+    from moryflow.managing.drift import quick_drifts
 
     try:
         return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]

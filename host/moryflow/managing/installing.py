@@ -73,12 +73,12 @@ def read(origin: Origin, folder: Path, manager: Manager) -> Ready:
 
     :raises InstallError: it cannot be fetched, or is not something to install.
     """
+    if origin.kind in ("folder", "editable", "git"):
+        manager.tell(f"moryflow: building {origin.text}, which runs its build script")
     if origin.kind == "editable":
         package = package_in_folder(origin.path)
         manager.refuse(package)
         return Ready(package, origin)
-    if origin.kind in ("folder", "git"):
-        manager.tell(f"moryflow: building {origin.text}, which runs its build script")
     fetched = manager.installer.fetch(origin, folder)
     package = package_in_wheel(fetched.wheel)
     manager.refuse(package)

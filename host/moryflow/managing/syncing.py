@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import tempfile
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from moryflow.loading.entry_points import environment_key, installed
+from moryflow.loading.entry_points import installed
 
+from .drift import Drift
 from .errors import InstallError
 from .files import FOLDER, content_of, file_digest, plugin_name, put_file
 from .installing import Ready, finish, read
@@ -19,22 +17,6 @@ from .lock import FILE, Locked, Lockfile
 from .manager import Manager
 from .origins import Origin
 from .packages import Installed, installed_packages, normal
-
-_SETTLED = 2.0
-"""Seconds after the last installation from which on an answer is kept."""
-
-
-@dataclass(frozen=True)
-class Drift:
-    """One difference between the lock and what is installed.
-
-    :param kind: ``missing``, ``version``, ``content`` or ``unlocked``.
-    """
-
-    name: str
-    kind: str
-    text: str
-    next_step: str
 
 
 @dataclass(frozen=True)
@@ -85,33 +67,6 @@ def _drift(entry: Locked, there: Mapping[str, Installed], home: Path) -> Drift |
         text = f"{entry.name} {package.version} is not what was agreed to: its files differ from plugins.lock"
         return Drift(entry.name, "content", text, accept)
     return None
-
-
-def quick_drifts(home: Path) -> list[Drift]:
-    """Return the differences as they were when an installation or the lock last changed; cheap when nothing did."""
-    try:
-        status = (home / FILE).stat()
-    except OSError:
-        return []
-    key = json.loads(json.dumps([status.st_mtime_ns, status.st_size, environment_key()]))
-    cache = home / "cache" / "lock_check.json"
-    try:
-        content = json.loads(cache.read_bytes())
-        if content["key"] == key:
-            return [Drift(**item) for item in content["found"]]
-    except (OSError, ValueError, TypeError, KeyError):
-        pass
-    found = drifts(home)
-    if time.time() - max((place[1] for place in key[2] if isinstance(place, list)), default=0) / 1e9 < _SETTLED:
-        return found  # an installation may be half done, and the rest of it change no folder's time
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
-        fresh.write_text(json.dumps({"key": key, "found": [asdict(item) for item in found]}), "utf-8")
-        fresh.replace(cache)
-    except OSError:
-        pass  # a home that cannot be written only means a slower start
-    return found
 
 
 # ---------------------------------------------------------------- sync
@@ -174,4 +129,4 @@ def _pinned(entry: Locked) -> Origin:
     return entry.source
 
 
-__all__ = ["FOLDER", "Drift", "Synced", "drifts", "quick_drifts", "sync"]
+__all__ = ["FOLDER", "Drift", "Synced", "drifts", "sync"]
