@@ -40,12 +40,14 @@ async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
     from datetime import datetime
 
     since = released_at(home, plugin)
+    last: dict[tuple[str, str], str] = {}
+    for row in await store.hook_calls(None, plugin=plugin, newest=RECENT):  # the newest first
+        last.setdefault((row.session, row.hook), row.outcome)
     found: set[str] = set()
-    for row in await store.hook_calls(None, plugin=plugin, newest=RECENT):
-        if row.outcome == "quarantined" and row.hook not in found:
-            session = await store.session(row.session)
-            if datetime.fromisoformat(session.updated).timestamp() > since:
-                found.add(row.hook)
+    for (session, hook), outcome in last.items():
+        if outcome == "quarantined":
+            updated = datetime.fromisoformat((await store.session(session)).updated)
+            found |= {hook} if updated.timestamp() > since else set()
     return sorted(found)
 
 

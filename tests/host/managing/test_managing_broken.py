@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from moryflow.consent import Consents
 
 MARK = "from pathlib import Path; import os; Path(os.environ['MARK']).write_text('ran')\n"
 BROKEN = {
@@ -94,3 +95,14 @@ def test_info_shows_every_plugin_of_a_name(place: Any) -> None:
     assert document["tier"] == "builtin" and [row["tier"] for row in document["same_name"]] == ["user"]
     assert "2 plugins have the name 'files'" in place.run("plugin", "info", "files").stdout
     assert "is taken by the builtin plugin" in document["same_name"][0]["error"]
+
+
+def test_a_file_that_appeared_while_a_host_ran_waits_for_enable(place: Any) -> None:
+    """The list names the command, and that command is the yes (SECURITY R18, ARCHITECTURE §7)."""
+    file = place.file("mine", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools():\n    return []\n")
+    Consents(place.home).hold(file)
+    row = place.row("mine")
+    assert row["status"] == "pending" and "moryflow plugin enable mine" in row["reason"]
+    assert "your consent is noted" in place.run("plugin", "enable", "mine").stdout
+    assert Consents(place.home).waiting() == {}
+    assert "not loaded yet" in place.row("mine")["reason"]

@@ -13,7 +13,7 @@ from moryflow import open_host
 from moryflow.config import load_config
 from moryflow.kernel.quarantine import Quarantine
 from moryflow.kernel.records import PluginSettings
-from moryflow.managing.figures import figures
+from moryflow.managing.figures import figures, quarantined_of
 from moryflow.managing.listing import rows
 from moryflow.managing.releases import Releases, release
 from moryflow.sessions import HookCallRow
@@ -109,9 +109,12 @@ async def test_one_command_brings_a_quarantined_plugin_back(home: Path, tmp_path
         for _ in range(4):
             await session.prompt("hi")
         assert session.quarantine is not None and session.quarantine.names() == [("bad", "chat_params")]
+        assert await quarantined_of(host.store, home, "bad") == ["chat_params"]
         release(home, "bad")
+        assert await quarantined_of(host.store, home, "bad") == []
         await session.prompt("hi")
         assert session.quarantine.names() == []
+        assert await quarantined_of(host.store, home, "bad") == []
         calls = await host.store.hook_calls(None, plugin="bad", newest=100)
         assert {row.outcome for row in calls} == {"failed", "quarantined"}
 

@@ -1,0 +1,66 @@
+"""Where what is installed differs from the lock: the answer that is kept, cheap enough for every start."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from moryflow.loading.entry_points import environment_key
+
+_SETTLED = 2.0
+"""Seconds after the last installation from which on an answer is kept."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One difference between the lock and what is installed.
+
+    :param kind: ``missing``, ``version``, ``content`` or ``unlocked``.
+    """
+
+    name: str
+    kind: str
+    text: str
+    next_step: str
+
+
+def quick_drifts(home: Path) -> list[Drift]:
+    """Return the differences as they were when an installation or the lock last changed; cheap when nothing did."""
+    try:
+        status = (home / "plugins.lock").stat()
+    except OSError:
+        return []
+    key = json.loads(json.dumps([status.st_mtime_ns, status.st_size, environment_key(), _change(home / "plugins")]))
+    cache = home / "cache" / "lock_check.json"
+    try:
+        content = json.loads(cache.read_bytes())
+        if content["key"] == key:
+            return [Drift(**item) for item in content["found"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    from .syncing import drifts
+
+    found = drifts(home)
+    if time.time() - max((place[1] for place in key[2] if isinstance(place, list)), default=0) / 1e9 < _SETTLED:
+        return found  # an installation may be half done, and the rest of it change no folder's time
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
+        fresh.write_text(json.dumps({"key": key, "found": [asdict(item) for item in found]}), "utf-8")
+        fresh.replace(cache)
+    except OSError:
+        pass  # a home that cannot be written only means a slower start
+    return found
+
+
+def _change(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+__all__ = ["Drift", "quick_drifts"]
