@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from .settings import MemoryBankSettings
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
 PATIENCE = 0.5
 """Seconds a plugin's own judgement may take."""
+
+_hung: list[RiskFunction] = []
+"""Functions that took longer; they are not called again."""
 
 
 def edited(call: ToolCall) -> tuple[Target, ...]:
@@ -47,11 +52,31 @@ async def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
 
 async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
     """Ask a plugin's function. It is other people's code on a path that protects: whatever goes wrong means high."""
+    if function in _hung:
+        return "high"
     try:
-        judged = await asyncio.wait_for(asyncio.to_thread(function, call), PATIENCE)
-    except Exception:
+        judged = await asyncio.wait_for(_in_thread(function, call), PATIENCE)
+    except TimeoutError:
+        _hung.append(function)
         return "high"
     return judged if judged is None or judged in LEVELS else "high"
+
+
+def _in_thread(function: RiskFunction, call: ToolCall) -> asyncio.Future[Risk | None]:
+    """Call `function` on a daemon thread, so that neither the loop nor the end of the program waits for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Risk | None] = loop.create_future()
+
+    def work() -> None:
+        try:
+            judged = function(call)
+        except BaseException:  # SystemExit too
+            judged = "high"
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(lambda: future.done() or future.set_result(judged))
+
+    threading.Thread(target=work, name="memory-bank-risk", daemon=True).start()
+    return future
 
 
 def _is_folder(target: Target) -> bool:

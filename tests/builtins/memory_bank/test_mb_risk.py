@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,20 +137,35 @@ def boom(call):
     raise RuntimeError("boom")
 
 
-def hang(call):
-    import time
-
-    time.sleep(0.7)
-    return "low"
+def leave(call):
+    raise SystemExit(3)
 
 
-@pytest.mark.parametrize("judgement", [boom, hang, lambda call: "tiny", lambda call: 3])
+@pytest.mark.parametrize("judgement", [boom, leave, lambda call: "tiny", lambda call: 3])
 async def test_a_judgement_that_fails_counts_as_high(judgement):
     """Raising, hanging and nonsense never let a write through (D29)."""
     undo = replace_risk(judgement)
     try:
         assert await risk_of(edit("notes.md"), SETTINGS) == "high"
     finally:
+        undo()
+
+
+async def test_a_judgement_that_hangs_is_waited_for_once():
+    """It counts as high from then on, and nothing waits for its thread (D29, invariant 9)."""
+    asked, release = [], threading.Event()
+
+    def hang(call):
+        asked.append(call)
+        release.wait(20)
+        return "low"
+
+    undo = replace_risk(hang)
+    try:
+        assert [await risk_of(edit("notes.md"), SETTINGS) for _ in range(3)] == ["high"] * 3 and len(asked) == 1
+        assert all(thread.daemon for thread in threading.enumerate() if thread.name == "memory-bank-risk")
+    finally:
+        release.set()
         undo()
 
 
