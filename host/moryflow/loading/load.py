@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from .discovery import Candidate, discover
 from .gate_memory import GateMemory, looks_like_gate
 from .importing import Imported, hidden, import_named, import_sources, source_file
 from .manifest import Manifest, declared, did_you_mean, read_manifest
+from .recording import failed, identity, placed, remarked, replace_place, told
 from .registration import Registry
 from .settings import settings_of
 
@@ -65,28 +65,17 @@ def load_plugin_set(
     :param found: the candidates, if they are known already.
     :param held_back: plugins that are not to be loaded as they are now, because that was tried.
     """
-    loading = _Loading(home, settings, config, previous, admission or admit_all, held_back)
+    loading = Loading(home, settings, config, previous, admission or admit_all, held_back)
     for candidate in discover(home, builtins) if found is None else found:
         loading.add(candidate)
     return loading.finish(final_after, among_user)
-
-
-def load_alone(candidate: Candidate, *, home: Path, config: ConfigReader, mark: Callable[[str], None]) -> PluginSet:
-    """Load one plugin and nothing else, for the probe; nothing is remembered.
-
-    :param mark: told when the plugin is imported and registration begins.
-    """
-    loading = _Marked(home, PluginSettings(), config, None)
-    loading.mark = mark
-    loading.add(candidate)
-    return loading.close()
 
 
 class _Skip(Exception):
     """A plugin is not wanted, which showed only after its import."""
 
 
-class _Loading:
+class Loading:
     """A generation in the making."""
 
     def __init__(
@@ -143,7 +132,7 @@ class _Loading:
     def _closed(self, hooks: dict[str, tuple[Implementation, ...]]) -> PluginSet:
         records = tuple(record for records in self._records.values() for record in records)
         return PluginSet(
-            id=_identity(self._plugins, hooks),
+            id=identity(self._plugins, hooks),
             records=records,
             kept=MappingProxyType({record.file: told(record) for record in records if record.kept}),
             plugins=MappingProxyType(self._plugins),
@@ -212,22 +201,22 @@ class _Loading:
             return None
         self._plugins[plugin.name] = plugin
         self._found[plugin.name] = self._registry.add(plugin)
-        return replace(_remarked(record, failure), kept=True)
+        return replace(remarked(record, failure), kept=True)
 
     def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
         """Return the record of a plugin that is not there."""
         if failure.stage != "consent" or self._memory.knows(candidate.tier, candidate.name):
             self._note_gate(candidate)
-        failed = _failed(record, failure)
-        return replace(failed, status="pending") if isinstance(failure, Pending) else failed
+        lost = failed(record, failure)
+        return replace(lost, status="pending") if isinstance(failure, Pending) else lost
 
     def _build(
         self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
     ) -> tuple[Plugin, LoadRecord]:
         """Check what was imported, read its settings, register its hooks."""
         name = self._name(candidate, imported)
-        manifest = _placed(imported, lambda: declared(imported.object, base))
-        config, remark = _placed(imported, lambda: settings_of(name, candidate.tier, manifest, self._config))
+        manifest = placed(imported, lambda: declared(imported.object, base))
+        config, remark = placed(imported, lambda: settings_of(name, candidate.tier, manifest, self._config))
         plugin = Plugin(
             name=name,
             version=manifest.version or candidate.version,
@@ -239,14 +228,14 @@ class _Loading:
             file=imported.file,
             services=manifest.services,
         )
-        found = _placed(imported, lambda: self._registry.add(plugin))
+        found = placed(imported, lambda: self._registry.add(plugin))
         hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
         self._found[name] = found
         record = replace(record, name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
         remarks = filter(None, (self._registry.remark, hidden(imported.object, imported.file, hooks)))
         record = replace(record, services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
-        return plugin, _remarked(record, remark) if remark else record
+        return plugin, remarked(record, remark) if remark else record
 
     def _name(self, candidate: Candidate, imported: Imported) -> str:
         """Return the plugin's name; a built-in may say its own."""
@@ -293,7 +282,7 @@ class _Loading:
         del self._found[name]
         self._registry.unregister(name=name)
         before = self._records[name].pop()
-        self._records[name].append(_failed(replace(before, hooks=()), replace_place(failure, before.file)))
+        self._records[name].append(failed(replace(before, hooks=()), replace_place(failure, before.file)))
         if plugin.gate:
             self._missing.add(name)
         if plugin.life.forget is not None and not plugin.life.generations:
@@ -305,7 +294,7 @@ class _Loading:
         for name in sorted((settings.only or frozenset()) - set(self._records)):
             hint = did_you_mean(name, self._records)
             failure = LoadFailure("discover", f"no plugin named {name!r} was found", hint=hint)
-            self._records[name] = [_failed(LoadRecord(name, "", "installed", "failed", "MORYFLOW_PLUGINS"), failure)]
+            self._records[name] = [failed(LoadRecord(name, "", "installed", "failed", "MORYFLOW_PLUGINS"), failure)]
         for tier, name in self._memory.names():
             if name in self._records or name in settings.disabled:
                 continue
@@ -316,61 +305,4 @@ class _Loading:
                 hint=f"put it back, or: moryflow plugin disable {name}",
             )
             record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
-            self._records[name] = [_failed(record, failure)]
-
-
-def told(record: LoadRecord) -> str:
-    """Return what is wrong with a plugin, with the place."""
-    return f"{record.file}:{record.line}: {record.error}" if record.line else f"{record.file}: {record.error}"
-
-
-class _Marked(_Loading):
-    """Loads one plugin and says how far it is."""
-
-    mark: Callable[[str], None]
-
-    def close(self) -> PluginSet:
-        """Return the set of what was loaded."""
-        return self._closed({hook: tuple(i for i in self._all() if i.hook == hook) for hook in HOOKS})
-
-    def _all(self) -> list[Implementation]:
-        return [item for items in self._found.values() for item in items]
-
-    def _build(
-        self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
-    ) -> tuple[Plugin, LoadRecord]:
-        self.mark("register")
-        return super()._build(candidate, imported, base, record)
-
-
-def _failed(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
-    return replace(_remarked(record, failure), status="failed")
-
-
-def _remarked(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
-    place = {"file": failure.file or record.file, "line": failure.line}
-    return replace(record, stage=failure.stage, error=failure.message, hint=failure.hint, **place)
-
-
-def _placed(imported: Imported, work: Callable[[], T]) -> T:
-    """Do `work`; a failure that does not know its file is given the plugin's."""
-    try:
-        return work()
-    except LoadFailure as failure:
-        raise replace_place(failure, imported.file) from failure.__cause__
-
-
-def replace_place(failure: LoadFailure, file: str) -> LoadFailure:
-    """Return `failure` with `file`, if it has no file of its own."""
-    place = (failure.file, failure.line) if failure.file else (file, 0)
-    return LoadFailure(failure.stage, failure.message, file=place[0], line=place[1], hint=failure.hint)
-
-
-def _identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, ...]]) -> str:
-    """Return a hash of what runs and in which order."""
-    total = hashlib.sha256()
-    for plugin in sorted(plugins.values(), key=lambda item: item.name):
-        total.update(f"{plugin.name}\0{plugin.version}\0{plugin.tier}\0{plugin.hash}\n".encode())
-    for hook, implementations in sorted(hooks.items()):
-        total.update(f"{hook}\0{' '.join(item.plugin for item in implementations)}\n".encode())
-    return total.hexdigest()[:16]
+            self._records[name] = [failed(record, failure)]

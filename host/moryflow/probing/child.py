@@ -16,10 +16,10 @@ from moryflow_sdk import PluginContext
 
 from moryflow.kernel.calls import describe, root_of
 from moryflow.kernel.records import LoadFailure, LoadRecord, PluginSet
+from moryflow.loading.alone import load_alone
 from moryflow.loading.discovery import Candidate
 from moryflow.loading.importing import import_sources
 from moryflow.loading.lifecycle import start
-from moryflow.loading.load import load_alone
 from moryflow.loading.plugin_context import plain_context
 
 from .guarded import Guarded, harm, remarks, take

@@ -1,0 +1,45 @@
+"""Load one plugin and nothing else, for the probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from moryflow_sdk import HOOKS
+
+from moryflow.kernel.records import ConfigReader, Implementation, LoadRecord, Plugin, PluginSet, PluginSettings
+
+from .discovery import Candidate
+from .importing import Imported
+from .load import Loading
+from .manifest import Manifest
+
+
+def load_alone(candidate: Candidate, *, home: Path, config: ConfigReader, mark: Callable[[str], None]) -> PluginSet:
+    """Load one plugin and nothing else, for the probe; nothing is remembered.
+
+    :param mark: told when the plugin is imported and registration begins.
+    """
+    loading = _Marked(home, PluginSettings(), config, None)
+    loading.mark = mark
+    loading.add(candidate)
+    return loading.close()
+
+
+class _Marked(Loading):
+    """Loads one plugin and says how far it is."""
+
+    mark: Callable[[str], None]
+
+    def close(self) -> PluginSet:
+        """Return the set of what was loaded."""
+        return self._closed({hook: tuple(i for i in self._all() if i.hook == hook) for hook in HOOKS})
+
+    def _all(self) -> list[Implementation]:
+        return [item for items in self._found.values() for item in items]
+
+    def _build(
+        self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
+    ) -> tuple[Plugin, LoadRecord]:
+        self.mark("register")
+        return super()._build(candidate, imported, base, record)

@@ -1,0 +1,52 @@
+"""Small pieces of loading: what becomes of a failure, and what a set is called."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from moryflow.kernel.records import Implementation, LoadFailure, LoadRecord, Plugin
+
+from .importing import Imported
+
+T = TypeVar("T")
+
+
+def told(record: LoadRecord) -> str:
+    """Return what is wrong with a plugin, with the place."""
+    return f"{record.file}:{record.line}: {record.error}" if record.line else f"{record.file}: {record.error}"
+
+
+def failed(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    return replace(remarked(record, failure), status="failed")
+
+
+def remarked(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    place = {"file": failure.file or record.file, "line": failure.line}
+    return replace(record, stage=failure.stage, error=failure.message, hint=failure.hint, **place)
+
+
+def placed(imported: Imported, work: Callable[[], T]) -> T:
+    """Do `work`; a failure that does not know its file is given the plugin's."""
+    try:
+        return work()
+    except LoadFailure as failure:
+        raise replace_place(failure, imported.file) from failure.__cause__
+
+
+def replace_place(failure: LoadFailure, file: str) -> LoadFailure:
+    """Return `failure` with `file`, if it has no file of its own."""
+    place = (failure.file, failure.line) if failure.file else (file, 0)
+    return LoadFailure(failure.stage, failure.message, file=place[0], line=place[1], hint=failure.hint)
+
+
+def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, ...]]) -> str:
+    """Return a hash of what runs and in which order."""
+    total = hashlib.sha256()
+    for plugin in sorted(plugins.values(), key=lambda item: item.name):
+        total.update(f"{plugin.name}\0{plugin.version}\0{plugin.tier}\0{plugin.hash}\n".encode())
+    for hook, implementations in sorted(hooks.items()):
+        total.update(f"{hook}\0{' '.join(item.plugin for item in implementations)}\n".encode())
+    return total.hexdigest()[:16]
