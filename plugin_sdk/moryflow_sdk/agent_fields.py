@@ -226,10 +226,11 @@ def _as_list(value: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[str]) -> tuple[Rule, ...]:
-    if not distrusted:
+    kept = tuple(rule for rule in rules if rule.decision != "allow")
+    if not distrusted or len(kept) == len(rules):
         return rules
     warnings.append(f"no allow rule is taken from it, because {distrusted}; chmod go-w or chown it")
-    return tuple(rule for rule in rules if rule.decision != "allow")
+    return kept
 
 
 # ------------------------------------------------------------------------------------------------

@@ -45,8 +45,9 @@ async def test_they_are_off_until_they_are_switched_on(box):
     marker = box.bench.home / "ran"
     box.write("mine", f"{TOOL}\nopen({str(marker)!r}, 'w')\n")
     assert await box.loaded() == ({}, ())
-    box.bench.config(tools={"external": {"enabled": "true"}})
-    assert await box.loaded() == ({}, ())
+    for value in (False, "true", 1, None):
+        box.bench.config(tools={"external": {"enabled": value}})
+        assert await box.loaded() == ({}, ())
     assert not marker.exists()
     box.enable()
     assert list((await box.loaded())[0]) == ["shout"]

@@ -230,6 +230,8 @@ def test_a_file_that_others_can_write_allows_nothing(tmp_path, mode):
     agent, [problem] = read_agent(file)
     assert [rule.decision for rule in agent.rules] == ["deny"]
     assert "others can write" in problem.message
+    file.write_bytes(fields(permission=rules[1:]))
+    assert read_agent(file)[1] == []
 
 
 def odd_files(folder: Path) -> None:
