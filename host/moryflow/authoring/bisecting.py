@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from .recorded import Recorded, Turn
 
-Judge = Callable[[str, Sequence[str]], bool]
-"""The turn as text and the plugins that were on; whether it is good."""
+Judge = Callable[[str, Sequence[str], str], bool]
+"""The turn as text, the plugins that were on, and the sections that are others than without any; whether it is good."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Bisection:
         on = tuple(plugins)
         if on not in self._judged:
             self._texts[on] = await self._run(on)
-            text = "\n\n".join(f"== {place}\n{body}" for place, body in self._texts[on])
-            self._judged[on] = self._judge(f"{text}\n", on)
+            changed = [(place, text) for place, _, text in self._changes((), on)] if on else self._texts[on]
+            self._judged[on] = self._judge(_joined(self._texts[on]), on, _joined(changed))
         return self._judged[on]
 
     async def _run(self, plugins: Sequence[str]) -> list[tuple[str, str]]:
@@ -122,6 +122,10 @@ class Bisection:
         places = [*one, *(place for place in other if place not in one)]
         pairs = [(place, one.get(place, ""), other.get(place, "")) for place in places]
         return tuple((place, text, changed) for place, text, changed in pairs if text != changed)
+
+
+def _joined(sections: Sequence[tuple[str, str]]) -> str:
+    return "\n\n".join(f"== {place}\n{text}" for place, text in sections) + "\n"
 
 
 async def _text(rerun: Rerun, moment: Moment, results: dict[str, str]) -> str:

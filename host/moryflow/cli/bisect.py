@@ -77,9 +77,9 @@ def _judge(expect: str | None, reject: str | None, judging: str | None) -> Judge
     if len(named) > 1:
         raise ConfigError("--expect, --reject and --run are three ways to say the same", next_step=example)
     if expect is not None:
-        return lambda text, on: expect in text
+        return lambda text, on, changed: expect in text
     if reject is not None:
-        return lambda text, on: reject not in text
+        return lambda text, on, changed: reject not in text
     if judging is not None:
         return _by_command(judging)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -95,7 +95,7 @@ def _by_command(command: str) -> Judge:
 
     words = shlex.split(command)
 
-    def judge(text: str, on: Sequence[str]) -> bool:
+    def judge(text: str, on: Sequence[str], changed: str) -> bool:
         try:
             done = subprocess.run(words, input=text.encode("utf-8", "replace"), capture_output=True, check=False)
         except OSError as error:
@@ -112,8 +112,9 @@ def _by_command(command: str) -> Judge:
     return judge
 
 
-def _by_person(text: str, on: Sequence[str]) -> bool:
-    click.echo(plain(f"\n{text}\n-- with {', '.join(on) or 'no plugin of yours'} on"), err=True)
+def _by_person(text: str, on: Sequence[str], changed: str) -> bool:
+    what = "this is another than without them" if on else "this is the turn"
+    click.echo(plain(f"\n{changed}\n-- with {', '.join(on) or 'no plugin of yours'} on, {what}"), err=True)
     answer = click.prompt("good or bad", type=click.Choice(["good", "bad", "g", "b"]), show_choices=False, err=True)
     return answer.startswith("g")
 
