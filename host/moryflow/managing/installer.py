@@ -33,6 +33,8 @@ _SETTINGS = {
 }
 _SHARED = (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_INDEX_URL", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS"))
 """What uv is told of where packages are, and the name under which pip is told the same."""
+_NOWHERE = Path(sys.executable).anchor
+"""Where installers run: a folder that a person works in may hold a ``pip.py`` or a ``uv.toml`` of somebody else (R13)."""
 LONGEST = 1800.0
 """Seconds after which an installation is given up."""
 _COMMIT = re.compile(r"Resolved \S+ to commit ([0-9a-f]{40})")
@@ -128,7 +130,7 @@ class Installer:
         :raises InstallError: there is none.
         """
         if find_spec("pip"):
-            return [sys.executable, "-m", "pip"]
+            return [sys.executable, "-P", "-m", "pip"]
         if find_spec("ensurepip"):
             import ensurepip
 
@@ -161,6 +163,7 @@ class Installer:
             done = subprocess.run(
                 command,
                 env=self._environ(),
+                cwd=_NOWHERE,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

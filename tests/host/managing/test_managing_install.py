@@ -38,7 +38,8 @@ def test_a_package_is_shown_asked_about_and_installed_as_shown(place: Any) -> No
 
 
 def test_what_the_host_runs_on_cannot_be_moved(place: Any) -> None:
-    """The refusal says which package wanted what, also when it is a dependency of the plugin (R31)."""
+    """The refusal says which package wanted what; no file of the folder one stands in takes pip's place (R31, R13)."""
+    (place.work / "pip.py").write_text("raise SystemExit('a file of the folder was run')", "utf-8")  # (R13)
     place.wheels.add("go_between", requires=["pydantic<2"], plugin=False)
     place.wheels.add("pydantic", "1.0", plugin=False)
     place.wheels.add("quiet", requires=["go_between"])
@@ -106,6 +107,7 @@ def test_a_git_address_is_pinned_to_its_commit(place: Any) -> None:
 
 def test_uv_is_used_when_there_is_one(with_uv: Any) -> None:
     """The same screen, the same pins, the same lock; the installer's note says who did it (R25)."""
+    (with_uv.work / "uv.toml").write_text('find-links = ["/nowhere"]\nno-such-setting = 1\n', "utf-8")  # (R13)
     with_uv.wheels.add("sayer", manifest=ASKS)
     with_uv.wheels.add("greedy", requires=["indirect"])
     with_uv.wheels.add("indirect", requires=["pluggy<1"], plugin=False)
