@@ -18,7 +18,7 @@ import click
 from moryflow.generation import DEVELOPMENT
 from moryflow.reload import Reloader, Report
 
-from .consenting import said_yes_with
+from .consenting import question, said_yes_with
 from .hosting import host_for
 from .options import Flags
 from .text import as_json, plain
@@ -89,8 +89,7 @@ class Loop:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 self._say(f"{item} waits; {said_yes_with(item)}")
                 continue
-            text = f"{item} is new. Did you put it there, and may it run?"
-            if await asyncio.to_thread(click.confirm, text, err=True):
+            if await asyncio.to_thread(click.confirm, question(item), err=True):
                 await self._reloader.give(item)
 
     # ---------------------------------------------------------------- the command

@@ -13,7 +13,7 @@ from moryflow_sdk import MoryflowError
 from moryflow.reload import Reloader, Report
 from moryflow.waiting import with_background
 
-from .consenting import said_yes_with
+from .consenting import question, said_yes_with
 from .family import BUILDER, hands_over
 from .options import Flags
 from .run import RunFlags, catch_signals, explain, on_ask
@@ -94,7 +94,7 @@ class Conversation:
         """Ask about code that appeared while this conversation runs: an agent may have written it."""
         asking, reloader.asking = reloader.asking, []
         for item in asking if source.interactive else ():
-            answer = await source.line(lambda item=item: f"{item} is new. Did you put it there, and may it run? [y/N] ")
+            answer = await source.line(lambda item=item: f"{question(item)} [y/N] ")
             if (answer or "").strip().lower() in ("y", "yes"):
                 await reloader.give(item)
             else:

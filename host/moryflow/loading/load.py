@@ -196,8 +196,7 @@ class Loading:
     def _kept(self, candidate: Candidate, failure: LoadFailure) -> LoadRecord | None:
         """Go on with the version before, if there is one that may; return its record."""
         plugin, record = self._previous.get(candidate.name), self._records_before.get(candidate.name)
-        lasting = failure.stage not in ("discover", "consent")
-        if not lasting or plugin is None or record is None or plugin.tier != candidate.tier:
+        if failure.stage == "discover" or plugin is None or record is None or plugin.tier != candidate.tier:
             return None
         self._plugins[plugin.name] = plugin
         self._found[plugin.name] = self._registry.add(plugin)

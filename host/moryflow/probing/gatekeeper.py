@@ -38,6 +38,8 @@ class Gatekeeper:
         self.cache = VerdictCache(home, look_around(home / "cache").surroundings)
         self.prints = Fingerprints(self.cache.stamps)
         self.news = news
+        self.doubted: set[Path] = set()
+        """Code elsewhere that changed while a shell command ran; it is not loaded anew until a person says so."""
         self._prober = prober or shared()
         self._running: dict[str, Future[ProbeVerdict]] = {}
 
@@ -64,6 +66,9 @@ class Gatekeeper:
         :raises Pending: it has not been probed.
         :raises LoadFailure: it was, with what came out.
         """
+        if self.doubted and _root(candidate) in self.doubted:
+            text = "it changed while a shell command ran, so what is there now waits for your yes"
+            raise Pending("consent", text, file=candidate.file, hint="say yes in dev or chat, or start Moryflow again")
         verdict = self.cache.get(_key(candidate, digest))
         if verdict is None:
             text = "it has not been seen before and is being tried out in a process of its own"
@@ -100,6 +105,8 @@ class Gatekeeper:
             return False
         place = item if isinstance(item, Path) else item.target if item.tier == "user" else ""
         if place and self.consents.is_waiting(place):
+            return False
+        if self.doubted and isinstance(item, Candidate) and _root(item) in self.doubted:
             return False
         digest = self.digest(item)
         return bool(digest) and self.cache.get(_key(item, digest)) is None
@@ -155,11 +162,16 @@ def _key(item: Item, digest: str) -> str:
     return f"{digest}:{item.target if isinstance(item, Candidate) else item}"
 
 
+def _root(candidate: Candidate) -> Path:
+    """Return where the code of a candidate lies: its file, or the folder of its package."""
+    unit = unit_of(candidate.target) if candidate.tier != "user" else None
+    return unit.root if unit is not None else Path(candidate.target)
+
+
 def _request(item: Item, home: Path, config: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     settings = json.loads(json.dumps(config, default=str))
     common = {"home": str(home), "config": settings, "seconds": seconds}
     if isinstance(item, Path):
         return {**common, "file": str(item)}
-    unit = unit_of(item.target) if item.tier != "user" else None
-    root = unit.root if unit is not None else item.file
+    root = item.file if item.tier == "user" else _root(item)
     return {**common, "candidate": asdict(replace(item, problem=None)), "root": str(root)}

@@ -32,6 +32,8 @@ INSTALLING = 0.5
 AGAIN = 1.0
 """Seconds between two new generations that plugins ask for."""
 _HOME_FILES = ("config.jsonc", "consents.json")
+_LINGER = 0.2
+"""Seconds after the end of a shell command in which a change may still be its."""
 _GONE = 2.0
 """Seconds for which a file that was removed is expected back: some editors save that way."""
 
@@ -60,8 +62,11 @@ class Reloader:
         self._asked = 0.0
         self._task: asyncio.Task[None] | None = None
         self._plugin_paths: dict[Path, list[Callable[[Path], None]]] = {}
+        self._shells: set[str] = set()
+        self._unsubscribe = _nothing
         self.asking: list[str] = []
-        """Items that appeared and wait for a person, since this was last emptied."""
+        """What waits for a person since this was last emptied: items of the home that appeared, and the paths of code
+        elsewhere that changed while a shell command ran."""
 
     def start(self) -> None:
         """Begin to watch."""
@@ -70,6 +75,7 @@ class Reloader:
         hub.changed = lambda: self._on_loop(self._rewatch)
         hub.asked = lambda: self._on_loop(self._ask)
         gate.listeners.append(self._news)
+        self._unsubscribe = self._host.bus.subscribe(self._note_shell)
         self._host.before_turn = self.settled
         self._sites = {Path(entry) for entry in search_path() if any(Path(entry).glob("*.dist-info"))}
         self._rewatch()
@@ -78,6 +84,7 @@ class Reloader:
     async def aclose(self) -> None:
         """Stop watching; a reload that runs is waited for."""
         self._watcher.stop()
+        self._unsubscribe()
         if self._timer is not None:
             self._timer.cancel()
         hub, gate = self._host.hub, self._host.gate
@@ -100,7 +107,10 @@ class Reloader:
 
         :raises ConfigError: that cannot be written down.
         """
-        self._consents.give(item)
+        if Path(item).is_absolute():
+            self._host.gate.keeper(self._host.home).doubted.discard(Path(item))
+        else:
+            self._consents.give(item)
         self._soon(SETTLE)
         await self.settled()
 
@@ -114,7 +124,9 @@ class Reloader:
                     _call(callback, path)
         home = self._host.home
         if not path.is_relative_to(home):
-            if any(path.is_relative_to(root) for root in self._written):
+            root = next((root for root in self._written if path.is_relative_to(root)), None)
+            if root is not None:
+                self._doubt(root)
                 self._soon(SETTLE)
             elif path.parent in self._sites and path.name.endswith((".dist-info", ".egg-info", ".pth")):
                 self._soon(INSTALLING)
@@ -126,6 +138,22 @@ class Reloader:
             if parts[0] in FOLDERS:
                 self._hold_new()
             self._soon(SETTLE)
+
+    def _note_shell(self, event: Event) -> None:
+        """Know which shell commands run."""
+        if event.type == "tool.start" and event.data["state"] == "running":
+            owned = self._host.tools.get(event.data["tool"])
+            if owned is not None and owned.tool.domain == "bash":
+                self._shells.add(event.data["call_id"])
+        elif event.type == "tool.result" and event.data["call_id"] in self._shells:
+            self._loop.call_later(_LINGER, self._shells.discard, event.data["call_id"])
+
+    def _doubt(self, root: Path) -> None:
+        """Let code wait that changed while a shell command ran: the command may have written it (ARCHITECTURE §7)."""
+        keeper = self._host.gate.keeper(self._host.home)
+        if self._shells and root not in keeper.doubted:
+            keeper.doubted.add(root)
+            self.asking.append(str(root))
 
     def _hold_new(self) -> None:
         """Let files wait that were not there before, whoever wrote them."""

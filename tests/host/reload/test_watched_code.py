@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from moryflow import RunOptions
 
+RULE = {"domain": "bash", "pattern": "sandbox:commands", "decision": "deny"}
+WITHOUT_SANDBOX = json.dumps({"agents": {"runtime": {"permission": {"rules": [RULE]}}}})
 PLUGIN = "from moryflow_sdk import hookimpl\n@hookimpl\ndef chat_params(params): ...\n"
 
 
@@ -30,3 +34,20 @@ async def test_a_write_to_a_plugin_that_is_being_written_asks_in_every_mode(home
         assert removed.ruling.decision == "deny"
         free = {"path": "notes.md", "content": "x\n"}
         assert (await host.call_tool("write", free, vault=home.vault, mode=mode, options=options)).result.status == "ok"
+
+
+async def test_what_changed_while_a_shell_command_ran_waits_for_a_person(home):
+    """The command may have written it: the version before goes on until a yes (ARCHITECTURE §7, R21)."""
+    code = home.vault / "mine.py"
+    home.tool().rename(code)
+    home.write("config.jsonc", WITHOUT_SANDBOX)
+    async with home.open(development=[code]) as host:
+        sed = "python3 - <<'END'\nopen('mine.py', 'r+').write(open('mine.py').read().replace('one', 'two'))\nEND"
+        outcome = await host.call_tool("bash", {"command": sed}, vault=home.vault, mode="full_access")
+        assert outcome.result.status == "ok", outcome.result
+        await home.until(lambda: home.reloader.asking)
+        await home.reloader.settled()
+        assert home.reloader.asking == [str(code)] and await home.says() == "one"
+        assert home.record("mine").kept and "while a shell command ran" in home.record("mine").error
+        await home.reloader.give(str(code))
+        assert await home.says() == "two"
