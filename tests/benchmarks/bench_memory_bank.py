@@ -65,9 +65,9 @@ async def _gates(name: str, scope: Any, *, with_bank: bool) -> list[Figure]:
     plain = _call(scope, "write", path="src/deep/down/in/the/tree/file.py", content="x")
     shell = _call(scope, "bash", command="true")
     rows = [
-        await _timed(f"gate, {name}, a read", lambda: tool_gate(read, turn), 1.0),
-        await _timed(f"gate, {name}, high-risk write", lambda: tool_gate(risky, turn), 1.0),
-        await _timed(f"gate, {name}, other write", lambda: tool_gate(plain, turn), 1.0),
+        *await _timed(f"gate, {name}, a read", lambda: tool_gate(read, turn), 1.0),
+        *await _timed(f"gate, {name}, high-risk write", lambda: tool_gate(risky, turn), 1.0),
+        *await _timed(f"gate, {name}, other write", lambda: tool_gate(plain, turn), 1.0),
     ]
     ruling, result = Ruling(decision="allow"), ToolResult(output="done")
 
@@ -78,23 +78,24 @@ async def _gates(name: str, scope: Any, *, with_bank: bool) -> list[Figure]:
     async def blocks() -> None:
         system_blocks(turn)
 
-    rows.append(await _timed(f"comparison around a command, {name}", around, None))
-    rows.append(await _timed(f"prompt block, {name}, once a turn", blocks, None))
+    rows += await _timed(f"comparison around a command, {name}", around, None)
+    rows += await _timed(f"prompt block, {name}, once a turn", blocks, None)
     if with_bank:
         text = "".join(block.text for block in system_blocks(turn))
         rows.append(("prompt block of a new bank", float(len(text)), "characters", None))
     return rows
 
 
-async def _timed(name: str, work: Callable[[], Awaitable[Any]], target: float | None) -> Figure:
-    """Return the 99th percentile in milliseconds, after a warm-up."""
+async def _timed(name: str, work: Callable[[], Awaitable[Any]], target: float | None) -> list[Figure]:
+    """Return the middle and the 95th percentile in milliseconds, after a warm-up."""
     times: list[float] = []
     for number in range(TIMES + 20):
         started = time.perf_counter()
         await work()
         if number >= 20:
             times.append((time.perf_counter() - started) * 1000)
-    return (f"memory bank, {name}, p99", quantiles(times, n=100)[98], "ms", target)
+    cuts = quantiles(times, n=100)
+    return [(f"memory bank, {name}, p50", cuts[49], "ms", None), (f"memory bank, {name}, p95", cuts[94], "ms", target)]
 
 
 def _call(scope: Any, tool: str, **arguments: Any) -> Any:
