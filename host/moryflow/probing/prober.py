@@ -127,7 +127,7 @@ def _answer(asked: _Asked, verdict: ProbeVerdict) -> None:
 
 
 def _lost(error: str, *, fatal: bool = False) -> ProbeVerdict:
-    return ProbeVerdict(ok=False, stage="import", error=error, fatal=fatal, timeout=True, fresh=True)
+    return ProbeVerdict(ok=False, stage="import", error=error, fatal=fatal, lost=not fatal, fresh=True)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -26,6 +26,7 @@ class ProbeVerdict:
     :param fatal: the host itself would not have survived it, or not unharmed; such code is not imported. Other failures
         happen again, harmlessly, when the host imports it.
     :param changed: what it changed that belongs to everyone but does no harm (``os.environ`` and the like).
+    :param lost: nothing was found out, because the probe itself could not be made; not kept.
     :param fresh: found by this process, not read from the cache.
     """
 
@@ -41,6 +42,7 @@ class ProbeVerdict:
     hash: str = ""
     fatal: bool = False
     timeout: bool = False
+    lost: bool = False
     changed: tuple[str, ...] = ()
     at: float = 0.0
     fresh: bool = False
@@ -91,7 +93,8 @@ class VerdictCache:
 
     def _save(self) -> None:
         others, stamps = self._read()
-        kept = list({**others, **self._verdicts}.items())[-_KEPT:]
+        ours = {digest: verdict for digest, verdict in list(self._verdicts.items()) if not verdict.lost}
+        kept = list({**others, **ours}.items())[-_KEPT:]
         verdicts = {digest: {**asdict(verdict), "fresh": False} for digest, verdict in kept}
         content = {"surroundings": self._key, "verdicts": verdicts, "stamps": {**stamps, **self.stamps}}
         try:

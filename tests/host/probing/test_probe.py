@@ -216,7 +216,7 @@ def test_a_helper_that_is_killed_is_replaced(home):
         other = keeper.ask(written(home, HELLO, "other"), {})
         assert "ended the process that probed it" in killer.result(20).error
         assert keeper.ask(written(home, HELLO, "third"), {}).result(20).ok
-        assert other.result(20).ok or other.result(20).timeout
+        assert other.result(20).ok or other.result(20).fatal
     finally:
         prober.close()
 
@@ -227,3 +227,18 @@ async def test_files_that_others_may_write_are_not_even_probed(home):
     Path(item.target).chmod(0o666)
     keeper = Gatekeeper(home)
     assert keeper.unknown([item]) == [] and keeper.cached(item) is None
+
+
+async def test_a_probe_that_cannot_be_made_is_said_and_not_remembered(home, monkeypatch):
+    """No process, no descriptor: the plugin waits for better times, and the next start tries again (SECURITY §3)."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    item = written(home, HELLO)
+    keeper = Gatekeeper(home, prober=Prober())
+    monkeypatch.setattr("moryflow.probing.prober.subprocess.Popen", refuse)
+    await keeper.examine([item], {}, wait=5)
+    verdict = keeper.cached(item)
+    assert verdict is not None and not verdict.stands and "Too many open files" in verdict.error
+    assert cached(item, home=home) is None

@@ -87,7 +87,7 @@ async def test_a_file_that_was_gone_for_long_is_new_again(home, monkeypatch):
         await home.until(lambda: "hello" not in home.host.tools)
         await asyncio.sleep(0.1)
         home.tool()
-        await home.until(lambda: Consents(home.path).is_waiting(file))
+        assert await home.until(lambda: Consents(home.path).is_waiting(file))
 
 
 async def test_a_plugin_is_told_of_the_changes_it_asked_for(home):
