@@ -250,7 +250,11 @@ class Host:
         """Return the agent a session has; of a child, as it was narrowed when it was started (R4)."""
         spawned = (row.origin or {}).get("spawn")
         if spawned is not None:
-            return Agent.model_validate(thaw(spawned["agent"]))
+            try:
+                return Agent.model_validate(thaw(spawned["agent"]))
+            except ValueError as error:
+                message = "what this sub-agent may do cannot be read, so it is not gone on with"
+                raise ConfigError(message, where=f"session {row.id}", next_step=f"moryflow session fork {row.id}") from error
         return self.agents.get(row.agent, self.agent(None))
 
     def _session(self, row: SessionRow, agent: Agent, model: str | None) -> Session:

@@ -16,7 +16,7 @@ from moryflow.kernel.prepare import call_as_judged
 from moryflow.kernel.scope import TurnScope
 from moryflow.kernel.verdicts import combine, floor
 from moryflow.looking import looking_scope
-from moryflow_sdk import Agent, Rule
+from moryflow_sdk import Agent, ConfigError, Rule
 from moryflow_sdk.agent_files import parse_agent
 
 SEVERITY = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
@@ -331,3 +331,14 @@ async def test_a_persons_agent_does_not_take_a_built_in_name(rig):
         assert host.agent("explore").tools == ("read", "ls", "glob", "grep", "search_in_file")
         record = next(record for record in host.plugin_set.records if record.name == "user_agents")
         assert "taken by the builtin plugin agents" in record.error
+
+
+async def test_a_child_whose_rights_cannot_be_read_is_not_gone_on_with(rig):
+    """Nothing wider stands in for them (R4)."""
+    async with rig.host() as host:
+        parent = (await host.new_session(rig.vault, model=rig.script({"text": "x"}))).row
+        origin = {"spawn": {"plugin": "tasks", "agent": {"id": "x", "powers": "all"}}}
+        hold = await host.store.begin_child(parent, agent="x", mode="agent", title="", origin=origin)
+        hold.release()
+        with pytest.raises(ConfigError, match="cannot be read"):
+            await host.resume(session_id=hold.session.id)

@@ -80,6 +80,14 @@ class FamilyCommands:
             return ""
         return await self._go(above)
 
+    async def stop(self, _: str) -> str:
+        """Stop the sub-agents that work in the background."""
+        running = self._talk.session.children.running
+        self._talk.session.cancel()
+        await self._talk.session.children.settled()
+        self._talk.say(f"{len(running)} stopped; what they did so far is kept")
+        return ""
+
     async def reply(self, rest: str) -> str:
         """Answer the question of a sub-agent that works in the background."""
         approval, _, answer = rest.partition(" ")

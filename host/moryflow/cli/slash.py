@@ -30,6 +30,7 @@ class Slash:
             "agent": ("show the agents, or let another one go on: /agent ID; Tab at an empty prompt does too", family.agent),
             "children": ("list the sub-agents of this session, or look in on one: /children ID", family.children),
             "parent": ("go back to the session that started this one", family.parent),
+            "stop": ("stop the sub-agents that work in the background", family.stop),
             "reply": ("answer a sub-agent in the background: /reply QUESTION once|always|stop", family.reply),
             "new": ("begin a new session", self._new),
             "resume": ("go on with another session: /resume ID", self._resume),

@@ -119,6 +119,21 @@ def test_a_conversation_goes_to_a_sub_agent_and_back(finder: Any) -> None:
     assert "stays with its agent" in there.stderr
 
 
+def test_what_works_in_the_background_is_stopped_from_the_prompt(finder: Any, at_terminal: Callable[..., Any]) -> None:
+    """No turn runs, and still a person can stop it (S4.15)."""
+    (finder.vault.parent / "finder.json").write_text(json.dumps([{"text": "never", "delay": 60}]))
+    terminal = at_terminal("chat", "-m", finder.script(task(background=True), "Started."))
+    terminal.expect("\n>")
+    terminal.type("go\r")
+    terminal.expect("Started.")
+    terminal.type("/stop\r")
+    terminal.expect("1 stopped")
+    terminal.type("/children\r")
+    terminal.expect("finder  stopped, 1 steps")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+
+
 def test_the_tree_shows_sub_agents_below_their_call(finder: Any) -> None:
     """session tree: parent, child, how it ended; and from the child, who started it (S2.3)."""
     finder("run", "-m", finder.script(task(description="Look for Ann"), "Done."), "go")
