@@ -35,6 +35,11 @@ def exported(module: ModuleType, ctx: Any, *, source: str = "", revision: str = 
     return list(found.values())
 
 
+def has_factory(module: ModuleType) -> bool:
+    """Whether what the module exports has to be asked for each time."""
+    return "create_tools" in vars(module) or inspect.isfunction(vars(module).get("tools"))
+
+
 def _named(module: ModuleType, ctx: Any) -> Iterator[tuple[str, Any]]:
     """Yield what the module exports by a name that says so; without any, all tools that stand in it."""
     there = vars(module)  # not getattr: a module may have a __getattr__ that never returns

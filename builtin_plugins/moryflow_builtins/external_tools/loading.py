@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from moryflow_sdk import Diagnostic, PluginContext, PluginError, Tool, ToolError
 
-from .exports import Wrong, exported
+from .exports import Wrong, exported, has_factory
 from .metadata import requirements
 
 T = TypeVar("T")
@@ -19,6 +21,9 @@ LIMIT = 2.0
 """Seconds in which a file must be imported and its factories must return."""
 _stuck: set[tuple[str, str]] = set()
 """Path and content of files that took too long: their threads still run, and another would fare no better."""
+
+_seen: WeakKeyDictionary[ModuleType, list[Tool | Wrong]] = WeakKeyDictionary()
+"""What modules gave; making schemas of type hints takes most of the time. An entry goes with its module."""
 
 
 async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
@@ -76,7 +81,14 @@ async def _inside(ctx: PluginContext, path: Path, revision: str) -> list[Tool | 
 
 
 def _run(ctx: PluginContext, path: Path, revision: str) -> list[Tool | Wrong]:
-    return exported(ctx.code_loader.load(path), ctx, source=str(path), revision=revision)
+    """Return what the file exports; a module that is still the same, and has no factory, is not looked through again."""
+    module = ctx.code_loader.load(path)
+    if module not in _seen:
+        found = exported(module, ctx, source=str(path), revision=revision)
+        if has_factory(module):
+            return found
+        _seen[module] = found
+    return _seen[module]
 
 
 async def _within(seconds: float, work: Callable[[], T]) -> T:
