@@ -9,6 +9,8 @@ import re
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,37 +34,48 @@ def normal(name: str) -> str:
 
 
 class Wheel:
-    """A wheel file as a tree, with names as they will be after installation."""
+    """A wheel file as a tree, with names as they will be after installation; files are read when they are asked for."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         try:
-            with zipfile.ZipFile(path) as archive:
-                entries = [item for item in archive.infolist() if not item.is_dir()]
-                self._files = {_DATA.sub("", item.filename, count=1): archive.read(item) for item in entries}
+            self._archive = zipfile.ZipFile(path)
         except (OSError, zipfile.BadZipFile) as error:
             raise InstallError(f"the wheel cannot be read: {error}", where=str(path)) from error
+        entries = (item.filename for item in self._archive.infolist() if not item.is_dir())
+        self._inside = {_DATA.sub("", name, count=1): name for name in entries}
 
     def names(self) -> Iterable[str]:
-        return self._files
+        return self._inside
 
     def read(self, name: str) -> bytes | None:
-        return self._files.get(name)
+        if name not in self._inside:
+            return None
+        try:
+            return self._archive.read(self._inside[name])
+        except (OSError, zipfile.BadZipFile, ValueError, RuntimeError) as error:
+            raise InstallError(f"the wheel cannot be read: {error}", where=str(self._path)) from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._archive.close()
 
 
 def package_in_wheel(path: Path) -> Package:
-    """Return what a wheel holds.
+    """Return what a wheel holds; the hash only of one that brings a plugin.
 
     :raises InstallError: it is not a wheel.
     """
-    wheel = Wheel(path)
-    info = next((match[0] for name in wheel.names() if (match := _INFO.match(name)) and name.endswith("/METADATA")), None)
-    if info is None:
-        raise InstallError("this archive has no metadata of a package", where=str(path))
-    name, version, requires = metadata_of((wheel.read(f"{info}METADATA") or b"").decode("utf-8", "replace"))
-    points = (wheel.read(f"{info}entry_points.txt") or b"").decode("utf-8", "replace")
-    starts = tuple(name for name in wheel.names() if name.endswith(".pth") and "/" not in name)
-    digest = _digest((name, wheel.read) for name in wheel.names())
-    return package_of(name, version, requires, points, wheel, digest=digest, start_files=starts)
+    with closing(Wheel(path)) as wheel:
+        info = next((match[0] for name in wheel.names() if (match := _INFO.match(name)) and name.endswith("/METADATA")), None)
+        if info is None:
+            raise InstallError("this archive has no metadata of a package", where=str(path))
+        name, version, requires = metadata_of((wheel.read(f"{info}METADATA") or b"").decode("utf-8", "replace"))
+        points = (wheel.read(f"{info}entry_points.txt") or b"").decode("utf-8", "replace")
+        starts = tuple(name for name in wheel.names() if name.endswith(".pth") and "/" not in name)
+        package = package_of(name, version, requires, points, wheel, start_files=starts)
+        digest = _digest((name, wheel.read) for name in wheel.names()) if package.cards else ""
+        return replace(package, digest=digest)
 
 
 def _digest(files: Iterable[tuple[str, Callable[[str], bytes | None]]]) -> str:

@@ -148,3 +148,13 @@ def test_a_package_without_a_manifest_says_so() -> None:
     text = screen(Package("x", "1.0", (Card("x"),)), origin="somewhere", also=[("helper", "2.0")])
     assert "It has no plugin.toml" in text and "would also be installed: helper 2.0" in text
     assert "Nothing of this is enforced" in text
+
+
+@pytest.mark.parametrize("content", [b"", b"PK nonsense", b"PK\x05\x06" + bytes(18)])
+def test_what_is_no_wheel_is_named(tmp_path: Path, content: bytes) -> None:
+    """A file that only has the name of one: a sentence with its place (invariant 5)."""
+    path = tmp_path / "x-1-py3-none-any.whl"
+    path.write_bytes(content)
+    with pytest.raises(InstallError, match=r"cannot be read|no metadata") as raised:
+        package_in_wheel(path)
+    assert raised.value.where == str(path)
