@@ -104,14 +104,31 @@ class Database:
 
         :raises StoreError: nothing was stored.
         """
-        future = asyncio.get_running_loop().run_in_executor(self._writer.executor, self._guarded, self._writer, work)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
 
-        def finished(done: asyncio.Future[T]) -> None:
-            if not done.cancelled() and done.exception() is None and applied is not None:
-                applied(done.result())
+        def stored(result: T) -> None:
+            try:
+                if applied is not None:
+                    applied(result)
+            finally:
+                if not future.done():
+                    future.set_result(result)
 
-        future.add_done_callback(finished)
-        return await asyncio.shield(future)
+        def failed(error: BaseException) -> None:
+            if not future.done():
+                future.set_exception(error)
+
+        def run() -> None:
+            try:
+                result = self._guarded(self._writer, work)
+            except BaseException as error:
+                _tell(loop, failed, error)
+            else:
+                _tell(loop, stored, result)
+
+        self._writer.executor.submit(run)
+        return await future
 
     async def stream(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
         """Yield what `work` yields from one snapshot, on a connection of its own and off the loop."""
@@ -177,6 +194,12 @@ class Database:
 
     def _prepare(self) -> None:
         ensure_ready(self.path)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[T], None], value: T) -> None:
+    """Call `told` on the loop; nobody is left to hear it where that has ended."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(told, value)
 
 
 def _in_transaction(connection: sqlite3.Connection, work: Work[T], *, writes: bool, path: Path) -> T:
