@@ -187,7 +187,7 @@ class Store:
     async def hook_calls(
         self, session: str | None, turn: str | None = None, plugin: str | None = None, *, newest: int | None = None
     ) -> list[HookCallRow]:
-        """Return the ledger of a session, oldest first; with `newest` that many of the last rows, of any session for ``None``."""
+        """Return the ledger of a session, or of all, oldest first; with `newest` only that many of the last rows."""
         wanted = {"session": session, "turn": turn, "plugin": plugin}
         tail = "ORDER BY number" if newest is None else f"ORDER BY number DESC LIMIT {int(newest)}"
         return await self._database.read(lambda db: reading.query(db, HOOK_CALLS, wanted, tail))
