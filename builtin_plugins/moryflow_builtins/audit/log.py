@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ LONGEST = 1 << 23
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+@lru_cache(maxsize=64)
 def file_of(home: Path, session: str) -> Path:
     """Return the file of a session: its id in harmless characters, and a hash that keeps different ids apart."""
     return home / FOLDER / f"{harmless(session)}-{sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}.jsonl"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, Self
 
@@ -45,7 +45,7 @@ class Run:
         stored = state.get(_KEY) or {}
         if stored.get("turn") != turn and call not in stored.get("open", ()):
             return cls(turn)
-        known = {item.name: stored[item.name] for item in fields(cls) if item.name in stored}
+        known = {name: stored[name] for name in cls.__dataclass_fields__ if name in stored}
         run = cls(**{**known, "turn": turn})
         run.open = dict(run.open)
         return run
