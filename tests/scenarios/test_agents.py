@@ -558,3 +558,15 @@ async def test_a_host_that_is_killed_leaves_a_child_that_can_be_gone_on_with(rig
         ends = [run.end_reason for run in await host.store.runs(kids[0].id)]
     assert [told["status"] for told in results(rig)] == ["interrupted", "ok"] and result.text == "good"
     assert "found it after all" in results(rig)[1]["output"] and ends == ["interrupted", "completed"]
+
+
+async def test_edits_of_one_file_at_the_same_moment_lose_nothing(rig):
+    """Fifteen times two edits at once: what was made is there, what was not says that the file has changed (R12)."""
+    async with rig.host() as host:
+        for _ in range(15):
+            (rig.vault / "a.md").write_text("one\ntwo\n")
+            edits = [{"path": "a.md", "old_string": word, "new_string": word.upper()} for word in ("one", "two")]
+            done = await asyncio.gather(*(host.call_tool("edit", edit, vault=rig.vault) for edit in edits))
+            text = (rig.vault / "a.md").read_text()
+            assert {call.result.code for call in done} <= {None, "changed"}
+            assert [call.result.status == "ok" for call in done] == ["ONE" in text, "TWO" in text]
