@@ -15,7 +15,10 @@ UNSEEN = frozenset({"bash", "mcp", "tool"})
 """Domains of calls that do not say which files they write."""
 
 _held: dict[tuple[str, str], Snapshot] = {}
-"""Snapshots of calls that run now, by session and call. Made just before the body, gone when its result is known."""
+"""Snapshots of calls that run now, by turn and call. Made just before the body, gone when its result is known."""
+
+MOST_HELD = 64
+"""Calls whose turn ended with a question open leave theirs behind; the oldest go."""
 
 
 def runs_unseen(call: ToolCall, turn: Turn) -> bool:
@@ -26,18 +29,22 @@ def runs_unseen(call: ToolCall, turn: Turn) -> bool:
 
 
 async def hold(call: ToolCall, turn: Turn) -> None:
-    """Remember what the bank holds."""
-    _held[turn.session, call.id] = await asyncio.to_thread(take, str(turn.vault))
+    """Remember what the bank holds. A question that the body asks later does not begin anew: it has run already."""
+    if is_held(call, turn):
+        return
+    _held[turn.id, call.id] = await asyncio.to_thread(take, str(turn.vault))
+    while len(_held) > MOST_HELD:
+        del _held[next(iter(_held))]
 
 
 def is_held(call: ToolCall, turn: Turn) -> bool:
     """Whether a snapshot waits for this call's result."""
-    return (turn.session, call.id) in _held
+    return (turn.id, call.id) in _held
 
 
 async def compare(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Put the bank back if the call has changed it, and make an error of its result that says so."""
-    before = _held.pop((turn.session, call.id))
+    before = _held.pop((turn.id, call.id))
     return await asyncio.to_thread(_compared, before, call, result, turn)
 
 

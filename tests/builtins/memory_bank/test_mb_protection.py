@@ -180,6 +180,29 @@ async def test_a_tool_that_names_no_files_is_compared_too(project):
     assert talk.last["code"] == "memory_bank" and bank_files(project) == before
 
 
+async def test_a_question_in_the_middle_of_a_tool_begins_nothing_anew(project):
+    """What was written before the question is put back too (D35)."""
+    project.plugin(
+        "asker",
+        """
+        @tool
+        async def asker(path: str, ctx: ToolContext) -> str:
+            "Write, then ask."
+            open(path, "a").write("evil")
+            await ctx.ask(Ask("go on?"))
+            return "done"
+
+        @hookimpl
+        def tools():
+            return [asker]
+        """,
+    )
+    project.allow("tool")
+    before = bank_files(project)
+    talk = await project.run(call("asker", path=str(project.patterns)), "done", mode="full_access")
+    assert talk.last["code"] == "memory_bank" and "done" in talk.last["output"] and bank_files(project) == before
+
+
 async def test_a_stopped_command_is_compared_too(project):
     """Cut off in the middle, the bank is still what it was (D35)."""
     project.allow("bash")
