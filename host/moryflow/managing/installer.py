@@ -218,10 +218,10 @@ def _hint(said: str) -> str:
     low = said.lower()
     if "externally-managed" in low or "externally managed" in low:
         return "install Moryflow into an environment of its own: python3 -m venv, pipx or uv tool"
-    if "no matching distribution" in low or "no usable wheels" in low or "only-binary" in low:
-        return "check the name; if the package has no wheel, --build runs its build script"
     if "conflict" in low or "unsatisfiable" in low:
         return "ask for a version that fits, or ask its author; what Moryflow runs on stays as it is"
+    if "no matching distribution" in low or "no usable wheels" in low or "only-binary" in low:
+        return "check the name; if the package has no wheel, --build runs its build script"
     return ""
 
 

@@ -56,7 +56,8 @@ class Manager:
         refuse_bad([(package.name, package.version)])
         if package.start_files:
             names = ", ".join(package.start_files)
-            raise InstallError(f"{package.name} brings {names}, which Python would run at every start (R31)")
+            problem = f"{package.name} brings {names}, which Python would run at every start (R31)"
+            raise InstallError(problem, next_step="ask its author what it is for")
 
     def plan(self, origin: Origin) -> list[tuple[str, str]]:
         """Return what would be installed besides the plugin.
@@ -88,7 +89,8 @@ class Manager:
         if crept := sorted(start_files() - starts - own):
             self._undo(before, shown.name)
             names = ", ".join(str(path) for path in crept)
-            raise InstallError(f"{names} came along, which Python would run at every start; all was removed again (R31)")
+            problem = f"{names} came along, which Python would run at every start; all was removed again (R31)"
+            raise InstallError(problem, next_step="ask the author of the plugin what it is for")
         for name in sorted(set(installed_packages()) - before - {normal(shown.name)}):
             for card in installed_packages()[name].package().cards:
                 self.tell(f"moryflow: {name} came along and is a plugin too: moryflow plugin info {card.name}")

@@ -31,8 +31,9 @@ def update(entry: Locked, manager: Manager) -> Done:
         if ready.package.version != entry.version:
             lines = (f"version {entry.version} -> {ready.package.version}", *lines)
         lines = lines or ("the code, and nothing of what it says of itself",)
+        manager.tell(f"{entry.name}:")
         for line in (*lines, *(f"would also be installed: {name} {version}" for name, version in also)):
-            manager.tell(f"{entry.name}: {line}")
+            manager.tell(f"  {line}")
         if change.grew or not all(card.manifest for card in ready.package.cards):
             manager.tell(screen(ready.package, origin=shown_origin(entry.source), also=also))
             manager.ask(
