@@ -116,6 +116,17 @@ def test_a_new_plugin_is_well_formed_whatever_its_name(name: str, tmp_path: Path
     assert (project / "src" / f"moryflow_{name.replace('-', '_')}" / "py.typed").exists()
 
 
+def test_a_new_plugin_passes_the_probe_and_the_checks_for_authors(desk) -> None:
+    """`plugin check` and `pytest --moryflow-plugin` find nothing (S2.21, CONTRACT 1)."""
+    assert desk("new", "plugin", "word-count").code == 0
+    project = desk.vault / "moryflow-word-count"
+    checked = desk("plugin", "check", str(project), "--json")
+    assert (checked.code, checked.json["ok"]) == (0, True)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "--moryflow-plugin", "."]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout
+
+
 def test_a_new_plugin_passes_its_tests_and_strict_type_checking(tmp_path: Path) -> None:
     """As it is, without being installed first (CONTRACT 1)."""
     plugin_scaffold("word-count", tmp_path).write()
@@ -125,6 +136,7 @@ def test_a_new_plugin_passes_its_tests_and_strict_type_checking(tmp_path: Path) 
     done = subprocess.run(tests, cwd=project, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout
     assert not (tmp_path / "real-home").exists()
+    pytest.importorskip("pyright")
     types = [sys.executable, "-m", "pyright", "-p", ".", "--pythonpath", sys.executable]
     done = subprocess.run(types, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
