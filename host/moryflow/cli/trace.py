@@ -70,7 +70,8 @@ def _text(found: Trace, everything: bool) -> str:
 
 def _turn(turn: dict[str, Any], everything: bool) -> str:
     steps = f"{turn['steps']} step{'s' if turn['steps'] != 1 else ''}"
-    head = f"turn {turn['turn']}  {first_line(turn['prompt'] or turn['purpose'], 60)!r}  {turn['end_reason'] or 'running'}, {steps}"
+    about = first_line(turn["prompt"] or turn["purpose"], 60)
+    head = f"turn {turn['turn']}  {about!r}  {turn['end_reason'] or 'running'}, {steps}"
     rows = [row for row in turn["hooks"] if everything or row["outcome"] != "ok" or _spoke(row)]
     table = columns(
         (
