@@ -14,8 +14,8 @@ from typing import Any
 _VERSION = 1
 AGAIN = 3600.0
 """Seconds after which code that did not finish in time is given another try: the machine may have been busy."""
-_KEPT = 2000
-"""Verdicts that are kept; the oldest go first."""
+_KEPT = 500
+"""Verdicts that are kept; those that were not used for the longest time go first."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ class VerdictCache:
 
     def get(self, digest: str) -> ProbeVerdict | None:
         """Return the verdict on code with this hash, ``None`` when there is none or it is due again."""
-        found = self._verdicts.get(digest)
+        found = self._verdicts.pop(digest, None)
+        if found is not None:
+            self._verdicts[digest] = found  # the last one used is the last one dropped
         return None if found is None or (found.timeout and time.time() - found.at > AGAIN) else found
 
     def put(self, verdict: ProbeVerdict) -> None:
@@ -94,7 +96,9 @@ class VerdictCache:
     def _save(self) -> None:
         others, stamps = self._read()
         ours = {digest: verdict for digest, verdict in list(self._verdicts.items()) if not verdict.lost}
-        kept = list({**others, **ours}.items())[-_KEPT:]
+        unused = {digest: verdict for digest, verdict in others.items() if digest not in ours}
+        kept = list({**unused, **ours}.items())[-_KEPT:]
+        self._verdicts = dict(list(self._verdicts.items())[-_KEPT:])
         verdicts = {digest: {**asdict(verdict), "fresh": False} for digest, verdict in kept}
         content = {"surroundings": self._key, "verdicts": verdicts, "stamps": {**stamps, **self.stamps}}
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from pathlib import Path
@@ -184,6 +185,19 @@ async def test_a_verdict_is_kept_by_content_and_surroundings(home):
     file = home / "cache" / "probes.json"
     file.write_text(file.read_text().replace('"surroundings": [1, "', '"surroundings": [1, "other'))
     assert cached(item, home=home) is None
+
+
+def test_verdicts_that_are_not_used_make_room(home, monkeypatch):
+    """A day of saves must not grow the cache, nor drop what is in use."""
+    monkeypatch.setattr("moryflow.probing.verdicts._KEPT", 10)
+    cache = Gatekeeper(home).cache
+    cache.put(ProbeVerdict(ok=True, hash="in use"))
+    for number in range(30):
+        cache.put(ProbeVerdict(ok=True, hash=f"save {number}"))
+        assert cache.get("in use") is not None
+        cache.save()
+    kept = json.loads((home / "cache" / "probes.json").read_bytes())["verdicts"]
+    assert len(kept) == 10 and {"in use", "save 29"} <= kept.keys()
 
 
 async def test_code_that_took_too_long_is_given_another_try_later(home):
