@@ -9,7 +9,7 @@ from typing import Any
 from moryflow_sdk import ToolCall, ToolResult, Turn
 
 from .bank import FOLDER, covers
-from .snapshot import Snapshot, keep, restore, take
+from .snapshot import Snapshot, keep, reopen, restore, take
 
 UNSEEN = frozenset({"bash", "mcp", "tool"})
 """Domains of calls that do not say which files they write."""
@@ -53,9 +53,11 @@ def _compared(before: Snapshot, call: ToolCall, result: ToolResult, turn: Any) -
     names = before.changed(now)
     if not names:
         return None
+    reopen(before)
+    now = take(before.vault)
     place = turn.data_dir / "undone" / f"{time.strftime('%Y%m%d-%H%M%S')}-{call.id}"
     try:
-        kept = keep(now, names, place)
+        kept = keep(now, before.changed(now), place)
     except OSError as error:
         return _spoken(result, f"{call.tool} changed {_listed(names)}, and it could not be put back: {error.strerror}", names)
     left = restore(before, now, turn)

@@ -9,6 +9,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One entry: `content` of a file, where a link leads, or ``None`` for a folder and what was not held."""
+    """One entry: `content` of a file, where a link leads, or ``None`` for a folder and what was not held.
+
+    :param signature: the mode of a folder; of a file that was not held, what tells it from another.
+    """
 
     kind: str
     content: bytes | None = None
@@ -56,7 +60,7 @@ def take(vault: str) -> Snapshot:
     if not stat.S_ISDIR(mode):
         found.items[FOLDER] = Item("link" if stat.S_ISLNK(mode) else "other")
         return found
-    found.items[FOLDER] = Item("dir")
+    found.items[FOLDER] = Item("dir", None, (stat.S_IMODE(mode),))
     room = MOST_BYTES
     for name, item in _walk(vault):
         room -= len(item.content or b"")
@@ -71,11 +75,12 @@ def _told(item: Item) -> Item:
 
 
 def _walk(vault: str) -> Iterator[tuple[str, Item]]:
-    """Yield every entry, by descriptors only."""
-    for folder, folders, files, descriptor in os.fwalk(f"{vault}/{FOLDER}", follow_symlinks=False):
-        base = os.path.relpath(folder, vault)
-        for name in (*folders, *files):
-            yield f"{base}/{name}", _item(name, descriptor)
+    """Yield every entry, by descriptors only; what is in a folder that cannot be opened is not seen."""
+    with suppress(PermissionError):
+        for folder, folders, files, descriptor in os.fwalk(f"{vault}/{FOLDER}", follow_symlinks=False):
+            base = os.path.relpath(folder, vault)
+            for name in (*folders, *files):
+                yield f"{base}/{name}", _item(name, descriptor)
 
 
 def _item(name: str, folder: int) -> Item:
@@ -84,7 +89,7 @@ def _item(name: str, folder: int) -> Item:
         if stat.S_ISLNK(status.st_mode):
             return Item("link", os.fsencode(os.readlink(name, dir_fd=folder)))
         if stat.S_ISDIR(status.st_mode):
-            return Item("dir")
+            return Item("dir", None, (stat.S_IMODE(status.st_mode),))
         if not stat.S_ISREG(status.st_mode):
             return Item("other")
         signature = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -95,6 +100,16 @@ def _item(name: str, folder: int) -> Item:
         return Item("unreadable", str(error.errno).encode())
     with os.fdopen(descriptor, "rb") as file:
         return Item("file", file.read(MOST_BYTES + 1))
+
+
+def reopen(before: Snapshot) -> None:
+    """Give folders the mode back that they had, so that what is in them can be seen and put back."""
+    for name in sorted(name for name, item in before.items.items() if item.kind == "dir"):
+        path = Path(before.vault, name)
+        with suppress(OSError):
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode) and (stat.S_IMODE(mode),) != before.items[name].signature:
+                path.chmod(before.items[name].signature[0])
 
 
 def restore(before: Snapshot, now: Snapshot, turn: Any) -> list[str]:
@@ -113,7 +128,9 @@ def restore(before: Snapshot, now: Snapshot, turn: Any) -> list[str]:
             _attempt(left, name, lambda name=name, item=item: _write(turn, name, item))
         elif item is not None and item.kind != "dir":
             left.append(name)
-    return sorted(set(left) | {name for name in names if _kind(before, name) == "dir" and _missing_folder(before, name)})
+    left += [name for name in names if _kind(before, name) == "dir" and _missing_folder(before, name)]
+    reopen(before)
+    return sorted(set(left))
 
 
 def _kind(snapshot: Snapshot, name: str) -> str:

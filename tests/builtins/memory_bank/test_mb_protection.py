@@ -121,6 +121,8 @@ SHELL = {
     "file for a folder": "rm -rf memory-bank/details && echo x > memory-bank/details",
     "link for a file": "rm memory-bank/MEMORY.md && ln -s ../notes.md memory-bank/MEMORY.md",
     "hard link": "ln memory-bank/MEMORY.md h.md && echo evil >> h.md",
+    "closed": "chmod 000 memory-bank/details memory-bank",
+    "closed after a change": "echo evil >> memory-bank/details/patterns.md; chmod 000 memory-bank/details",
     "failing": "echo evil >> memory-bank/MEMORY.md; exit 3",
     "read only": "echo evil >> memory-bank/MEMORY.md; chmod 0444 memory-bank/MEMORY.md",
 }
@@ -134,9 +136,10 @@ def bank_files(project):
 async def test_what_a_shell_command_changes_is_put_back(project, way):
     """Compared before and after, restored, and the error says so; what was written is kept aside (S3.31, D35)."""
     project.allow("bash")
+    (project.bank / "details").chmod(0o750)
     before, notes = bank_files(project), (project.vault / "notes.md").read_bytes()
     talk = await project.run(call("bash", command=SHELL[way]), "done", mode="full_access")
-    assert bank_files(project) == before and (project.vault / "memory-bank" / "details").is_dir()
+    assert bank_files(project) == before and (project.bank / "details").stat().st_mode & 0o777 == 0o750
     assert not project.bank.is_symlink() and (project.vault / "notes.md").read_bytes() == notes
     assert (talk.last["status"], talk.last["code"]) == ("error", "memory_bank")
     assert "everything was put back" in talk.last["output"] and talk.last["output"].count("Next:") == 1
