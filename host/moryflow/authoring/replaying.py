@@ -78,7 +78,7 @@ async def replay(host: Host, recorded: Recorded, turns: Sequence[Turn], path: Pa
 
 
 def _candidate(path: Path) -> Candidate:
-    candidates = in_development(path.absolute())
+    candidates = in_development(path.resolve())
     if len(candidates) > 1:
         names = ", ".join(candidate.name for candidate in candidates)
         raise ConfigError(f"there are several plugins here: {names}", where=str(path), next_step="name the file of one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -12,6 +13,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from moryflow import open_host
 from moryflow.cli import main
 
 NOT_OURS = ("MORYFLOW_CONFIG", "MORYFLOW_MODEL", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT")
@@ -73,10 +75,13 @@ class Desk:
     def _settle(self) -> None:
         """Wait for the probe of what was not seen before; on a busy machine it may take longer than a host waits."""
         self.unseen = False
-        for _ in range(100):
-            records = self("plugin", "list", "--json").json
-            if not any(record["status"] == "pending" for record in records):
+        for _ in range(20):
+            if not asyncio.run(self._pending()):
                 break
+
+    async def _pending(self) -> bool:
+        async with await open_host(self.home, environ={}) as host:
+            return any(record.status == "pending" for record in host.plugin_set.records)
 
 
 def _desk(root: Path) -> Desk:
