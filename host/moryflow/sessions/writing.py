@@ -57,12 +57,12 @@ def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Comm
     active = last if commit.active is None else commit.active or None
     if active != last:
         _require_node(connection, session, active)
-    _update_session(connection, held, commit, active, prompted=any(node.kind == "user" for node in nodes))
+    row = _update_session(connection, held, commit, active, prompted=any(node.kind == "user" for node in nodes))
     _write_rows(connection, session, commit)
     events = [_insert_event(connection, session, event) for event in commit.events]
     grew = active == last and held.active == known and not any(_changes_view(node) for node in nodes)
     path = None if grew else live_path_of(connection, session, active)
-    return Written(Committed(nodes, events), session_row(connection, session), path)
+    return Written(Committed(nodes, events), row, path)
 
 
 def switch(connection: sqlite3.Connection, session: str, epoch: int, node: str | None) -> Written:
@@ -147,15 +147,20 @@ def _require_node(connection: sqlite3.Connection, session: str, node: str | None
 
 def _update_session(
     connection: sqlite3.Connection, held: SessionRow, commit: Commit, active: str | None, *, prompted: bool
-) -> None:
+) -> SessionRow:
+    """Store what changes of the session's own row, and return it as it is now."""
     unknown = sorted(commit.session.keys() - _SETTABLE)
     if unknown:
         raise invalid(f"a session has no field {unknown[0]!r} to set; there are {', '.join(sorted(_SETTABLE))}")
     changes = {key: encode(list(value)) if key == "grants" else value for key, value in commit.session.items()}
-    changes |= {"active": active, "updated": now()}
+    moment = now()
+    changes |= {"active": active, "updated": moment}
     columns = ", ".join(f"{name} = ?" for name in changes) + (f", used = {_USED}" if prompted else "")
     execute(connection, f"UPDATE sessions SET {columns} WHERE id = ?", (*changes.values(), held.id))
+    if not commit.session:
+        return held._replace(active=active, updated=moment)
     _forget_held_back(connection, held.id, commit.session.keys() & {"mode", "grants"})
+    return session_row(connection, held.id)
 
 
 def _forget_held_back(connection: sqlite3.Connection, session: str, names: set[str]) -> None:
