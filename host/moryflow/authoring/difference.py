@@ -53,7 +53,7 @@ def _in_list(before: list[Any], after: list[Any], path: str) -> Difference | Non
             return found
     index = min(len(before), len(after))
     rest = (before[index] if len(before) > index else None, after[index] if len(after) > index else None)
-    return Difference(f"{path}[{index}]", *rest)
+    return Difference(f"{path}[{index}]", *rest) if rest[0] != rest[1] else Difference(path, before, after)
 
 
 def _common(before: str, after: str) -> int:
