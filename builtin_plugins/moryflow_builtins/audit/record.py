@@ -45,7 +45,8 @@ def deciding_rule(ruling: Ruling) -> Rule | None:
     """Return the rule behind `ruling`: its own, or that of the gate that agreed with it, or that of one that was lifted."""
     named = [said for _, said in ruling.verdicts if said.rule is not None]
     agreeing = [said for said in named if said.decision == ruling.decision]
-    return ruling.rule or next((said.rule for said in (*agreeing, *named)), None)
+    lifted = named if ruling.decision == "allow" else []
+    return ruling.rule or next((said.rule for said in (*agreeing, *lifted)), None)
 
 
 def refusal_record(allowed: Mapping[str, Any], event: Event) -> dict[str, Any]:

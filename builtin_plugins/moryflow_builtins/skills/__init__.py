@@ -36,7 +36,13 @@ def _offered(turn: Turn) -> bool:
     return allowed and not denied and (turn.model is None or turn.model.tools)
 
 
-@tool(domain="read", parallel_safe=True)
+def _there_are_skills(turn: Turn) -> bool:
+    from .finding import skills_for
+
+    return any(found.usable for found in skills_for(turn.vault, turn.home))
+
+
+@tool(domain="read", parallel_safe=True, offered_in=_there_are_skills)
 def skill(name: str, ctx: ToolContext) -> str:
     """Read a skill: how to do something, step by step, as somebody wrote it down.
 

@@ -116,6 +116,7 @@ async def test_without_skills_nothing_is_said_of_them(vault, home):
     """The system prompt stays as it was (S2.5)."""
     (request,) = await ask(vault, home, replies.text("ok"))
     assert "Skills:" not in request["messages"][0]["content"]
+    assert "skill" not in [tool["function"]["name"] for tool in request["tools"]]
 
 
 def test_the_command_lists_and_shows(vault, home):
