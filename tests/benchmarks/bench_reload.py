@@ -17,6 +17,8 @@ from moryflow.reload import Reloader
 
 SAVES = 60
 RELOADS = 1000
+STORM = 500
+STORM_SECONDS = 10.0
 MODULES = 20
 TOOL = """
 from moryflow_sdk import hookimpl, tool
@@ -63,7 +65,7 @@ async def _figures() -> list[Figure]:
                     ("editable plugin of 20 modules", await _saves(host, module, _module, "many")),
                 ]
                 rows = [row for name, times in measured for row in _rows(name, times)]
-                return rows + await _flat(host, plugin)
+                return [*rows, await _storm(host, plugin), *await _flat(host, plugin)]
             finally:
                 await reloader.aclose()
 
@@ -99,6 +101,19 @@ async def _until(true: Callable[[], bool]) -> None:
             if true():
                 return
             await asyncio.sleep(0.001)
+
+
+async def _storm(host: Any, file: Path) -> Figure:
+    """Save 500 times in ten seconds, every third time half; measure how long after the last one it holds."""
+    pause = STORM_SECONDS / STORM
+    for number in range(STORM):
+        text = TOOL.format(word=f"storm-{number}")
+        file.write_text(text if number % 3 else text[: len(text) // 2], encoding="utf-8")
+        await asyncio.sleep(pause)
+    started = time.perf_counter()
+    file.write_text(TOOL.format(word="calm"), encoding="utf-8")
+    await _until(lambda: _word(host, "hello") == "calm")
+    return ("last of 500 saves in 10 s to active", (time.perf_counter() - started) * 1000, "ms", 1000.0)
 
 
 async def _flat(host: Any, file: Path) -> list[Figure]:

@@ -84,8 +84,9 @@ async def test_helper_modules_reload_with_their_plugin(home, package):
         assert await home.says("say") == "two later "
 
 
-async def test_byte_code_is_never_stale(home, package):
+async def test_byte_code_is_never_stale(home, package, monkeypatch):
     """Two saves of one size and one time give one ``.pyc``; sources are compiled themselves (ARCHITECTURE §4)."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     package.install()
     moment = time.time() - 100
     async with home.open():
@@ -96,10 +97,11 @@ async def test_byte_code_is_never_stale(home, package):
         assert await home.says("say") == "ten late "
 
 
-async def test_the_old_modules_return_when_the_new_ones_fail(home, package):
+@pytest.mark.parametrize("probe", [True, False])
+async def test_the_old_modules_return_when_the_new_ones_fail(home, package, probe):
     """All or nothing: what was imported half leaves again (ARCHITECTURE §4)."""
     package.install()
-    async with home.open():
+    async with home.open(probe=probe):
         before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == package.name}
         package.save("word = 'two'\n1 / 0\n")
         report = await home.report()
