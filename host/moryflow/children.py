@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, freeze
 
@@ -26,8 +25,7 @@ PATIENCE = 10.0
 """Seconds that a stopped child has to write down where it stood."""
 
 
-@dataclass
-class Running:
+class Running(NamedTuple):
     """A child at work."""
 
     session: Session

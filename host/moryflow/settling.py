@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from moryflow_sdk import ModelError, MoryflowError, Ruling, ToolResult
 
@@ -16,8 +15,7 @@ from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.watchdog import Watchdog
 
 
-@dataclass(frozen=True)
-class DirectCall:
+class DirectCall(NamedTuple):
     """What became of a call without a model; `result` is missing when its question is still open."""
 
     id: str

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Rule, Spawned, Usage
 
@@ -12,15 +11,14 @@ if TYPE_CHECKING:
     from .scope import TurnScope
 
 
-@dataclass
 class Rights:
     """Mode and grants of a session. A child has its parent's very object: what a person changes holds for both at once."""
 
-    mode: str
-    grants: list[Rule] = field(default_factory=list[Rule])
+    def __init__(self, mode: str, grants: list[Rule] | None = None) -> None:
+        self.mode = mode
+        self.grants = [] if grants is None else grants
 
 
-@dataclass
 class Budget:
     """What a turn may spend. What its children spend counts here too, while they spend it.
 
@@ -28,11 +26,9 @@ class Budget:
     :ivar above: the budget of the turn that started this one.
     """
 
-    max_steps: int | None = None
-    max_cost: float | None = None
-    above: Budget | None = None
-    steps: int = 0
-    cost: float = 0.0
+    def __init__(self, max_steps: int | None = None, max_cost: float | None = None, above: Budget | None = None) -> None:
+        self.max_steps, self.max_cost, self.above = max_steps, max_cost, above
+        self.steps, self.cost = 0, 0.0
 
     def spend(self, *, steps: int = 0, cost: float | None = None) -> None:
         """Count a step or a cost, here and in every budget above."""
@@ -50,8 +46,7 @@ class Budget:
         return self.above.reached() if self.above is not None else None
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(NamedTuple):
     """What a child used and met, for its parent's own account."""
 
     usage: Usage
@@ -61,8 +56,7 @@ class Spent:
     unasked: bool = False
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """Why a turn runs: the turn that started it, and for which plugin."""
 
     scope: TurnScope

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from moryflow_sdk import Agent, Artifact, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, SpawnResult, ToolCall, Turn, Usage
 
@@ -100,17 +100,16 @@ class Children(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(NamedTuple):
     """What a plugin asks a child session for; the arguments of :class:`moryflow_sdk.services.Spawn`."""
 
     agent: str | Agent
     prompt: str
-    session: str | None = None
-    rules: Sequence[Rule] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    title: str = ""
-    background: bool = False
+    session: str | None
+    rules: Sequence[Rule]
+    metadata: Mapping[str, Any]
+    title: str
+    background: bool
 
 
 @dataclass
