@@ -15,7 +15,7 @@ from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w*)\n(?P<body>.*?)```", re.DOTALL)
 ANSWER = "A host for LLM agents: a small kernel, and everything else a plugin."
 
@@ -74,7 +74,7 @@ def same(expected: str, actual: str) -> bool:
     return re.fullmatch(rf"\s*{pattern}\s*", actual, re.DOTALL) is not None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix().removeprefix("docs/"))
 def test_every_command_on_the_page_prints_what_it_says(page, tmp_path):
     """README and documentation are true: their commands are run, their outputs compared (S0.93, S4.2)."""
     home, folder = tmp_path / "home", tmp_path / "notes"

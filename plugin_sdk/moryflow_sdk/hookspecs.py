@@ -192,6 +192,8 @@ def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:  # type: i
     :param params: what agent and configuration say; ``None`` fields mean the model's default.
     :param turn: the turn.
     :returns: the new parameters, or ``None`` to leave them.
+
+    For defaults of a house and for experiments. What one agent wants belongs into its file.
     """
 
 
@@ -224,7 +226,8 @@ def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:  # type: ignore[emp
     :param turn: the turn; ``turn.mode`` and ``turn.grants`` are current.
     :returns: ``Allow``, ``Ask``, ``Deny``, ``Stop``, or ``None`` for no opinion. The most severe verdict counts.
 
-    Raising, overrunning 2 s or returning something else means deny, cause ``hook_failure``.
+    For rules that patterns cannot say. Raising, overrunning 2 s or returning something else means deny, cause
+    ``hook_failure``.
     """
 
 
@@ -272,7 +275,10 @@ def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:  # ty
 
     :param plan: what will be summarised and what is kept.
     :param turn: the turn.
+    :param turn: the turn.
     :returns: the new plan, or ``None`` to leave it. A plan that is not valid is skipped.
+
+    For what a summary of your kind of work must not lose.
     """
 
 
@@ -285,13 +291,14 @@ def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:  # ty
 def event(event: Event, turn: Turn | None) -> None:
     """Be told what happened.
 
-    Durable events (``turn.*``, ``step.*``, ``tool.*``, ``session.*`` …) are awaited in order, after they were committed;
+    Called for durable events (``turn.*``, ``step.*``, ``tool.*``, ``session.*`` …) in order, after they were committed;
     deltas come through a bounded queue and may be dropped.
 
     :param event: the event.
     :param turn: the turn it belongs to, ``None`` outside one.
+    :returns: nothing; whatever is returned or raised changes nothing.
 
-    For notification and metrics. Whatever is returned or raised changes nothing.
+    For notification and metrics.
     """
 
 

@@ -1,0 +1,166 @@
+"""The pages of ``docs/hooks/``: each made from the hook's specification, its example and that example's test."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from moryflow_sdk import HOOKS, HookInfo, hookspecs
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "user_examples" / "hooks"
+TESTS = ROOT / "tests" / "user_examples" / "test_hook_examples.py"
+
+FAILURE = {
+    "life": "the plugin has failed",
+    "contribute": "that item is left out and reported",
+    "transform": "it is skipped and the value stays as it was",
+    "gate": "**deny**, cause `hook_failure`",
+    "observe": "ignored and reported",
+    "tool_decided": "**deny** in full access, else ask; cause `hook_failure`",
+    "tool_after": 'it is skipped; with `on_failure="withhold"` the result becomes an error and nothing of it is sent',
+}
+"""What a failing implementation does to the turn, by kind of hook; some hooks have a line of their own."""
+
+VALUE = {
+    "plugin_start": "a function that undoes it",
+    "contribute": "items that belong to the plugin",
+    "gate": "`Allow`, `Ask`, `Deny`, `Stop` or nothing; the most severe counts",
+    "tool_decided": "a stricter verdict, or nothing",
+    "observe": "nothing",
+}
+KINDS = {
+    "life": "life cycle",
+    "contribute": "contributes",
+    "transform": "transform: replaces `{value}`",
+    "gate": "gate: judges",
+    "observe": "observes",
+}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the docstring of a hook says: what for, when, each argument, what the return value does, for whom."""
+
+    what: str
+    when: str
+    arguments: dict[str, str]
+    returns: str
+    whom: str
+
+
+def page(name: str) -> str:
+    """Return the page of one hook."""
+    info, answers = HOOKS[name], answers_of(name)
+    source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    arguments = [f"| `{argument}` | {linked(text)} |" for argument, text in answers.arguments.items()]
+    lines = [
+        f"# {info.dotted}",
+        "",
+        linked(answers.what),
+        "",
+        f"```python\n{signature(name)}\n```",
+        "",
+        "| | |\n|---|---|",
+        f"| kind | {kind(info)} |",
+        f"| when | {linked(answers.when)} |",
+        *arguments,
+        f"| returns | {linked(answers.returns)} |",
+        f"| when it fails | {failure(info)} |",
+        f"| deadline | {info.timeout:g} s |",
+        "| order | [built-in, installed, yours; then `before=`/`after=`, then the name](../order.md) |",
+        "",
+        linked(answers.whom),
+        "",
+        "## Example",
+        "",
+        f"<!-- file: ~/.moryflow/plugins/my_{name}.py -->\n```python\n{source}```",
+        "",
+        "## Its test",
+        "",
+        "With the fixture `moryflow` that [every installation brings](../testing.md); here `example` is that host, with the",
+        "plugin above in it.",
+        "",
+        f"```python\n{test_of(name)}\n```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def table() -> str:
+    """Return the table of all hooks: value, what a failure does, deadline."""
+    rows = ["| hook | kind | returns | when it fails | deadline |", "|---|---|---|---|---|"]
+    for info in HOOKS.values():
+        link = f"[`{info.dotted}`](hooks/{info.name}.md)"
+        rows.append(f"| {link} | {info.kind} | {value(info)} | {failure(info)} | {info.timeout:g} s |")
+    return "\n".join(rows)
+
+
+def answers_of(name: str) -> Answers:
+    """Read the docstring of a hook.
+
+    :raises ValueError: it leaves one of the five questions open.
+    """
+    text = inspect.cleandoc(getattr(hookspecs, name).__doc__)
+    prose = [part for part in re.split(r"\n\s*\n", text) if not part.startswith(":")]
+    fields = dict(re.findall(r"^:((?:param )?\w+): (.*?)(?=^:|\n\n|\Z)", text, re.DOTALL | re.MULTILINE))
+    arguments = {key.removeprefix("param "): joined(said) for key, said in fields.items() if key.startswith("param ")}
+    taken = tuple(inspect.signature(getattr(hookspecs, name)).parameters)
+    complete = len(prose) == 3 and prose[1].startswith("Called ") and prose[2].startswith("For ")
+    if not complete or tuple(arguments) != taken or "returns" not in fields:
+        raise ValueError(f"hookspecs.py: {name}: say what, 'Called …', each argument, what it returns, 'For …'")
+    return Answers(joined(prose[0]), joined(prose[1]), arguments, joined(fields["returns"]), joined(prose[2]))
+
+
+def signature(name: str) -> str:
+    """Return the hook as a plugin would write it."""
+    found = inspect.signature(getattr(hookspecs, name))
+    parameters = ", ".join(f"{item.name}: {item.annotation}" for item in found.parameters.values())
+    return f"@hookimpl\ndef {name}({parameters}) -> {found.return_annotation}: ..."
+
+
+def test_of(name: str) -> str:
+    """Return the source of the test of a hook's example.
+
+    :raises ValueError: it has none.
+    """
+    source = TESTS.read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == f"test_example_of_{name}":
+            # The numbers of requirements in its docstring are for us.
+            return re.sub(r" \([^()]*\)\.\"\"\"", '."""', str(ast.get_source_segment(source, node)), count=1)
+    raise ValueError(f"{TESTS.name}: the example of the hook {name} has no test test_example_of_{name}")
+
+
+def kind(info: HookInfo) -> str:
+    """Return what kind of hook it is."""
+    return KINDS[info.kind].format(value=info.value)
+
+
+def failure(info: HookInfo) -> str:
+    """Return what happens when an implementation raises, overruns or returns nonsense."""
+    return FAILURE.get(info.name, FAILURE[info.kind])
+
+
+def value(info: HookInfo) -> str:
+    """Return what an implementation gives back, in a few words."""
+    if info.kind == "transform":
+        return f"the new `{info.value}`, or nothing"
+    return VALUE.get(info.name) or VALUE[info.kind]
+
+
+def joined(text: str) -> str:
+    """Return a paragraph as one line."""
+    return " ".join(text.split())
+
+
+def linked(text: str) -> str:
+    """Write reStructuredText as Markdown: code, and names of other hooks as links to their pages."""
+    text = re.sub(r":\w+:`([\w.~]+)`", lambda role: _name(role[1].lstrip("~").rpartition(".")[2]), text)
+    return re.sub(r"``([^`]+)``", lambda code: _name(code[1]), text).replace("|", "\\|")
+
+
+def _name(code: str) -> str:
+    return f"[`{HOOKS[code].dotted}`]({code}.md)" if code in HOOKS and code not in ("tools", "event") else f"`{code}`"

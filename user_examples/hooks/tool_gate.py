@@ -1,0 +1,17 @@
+"""Ask before anything below ``contracts/`` is changed, in every mode.
+
+Copy it to ``~/.moryflow/plugins/my_tool_gate.py``.
+"""
+
+from __future__ import annotations
+
+from moryflow_sdk import Ask, ToolCall, hookimpl
+
+
+@hookimpl
+def tool_gate(call: ToolCall) -> Ask | None:
+    """Look at the resolved targets, not at the arguments: links and spellings are dealt with by then."""
+    for target in call.targets:
+        if target.domain == "edit" and target.text.startswith("vault:/contracts/"):
+            return Ask("contracts are signed", bypass="never")
+    return None
