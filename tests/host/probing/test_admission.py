@@ -45,10 +45,10 @@ async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_ne
     """What is not probed yet is ``pending``, with its file; a later turn has it (ARCHITECTURE §4)."""
     write(home, "quick", HELLO.format(name="quick"))
     for number in range(3):
-        write(home, f"slow{number}", f"import time\ntime.sleep(0.6)\n{HELLO.format(name=f'slow{number}')}")
+        write(home, f"slow{number}", f"import time\ntime.sleep(0.25)\n{HELLO.format(name=f'slow{number}')}")
     script = home / "script.json"
     script.write_text('["done", "done"]')
-    async with await open_host(home, environ={}, wait=0.2) as host:
+    async with await open_host(home, environ={}, wait=0.1) as host:
         session = await host.new_session(home / "vault", model=f"script:{script}")
         waiting = records(host)["slow2"]
         assert (waiting.status, waiting.stage) == ("pending", "probe") and waiting.file.endswith("slow2.py")
