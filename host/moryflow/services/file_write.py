@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,9 @@ from moryflow_sdk import Identity, Target, ToolError
 
 from .file_walk import FOLDER, failure, folder_at, judged_status, parent_folder, refuse_changed, refuse_irregular, status_at
 
+_SWAP = threading.Lock()
+"""Held for the last look at an object and its replacement or removal, so that of two tools that change one file at the same
+moment the second is told: agents that work side by side share this process."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -32,8 +36,9 @@ def write_file(target: Target, data: bytes, *, create_parents: bool) -> Target:
             if old is None:
                 _create(target, parent, temporary, name)
             else:
-                judged_status(target, parent, name)
-                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+                with _SWAP:
+                    judged_status(target, parent, name)
+                    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         _sync_folder(parent)
     return target.replace(identity=Identity(device=written.st_dev, inode=written.st_ino))
 
@@ -79,6 +84,7 @@ def _umask() -> int:
 def _refuse_read_only(parent: int, name: str) -> None:
     """A rename would replace a file that its owner has made read-only; writing to it in place would not."""
     if not os.access(name, os.W_OK, dir_fd=parent):
+        os.stat(name, dir_fd=parent, follow_symlinks=False)  # it may be gone, which is another answer
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
 
@@ -155,10 +161,11 @@ def _link_then_unlink(source: Target, status: os.stat_result, old: tuple[int, st
 def remove_entry(target: Target, link: str | None, *, recursive: bool) -> None:
     """Remove `target`, or the link at the path `link` that led to it; a folder only when empty or `recursive`."""
     with parent_folder(target, link) as (parent, name):
-        status = _status(target, link, parent, name)
-        if not stat.S_ISDIR(status.st_mode):
-            os.unlink(name, dir_fd=parent)
-            return
+        with _SWAP:
+            status = _status(target, link, parent, name)
+            if not stat.S_ISDIR(status.st_mode):
+                os.unlink(name, dir_fd=parent)
+                return
         if name == ".":
             raise ToolError("the root folder is not removed", code="permission")
         if recursive:
