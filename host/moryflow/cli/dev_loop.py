@@ -57,6 +57,8 @@ class Loop:
             try:
                 await stopped.wait()
             finally:
+                if self._asking is not None:
+                    self._asking.cancel()
                 await self._reloader.aclose()
                 await self._end_command()
         return 0
@@ -89,7 +91,7 @@ class Loop:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 self._say(f"{item} waits; {said_yes_with(item)}")
                 continue
-            if await asyncio.to_thread(click.confirm, question(item), err=True):
+            if await _answer(question(item)):
                 await self._reloader.give(item)
 
     # ---------------------------------------------------------------- the command
@@ -136,6 +138,14 @@ class Loop:
     def _say(self, text: str) -> None:
         if not self._flags.quiet:
             click.echo(plain(text), err=True)
+
+
+async def _answer(text: str) -> bool:
+    """Ask at the terminal without holding up the loop."""
+    from .asking import read_line
+
+    click.echo(plain(f"{text} [y/N]: "), err=True, nl=False)
+    return (await read_line()).strip().lower() in ("y", "yes")
 
 
 def _nothing() -> Any:

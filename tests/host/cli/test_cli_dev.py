@@ -98,6 +98,21 @@ def test_a_second_terminal_follows_a_session(cli: Any) -> None:
         follower.process.kill()
 
 
+@pytest.mark.parametrize("answer", ["y\n", ""])
+def test_new_code_is_asked_about_and_ctrl_c_ends_at_the_question_too(cli: Any, at_terminal: Any, answer: str) -> None:
+    """A question in dev on a terminal; nothing of it holds up the end (ARCHITECTURE §7, R18)."""
+    terminal = at_terminal("dev")
+    terminal.expect("Ctrl-C ends")
+    save(cli.home / "plugins" / "fresh.py", "one")
+    terminal.expect("may it run?")
+    if answer:
+        terminal.type(answer)
+        terminal.expect("plugin fresh: loaded")
+    terminal.interrupt()
+    assert terminal.end() == 0
+    assert ("greet" in cli("tool", "list", "-q").stdout) == bool(answer)
+
+
 def test_following_needs_a_session(cli: Any) -> None:
     """An error says what to do next (CONTRACT §1)."""
     done = cli("dev", "--attach")
