@@ -16,9 +16,9 @@ import pytest
 from moryflow import RunOptions
 
 COUNTING = """
-    import json, os, pathlib
+    import json, pathlib
 
-    LOG = pathlib.Path(os.environ["MORYFLOW_TEST_LOG"])
+    LOG = pathlib.Path("@LOG@")
 
     def note(what, turn, call):
         with LOG.open("a") as out:
@@ -65,13 +65,13 @@ COUNTING = """
         return [mark, stub, begin]
 """
 EXTERNAL = """
-import json, os, pathlib
+import json, pathlib
 from moryflow_sdk import ToolContext, tool
 
 @tool(domain="read")
 def outside(ctx: ToolContext) -> str:
     \"\"\"A tool of the person's own.\"\"\"
-    with pathlib.Path(os.environ["MORYFLOW_TEST_LOG"]).open("a") as out:
+    with pathlib.Path("@LOG@").open("a") as out:
         out.write(json.dumps(["body", f"{ctx.session} {ctx.call.id}"]) + "\\n")
     return "ran"
 """
@@ -82,13 +82,12 @@ ONCE = {"body": 1, **dict.fromkeys(HOOKS, 1)}
 class Doors:
     """A home where every way can be gone, and a log of what happened on it."""
 
-    def __init__(self, rig, monkeypatch):
+    def __init__(self, rig):
         self.rig, self.log = rig, rig.home.parent / "log.jsonl"
-        monkeypatch.setenv("MORYFLOW_TEST_LOG", str(self.log))
-        rig.plugin("counting", COUNTING)
+        rig.plugin("counting", COUNTING.replace("@LOG@", str(self.log)))
         file = rig.home / "tools" / "outside.py"
         file.parent.mkdir(mode=0o700)
-        file.write_text(EXTERNAL, encoding="utf-8")
+        file.write_text(EXTERNAL.replace("@LOG@", str(self.log)), encoding="utf-8")
         file.chmod(0o600)
         rig.config(
             tools={"external": {"enabled": True}},
@@ -148,11 +147,11 @@ class Doors:
 
 
 @pytest.fixture
-async def doors(rig, monkeypatch):
+async def doors(rig):
     """A fresh home whose plugin has been tried out."""
-    made = Doors(rig, monkeypatch)
+    made = Doors(rig)
     async with rig.host() as host:
-        assert "mark" in host.tools
+        assert "mark" in host.tools, [record.error for record in host.plugin_set.records if record.error]
     return made
 
 
