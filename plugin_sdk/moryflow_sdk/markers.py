@@ -24,6 +24,7 @@ class HookOptions:
     on_failure: OnFailure = "skip"
     timeout: float | None = None
     blocking: bool = False
+    events: frozenset[str] = frozenset()
 
 
 @overload
@@ -39,6 +40,7 @@ def hookimpl(
     on_failure: OnFailure = "skip",
     timeout: float | None = None,
     blocking: bool = False,
+    events: Sequence[str] | str = (),
 ) -> Callable[[F], F]: ...
 
 
@@ -52,6 +54,7 @@ def hookimpl(
     on_failure: OnFailure = "skip",
     timeout: float | None = None,
     blocking: bool = False,
+    events: Sequence[str] | str = (),
 ) -> Any:
     """Mark a function as the implementation of the hook it is named after (or of `specname`).
 
@@ -59,10 +62,11 @@ def hookimpl(
     :param on_failure: ``withhold`` for redactors: when this transform fails, nothing is sent on.
     :param timeout: seconds, instead of the default for this kind of hook.
     :param blocking: a plain function of a built-in that must not run on the loop.
+    :param events: for the hook ``event``: the types it wants to be told of; without them, all.
     """
 
     def mark(target: Any) -> Any:
-        options = HookOptions(_names(before), _names(after), on_failure, timeout, blocking)
+        options = HookOptions(_names(before), _names(after), on_failure, timeout, blocking, frozenset(_names(events)))
         target.moryflow_options = options
         return pluggy.HookimplMarker(PROJECT)(target, specname=specname)
 

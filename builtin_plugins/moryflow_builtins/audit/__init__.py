@@ -31,7 +31,7 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:
     return Ask(reason=f"this call cannot be recorded: {problem}", cause="policy", bypass="never")
 
 
-@hookimpl
+@hookimpl(events=("session.mode", "turn.start", "tool.result"))
 def event(event: Event, turn: Turn | None) -> None:
     """Record modes, and calls that were refused after their line said that they were allowed."""
     if turn is None:

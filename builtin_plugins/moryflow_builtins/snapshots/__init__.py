@@ -22,7 +22,7 @@ _READS = frozenset({"read", "web_fetch", "web_search"})
 """Domains whose tools change no files of the vault."""
 
 
-@hookimpl(timeout=60.0)
+@hookimpl(timeout=60.0, events=("tool.start", "step.finish", "turn.finish"))
 async def event(event: Event, turn: Turn | None) -> None:
     """Record the files when the first call of a step that may change them begins, and when the step has ended."""
     if turn is None or not turn.config.enabled:

@@ -16,7 +16,7 @@ config_model = TitleSettings
 config_path = "agents.runtime.titles"
 
 
-@hookimpl
+@hookimpl(events="step.start")
 async def event(event: Event, turn: Turn | None) -> None:
     """Name a session when its first turn takes its first step."""
     if event.type != "step.start" or event.step != 1 or turn is None or turn.purpose != "main":

@@ -37,7 +37,7 @@ async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResu
     return await shortened(call, result, turn)
 
 
-@hookimpl(timeout=30.0)
+@hookimpl(timeout=30.0, events="turn.start")
 async def event(event: Event, turn: Turn | None) -> None:
     """Remove expired files when a turn starts, at most hourly (S0.54, D38)."""
     if event.type != "turn.start" or turn is None:

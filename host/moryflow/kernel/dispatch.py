@@ -125,11 +125,11 @@ class Dispatcher:
         :param scope: ``None`` outside a turn; then `plugin_set` says who is told, and failures are not counted.
         """
         if scope is None:
-            for implementation in plugin_set.ordered("event") if plugin_set else ():
+            for implementation in _told(plugin_set, event) if plugin_set else ():
                 await call(implementation, {"event": event, "turn": None})
             return
         place = _place(scope, {})
-        for implementation in scope.plugin_set.ordered("event"):
+        for implementation in _told(scope.plugin_set, event):
             outcome = await self._call(scope, place, implementation, {"event": event})
             if outcome.status == "ok":
                 scope.ledger.add(place, implementation, "ok", outcome.ns)
@@ -138,7 +138,7 @@ class Dispatcher:
 
     def observe_soon(self, scope: HookScope, event: Event) -> None:
         """Tell observers of a delta without waiting for them; the oldest are dropped when they cannot keep up."""
-        if not scope.plugin_set.ordered("event"):
+        if not _told(scope.plugin_set, event):
             return
         self._waiting.append((scope, event))
         if self._pump is None or self._pump.done():
@@ -238,3 +238,9 @@ def _failure(
 def _denial(failure: HookFailure) -> Deny:
     reason = f"the gate of plugin {failure.plugin} failed: {failure.error}"
     return Deny(reason=reason[:2000], cause="hook_failure", next_step=f"moryflow plugin info {failure.plugin}")
+
+
+def _told(plugin_set: PluginSet, event: Event) -> list[Implementation]:
+    """Return the observers that want to be told of an event of this type."""
+    every = plugin_set.ordered("event")
+    return [one for one in every if not one.options.events or event.type in one.options.events]

@@ -110,6 +110,8 @@ def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
     timeout = wishes.timeout
     if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout <= LONGEST and math.isfinite(timeout)):
         refuse(f"{hook}: timeout={timeout!r} is not a number of seconds above 0 and up to {LONGEST:g}")
+    if wishes.events and hook != "event":
+        refuse(f"{hook}: events= is for the hook event; this one is not told of any")
     if wishes.on_failure not in ("skip", "withhold"):
         refuse(f"{hook}: on_failure={wishes.on_failure!r} must be 'skip' or 'withhold'")
     if wishes.on_failure == "withhold" and info.kind != "transform":

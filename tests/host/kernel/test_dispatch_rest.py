@@ -49,6 +49,25 @@ async def test_observers_are_told_of_what_happens_outside_a_turn(bench: Any):
     assert started.plugins["mine"].object.seen == [None]
 
 
+async def test_an_observer_is_told_of_the_types_it_asks_for(bench: Any):
+    """Others cost it nothing: they leave no line in the ledger either (S2.10)."""
+    bench.user("mine", "seen = []\n@hookimpl(events=('turn.start', 'x'))\ndef event(event):\n    seen.append(event.type)\n")
+    scope = await bench.scope()
+    for kind in ("turn.start", "tool.start", "x"):
+        await bench.dispatcher.observe(scope, EVENT.replace(type=kind))
+    bench.dispatcher.observe_soon(scope, EVENT.replace(type="text.delta"))
+    await bench.dispatcher.settle()
+    assert scope.plugin_set.plugins["mine"].object.seen == ["turn.start", "x"]
+    assert sum(row.count for row in scope.ledger.drain()) == 2
+
+
+async def test_only_observers_choose_events(bench: Any):
+    """A gate that would be asked only sometimes is a mistake, not a setting (S2.10)."""
+    bench.user("mine", "@hookimpl(events='x')\ndef tool_gate(call):\n    return None\n")
+    (record,) = [record for record in (await bench.start()).records if record.name == "mine"]
+    assert record.status == "failed" and "events= is for the hook event" in record.error
+
+
 async def test_deltas_go_through_a_bounded_queue(bench: Any):
     """A slow observer holds up nobody: deltas wait in a bounded queue, the oldest are dropped."""
     bench.user(
