@@ -86,6 +86,10 @@ async def _run(host: Any, flags: Flags, chosen: RunFlags) -> int:
 
     result = await with_background(session, await work, options)
     view(result)
+    if host.config.get("trace") and not flags.quiet:
+        from .trace import last_turn
+
+        click.echo(await last_turn(host, session.id), err=True)
     return result.exit_code
 
 

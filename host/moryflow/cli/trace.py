@@ -47,6 +47,15 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
     show(flags, found.as_json(), plain(_text(found, everything)))
 
 
+async def last_turn(host: Any, session: str) -> str:
+    """Return the trace of a session's last turn, as ``MORYFLOW_TRACE`` shows it after a run."""
+    from moryflow.authoring.recorded import recorded
+    from moryflow.authoring.tracing import trace
+
+    past = await recorded(host.store, session)
+    return plain(_text(trace(host, past, past.turns[-1:], None), everything=False))
+
+
 def _check_known(host: Any, found: Trace, plugin: str | None) -> None:
     if plugin is None or plugin in host.plugin_set.plugins or any(bill.calls for bill in found.plugins):
         return

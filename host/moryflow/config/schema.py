@@ -39,7 +39,7 @@ class RootSettings(Settings):
     only_plugins: tuple[str, ...] | None = Field(default=None, description="load these besides the built-in ones, no others")
     safe_mode: bool = Field(default=False, description="load built-in plugins only, and ask about every call")
     strict: bool = Field(default=False, description="a plugin that fails ends the run with exit code 6")
-    trace: bool = Field(default=False, description="record hook inputs in full")
+    trace: bool = Field(default=False, description="after each `run`, print what the hooks did on standard error")
     limits: LimitSettings = LimitSettings()
     models: dict[str, Any] = Field(default={}, description="settings of single models, by name")
     plugins: dict[str, Any] = Field(default={}, description="settings of plugins, by name")

@@ -296,3 +296,15 @@ def test_a_script_that_is_missing_says_so(cli: Any, tmp_path: Path) -> None:
     done = cli("run", "-m", f"script:{tmp_path}/none.json", "hi")
     assert done.returncode == 7
     assert "none.json" in done.stderr
+
+
+def test_a_trace_follows_the_answer_where_it_is_asked_for(cli: Any) -> None:
+    """``MORYFLOW_TRACE`` shows what the hooks did on standard error; standard output stays the answer (CONTRACT §1)."""
+    cli.environ = {"MORYFLOW_TRACE": "1"}
+    cli.plugin(
+        "cool", "from moryflow_sdk import *\n@hookimpl\ndef chat_params(params):\n    return params.replace(temperature=0.5)\n"
+    )
+    done = cli("run", "-m", cli.script("hello"), "hi")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert "turn 1  'hi'  completed" in done.stderr and "chat.params" in done.stderr and "cool" in done.stderr
+    assert "turn 1" not in cli("run", "-q", "-m", cli.script("hello"), "hi").stderr
