@@ -26,6 +26,29 @@ class TargetRequest(Frozen):
     domain: Domain
 
 
+_KINDS: dict[Domain, TargetKind] = {
+    "read": "file",
+    "edit": "file",
+    "bash": "shell",
+    "web_fetch": "url",
+    "web_search": "query",
+    "mcp": "mcp",
+    "task": "task",
+}
+
+
+def target_request(item: object, domain: Domain) -> TargetRequest:
+    """Return `item`; a plain text is what `domain` is about: a path, a command, an address, ``server/tool``.
+
+    :raises TypeError: it is neither.
+    """
+    if isinstance(item, TargetRequest):
+        return item
+    if isinstance(item, str):
+        return TargetRequest(kind=_KINDS.get(domain, "tool"), value=item, domain=domain)
+    raise TypeError(f"targets must give file_target(…) and the like, or texts, not {type(item).__name__}")
+
+
 class Identity(Frozen):
     """Which object a path was when it was judged: device and inode, as ``os.fstat`` gives them."""
 

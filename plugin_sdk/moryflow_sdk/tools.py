@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ._frozen import Frozen, FrozenMapping
 from .messages import Image
-from .targets import Domain, Target, TargetRequest
+from .targets import Domain, Target, TargetRequest, target_request
 
 if TYPE_CHECKING:
     from .context import ToolContext, Turn
@@ -66,14 +66,15 @@ class ToolResult(Frozen):
     format: Literal["text", "json"] = "text"
 
 
-TargetsFunction = Callable[[Mapping[str, Any]], Sequence[TargetRequest]]
+TargetsFunction = Callable[[Mapping[str, Any]], Sequence[TargetRequest | str]]
 
 
 @dataclass(frozen=True)
 class Tool:
     """A tool as the host keeps it; made by :func:`tool`.
 
-    :param targets: arguments → what the call touches; without it the tool is asked about as ``tool:<name>``.
+    :param targets: arguments → what the call touches (``file_target(…)`` and the like, or texts: a path in `domain` ``read``,
+        a command in ``bash`` …); without it the tool is asked about as ``tool:<name>``.
     :param offered: whether a model is told of the tool; a tool that is not offered is refused when called (R23).
     :param offered_in: whether there is use for it in a turn, asked often; where there is none it is not told of and refused.
     :param timeout: seconds the body may run; ``None`` means the host's default.
@@ -118,7 +119,8 @@ class Tool:
 
     def target_requests(self, args: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
         """Return what a call with `args` touches: what the tool declares, else the tool itself, in its domain."""
-        requests = tuple(self.targets(args)) if self.targets else ()
+        items = self.targets(args) if self.targets else ()
+        requests = tuple(target_request(item, self.domain) for item in ([items] if isinstance(items, str) else items))
         return requests or (TargetRequest(kind="tool", value=self.name, domain=self.domain),)
 
     def bind(self, canonical: bytes, context: ToolContext) -> dict[str, Any]:

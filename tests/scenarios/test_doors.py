@@ -267,3 +267,24 @@ async def test_looking_and_replaying_run_no_body(doors):
     for arguments in LOOKING:
         assert doors.command(*arguments).returncode == 0, arguments
     assert Counter(counts["body"] for counts in doors.counted().values()) == bodies
+
+
+@pytest.mark.parametrize("given", ["[5]", "1 / 0", "None"])
+async def test_a_tool_that_cannot_say_what_it_touches_is_not_run_and_the_turn_goes_on(rig, given):
+    """A plugin's mistake in `targets` is an answer to the model, not the end of the turn (invariant 5)."""
+    rig.plugin(
+        "vague",
+        f"""
+        @tool(domain="read", targets=lambda args: {given})
+        def vague(path: str) -> str:
+            "Do it."
+            raise SystemExit("it ran")
+        @hookimpl
+        def tools():
+            return [vague]
+    """,
+    )
+    result, events = await rig.run(rig.call("vague", path="a"), {"text": "on"})
+    assert (result.end_reason, result.text) == ("completed", "on")
+    told = next(event.data["output"] for event in events if event.type == "tool.result")
+    assert "could not say what it touches" in told or given == "None"

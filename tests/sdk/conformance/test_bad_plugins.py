@@ -39,7 +39,7 @@ def offering(name: str = "look", arguments: str = 'topic: Annotated[str, "What"]
 
 TARGETS = 'targets=lambda args: [file_target(args["path"])]'
 PATHS = offering(arguments='path: Annotated[str, "A file"] = "."').replace('domain="read"', f'domain="read", {TARGETS}')
-WRONG_TARGETS = offering().replace('domain="read"', 'domain="read", targets=lambda args: ["a.md"]')
+WRONG_TARGETS = offering().replace('domain="read"', 'domain="read", targets=lambda args: [5]')
 SCHEMA = (
     'odd = Tool("odd", "An odd tool.", lambda: "", domain="read", schema={schema})\n'
     "@hookimpl\ndef tools():\n    'Offer it.'\n    return [odd]\n"
@@ -160,7 +160,7 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (tools.test_its_tools_cost_little, offering(description="Long words. " * 400), ("every request", "4000")),
     (tools.test_rules_can_judge_its_tools, offering(arguments='path: Annotated[str, "A file"]'), ("needs targets=",)),
     (tools.test_its_targets_can_be_told_for_any_arguments, PATHS, ("KeyError", "args.get")),
-    (tools.test_its_targets_can_be_told_for_any_arguments, WRONG_TARGETS, ("TargetRequest", "file_target")),
+    (tools.test_its_targets_can_be_told_for_any_arguments, WRONG_TARGETS, ("targets must give", "file_target")),
     (
         living.test_a_turn_works_with_it,
         hook("tool_before", "raise RuntimeError('never tried')", "call"),
