@@ -231,6 +231,9 @@ class Reloader:
     async def _reloaded(self, since: float) -> Report:
         host = self._host
         before, config = host.plugin_set, host.config
+        # A folder that is new is watched from here on; what was put into it before that was not heard of.
+        self._rewatch()
+        self._hold_new()
         await host.refresh()
         ms = (time.monotonic() - since) * 1000 if since else 0.0
         self._rewatch()

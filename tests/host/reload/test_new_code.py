@@ -29,6 +29,19 @@ async def test_a_new_file_never_becomes_running_code_unasked(home):
         assert "plugin new: code" in (await home.report()).lines()[0], "edits reload freely after the yes"
 
 
+async def test_the_first_file_of_a_folder_that_was_not_there_waits_too(home):
+    """The folder is made and filled before it is watched (ARCHITECTURE §7, R18)."""
+    (home.path / "plugins").rmdir()
+    async with home.open():
+        (home.path / "plugins").mkdir(mode=0o700)
+        await asyncio.sleep(0.03)  # heard of while it was empty
+        home.write("plugins/new.py", MARKER)
+        await home.report()
+        assert home.record("new").status == "pending"
+        assert home.reloader.asking == ["plugins/new.py"]
+        assert not (home.path / "plugins" / "new.ran").exists()
+
+
 async def test_a_person_says_yes_in_the_same_program(home):
     """The question of ``chat`` and ``dev`` (ARCHITECTURE §7)."""
     async with home.open():
