@@ -91,3 +91,15 @@ def test_the_configuration_loads_without_a_complaint(tmp_path) -> None:
     assert config.problems == ()
     assert config.get("agents.runtime.agent.id") == "writer"
     assert [rule.decision for rule in config.rules()] == ["allow", "ask", "ask"]
+
+
+def test_a_tool_that_raises_is_named_with_its_line(shell) -> None:
+    """What was raised, in which tool of which plugin, in which line of its file (S0.92)."""
+    raising = """
+        raise ValueError("no such greeting")
+    return f"wrote {path}"
+"""
+    shell.plugin("stubs", STUBS.replace('    return f"wrote {path}"\n', '    if path == "a":' + raising))
+    line = STUBS.splitlines().index('    return f"wrote {path}"') + 2
+    said = shell.run("tool", "run", "touch", "--path", "a", exit_code=1)
+    assert f"touch (plugin stubs) failed: ValueError: no such greeting (stubs.py:{line})" in said

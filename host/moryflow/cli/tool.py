@@ -162,6 +162,8 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
         click.echo(f"moryflow: {name}: {plain(result.output)}", err=True)
         if result.code == "invalid_args":
             click.echo(f"  next: moryflow tool show {name}", err=True)
+        elif done.ruling is not None and done.ruling.by == "headless":
+            click.echo("  next: the same at a terminal, where it asks; or a rule: moryflow permission rules", err=True)
     else:
         click.echo(plain(result.output), nl=not result.output.endswith("\n"))
     if result.status == "error" and not done.exit_code:

@@ -33,7 +33,7 @@ from .journal import Journal
 from .offer import offered_tools
 from .prepare import call_as_judged
 from .records import OwnedTool
-from .results import as_result, capped, failure, refusal, tool_payload
+from .results import as_result, capped, crash, failure, refusal, tool_payload
 from .scope import ToolView, TurnScope
 from .verdicts import combine, floor, tightened
 
@@ -182,8 +182,7 @@ class Door:
             result = ToolResult(status="error", code="timeout", output=f"{owned.tool.name} took longer than {limit:g} s")
         except Exception as error:
             # The boundary around other people's code: the model is told, the plugin is named, the turn goes on.
-            output = f"{owned.tool.name} (plugin {owned.plugin}) failed: {type(error).__name__}: {error}"
-            result = ToolResult(status="error", code="tool_failed", output=output)
+            result = crash(owned, error)
         if view.collected:
             result = result.replace(metadata={**result.metadata, **view.collected})
         return result

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Ruling, ToolCall, ToolError, ToolResult
 
+from .calls import describe
+from .records import OwnedTool
 from .scope import TurnScope
 
 CAP_FACTOR = 4
@@ -53,6 +57,16 @@ def _clean(text: str) -> bool:
 
 def failure(error: ToolError) -> ToolResult:
     return ToolResult(status="error", code=error.code, output=str(error))
+
+
+def crash(owned: OwnedTool, error: Exception) -> ToolResult:
+    """Return what a body that raised comes to: what, and the last line of its own file that it passed through."""
+    tool = owned.tool
+    code = getattr(inspect.unwrap(tool.function), "__code__", None)
+    said, file, line = describe(error, tool.source or getattr(code, "co_filename", ""))
+    place = f" ({Path(file).name}:{line})" if line else ""
+    output = f"{tool.name} (plugin {owned.plugin}) failed: {said}{place}"
+    return ToolResult(status="error", code="tool_failed", output=output)
 
 
 def refusal(ruling: Ruling) -> ToolResult:

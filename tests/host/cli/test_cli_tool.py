@@ -98,6 +98,7 @@ def test_a_tool_is_judged_like_any_call(cli: Any) -> None:
     done = cli("tool", "run", "danger", "--what", "it")
     assert (done.returncode, done.stdout) == (4, "")
     assert "nobody could be asked" in done.stderr
+    assert "next: the same at a terminal, where it asks" in done.stderr
     done = cli("tool", "run", "danger", "--what", "it", "--mode", "full_access", "-y")
     assert (done.returncode, done.stdout) == (0, "did it\n")
     cli.rules(("bash", "*", "deny"))
