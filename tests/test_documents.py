@@ -1,4 +1,9 @@
-"""The pages a person follows: every command shown is run, every output shown is compared."""
+"""The pages a person follows: every command shown is run, every output shown is compared.
+
+A block ```console is run; ``…`` in its output stands for anything. A comment above a block says more: ``<!-- file: PATH -->``
+writes it to that file, ``<!-- keys: a -->`` types these keys at the terminal in which it runs, and ``<!-- terminal: NAME -->``
+runs it in another terminal, where it goes on; a later block of that name without a command is what is seen there next.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,19 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
 
+sys.path.insert(0, str(Path(__file__).parent))
+from document_terminals import Terminal, same, typed
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_FENCE = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w*)\n(?P<body>.*?)```", re.DOTALL)
+_FENCE = re.compile(r"(?:<!-- (?P<mark>\w+): (?P<what>.+?) -->\n)?```(?P<kind>\w*)\n(?P<body>.*?)```", re.DOTALL)
 ANSWER = "A host for LLM agents: a small kernel, and everything else a plugin."
 
 
@@ -27,6 +35,7 @@ class Page:
     home: Path
     folder: Path
     environ: dict[str, str]
+    others: dict[str, Terminal] = field(default_factory=dict)
 
     def write(self, name: str, body: str) -> None:
         """Write a file that the page shows; ``~/.moryflow`` is the fresh home."""
@@ -35,8 +44,10 @@ class Page:
         path.write_text(body, encoding="utf-8")
         path.chmod(0o600)
 
-    def run(self, command: str) -> str:
-        """Run one shown command and return what a person would see."""
+    def run(self, command: str, keys: str = "") -> str:
+        """Run one shown command and return what a person would see; with `keys`, at a terminal where they type them."""
+        if keys:
+            return typed(command, keys, self.folder, self.environ)
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
             self.environ[name] = shlex.split(value)[0]
@@ -54,6 +65,18 @@ class Page:
         )
         return done.stdout
 
+    def elsewhere(self, name: str, body: str) -> None:
+        """Begin a command in another terminal, which goes on; or see there what comes next."""
+        command, _, expected = body.partition("\n") if body.startswith("$ ") else ("", "", body)
+        if command:
+            self.others[name] = Terminal(command[2:], self.folder, self.environ)
+        self.others[name].shows(expected.strip())
+
+    def close(self) -> None:
+        """End what the page has left running."""
+        for terminal in self.others.values():
+            terminal.close()
+
 
 def steps(body: str) -> list[tuple[str, str]]:
     """Return (command, expected output) of a console block."""
@@ -68,14 +91,8 @@ def steps(body: str) -> list[tuple[str, str]]:
     return [(command, "\n".join(lines).strip()) for command, lines in found]
 
 
-def same(expected: str, actual: str) -> bool:
-    """Whether `actual` is `expected`, where ``…`` stands for anything."""
-    pattern = ".*?".join(re.escape(part.strip()) for part in expected.split("…"))
-    return re.fullmatch(rf"\s*{pattern}\s*", actual, re.DOTALL) is not None
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix().removeprefix("docs/"))
-def test_every_command_on_the_page_prints_what_it_says(page, tmp_path):
+def test_every_command_on_the_page_prints_what_it_says(page, tmp_path, request):
     """README and documentation are true: their commands are run, their outputs compared (S0.93, S4.2)."""
     home, folder = tmp_path / "home", tmp_path / "notes"
     home.mkdir(mode=0o700)
@@ -86,12 +103,17 @@ def test_every_command_on_the_page_prints_what_it_says(page, tmp_path):
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environ = {"PATH": path, "HOME": str(tmp_path), "MORYFLOW_HOME": str(home), "OPENAI_BASE_URL": server.url}
         place = Page(home, folder, environ)
+        request.addfinalizer(place.close)
         for block in _FENCE.finditer(page.read_text(encoding="utf-8")):
-            if block["file"]:
-                place.write(block["file"], block["body"])
-            elif block["kind"] == "console":
-                for command, expected in steps(block["body"]):
-                    actual = place.run(command)
-                    assert same(expected, actual), f"{page.name}: $ {command}\nshown:\n{expected}\nprinted:\n{actual}"
-                    ran += 1
+            match block["mark"], block["kind"]:
+                case "file", _:
+                    place.write(block["what"], block["body"])
+                case "terminal", _:
+                    place.elsewhere(block["what"], block["body"])
+                case mark, "console":
+                    keys = block["what"] if mark == "keys" else ""
+                    for command, expected in steps(block["body"]):
+                        actual = place.run(command, keys)
+                        assert same(expected, actual), f"{page.name}: $ {command}\nshown:\n{expected}\nprinted:\n{actual}"
+                        ran += 1
     assert ran or page.name != "README.md"

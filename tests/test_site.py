@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from moryflow.kernel.outcome import EXIT_CODES, EndReason
+from moryflow.kernel.records import Stage
 from moryflow_sdk import HOOKS
+from moryflow_sdk.errors import RETRYABLE, ModelErrorCode
+from moryflow_sdk.verdicts import Cause
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -80,3 +86,49 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert "contracts are signed" in page
     assert "fonts.googleapis" not in page
     assert (tmp_path / "site" / "llms.txt").is_file()
+
+
+def rows_of(page: str) -> dict[str, list[list[str]]]:
+    """Return the cells of every row of a page's tables, by each name in code that its first cell holds."""
+    found: dict[str, list[list[str]]] = {}
+    for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        for name in re.findall(r"`([a-z_]+)`", cells[0]) if line.startswith("| ") else ():
+            found.setdefault(name, []).append(cells)
+    return found
+
+
+def test_every_end_reason_stands_with_its_exit_code():
+    """How a turn ends, with the code that a script sees (issue's page of errors, CONTRACT §1)."""
+    rows = rows_of("errors.md")
+    for reason in get_args(EndReason):
+        assert rows[reason][0][1] == str(EXIT_CODES[reason]), reason
+    text = (DOCS / "errors.md").read_text(encoding="utf-8")
+    assert [code for code in {*EXIT_CODES.values(), 2, 3} if f"\n| {code} | " not in text] == []
+
+
+def test_every_code_of_a_model_a_stage_and_a_cause_stands_on_the_page():
+    """Why a model call failed, where a plugin failed, why a call was refused (issue's page of errors)."""
+    rows = rows_of("errors.md")
+    wanted = {*get_args(ModelErrorCode), *get_args(Stage), *get_args(Cause)}
+    assert wanted - rows.keys() == set()
+    retried = {name for name in get_args(ModelErrorCode) if any("↻" in row[0] for row in rows[name])}
+    assert retried == set(RETRYABLE)
+
+
+def test_every_code_of_a_tool_stands_on_the_page():
+    """Why a tool could not do its work: every code that the host and its tools give (issue's page of errors)."""
+    given: set[str] = set()
+    for path in [*(ROOT / "host").rglob("*.py"), *(ROOT / "builtin_plugins").rglob("*.py")]:
+        if "memory_bank" not in path.parts:
+            given |= codes_in(path)
+    assert len(given) > 40
+    assert given - rows_of("errors.md").keys() == set()
+
+
+def codes_in(path: Path) -> set[str]:
+    """The codes with which a module makes errors and results of tools."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    made = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in ("ToolError", "ToolResult")]
+    values = [keyword.value for call in made for keyword in call.keywords if keyword.arg == "code"]
+    return {value.value for value in values if isinstance(value, ast.Constant) and value.value}
