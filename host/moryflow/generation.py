@@ -59,15 +59,16 @@ class Sources:
     profile: str | None = None
     code: LoadedCode = field(default_factory=LoadedCode)
 
-    async def load(self, previous: PluginSet | None = None) -> tuple[Config, PluginSet]:
+    async def load(self, previous: PluginSet | None = None, *, wait: float | None = None) -> tuple[Config, PluginSet]:
         """Read configuration and plugins; what is unchanged is taken over from `previous`.
 
+        :param wait: seconds to wait for the probe this time, if other than usual.
         :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
         """
         config = load_config(self.home, inline=self.inline, environ=self.environ, flags=self.flags)
         settings = wanted_plugins(config, safe_mode=self.safe_mode, only=self.only)
         found = list(discover(self.home, self.builtins, self.development))
-        keeper = await self._keeper(found, settings, config) if self.probe else None
+        keeper = await self._keeper(found, settings, config, self.wait if wait is None else wait) if self.probe else None
         build = _Build(self, found, settings, config, keeper, previous)
         plugin_set = await build.made()
         worse = worse_than(previous, plugin_set)
@@ -78,17 +79,24 @@ class Sources:
         remember(plugin_set)
         return config, plugin_set
 
-    async def _keeper(self, found: Sequence[Candidate], settings: PluginSettings, config: Config) -> Gatekeeper | None:
-        """Return who says what may be imported, after the probe of what is new; built-in plugins need nobody."""
-        items: list[Candidate | Path] = [candidate for candidate in found if _wanted(candidate, settings)]
+    async def _keeper(
+        self, found: Sequence[Candidate], settings: PluginSettings, config: Config, wait: float
+    ) -> Gatekeeper | None:
+        """Return who says what may be imported, after the probe of what is new; built-in plugins need nobody.
+
+        The person's own files come first: they are few, and what was just written is what is looked for.
+        """
+        wanted = [candidate for candidate in found if _wanted(candidate, settings)]
+        items: list[Candidate | Path] = [candidate for candidate in wanted if candidate.tier == "user"]
         if config.get("agents.runtime.tools.external.enabled") and not settings.safe_mode:
             items += sorted(path for path in (self.home / "tools").glob("*.py") if not path.name.startswith(("_", ".")))
+        items += (candidate for candidate in wanted if candidate.tier != "user")
         if not items:
             return None
         keeper = self.gate.keeper(self.home)
         unknown = keeper.unknown(items)
         if unknown:
-            await keeper.examine(unknown, config.section(""), wait=self.wait)
+            await keeper.examine(unknown, config.section(""), wait=wait)
         keeper.cache.save()
         return keeper
 

@@ -304,13 +304,15 @@ class Host:
 
         return await fire(self, hook, given, vault=vault)
 
-    async def refresh(self) -> bool:
+    async def refresh(self, *, wait: float | None = None) -> bool:
         """Take configuration, plugins and agents as they are now, for turns that begin from here on; return whether
         the plugins differ. Turns that run keep the generation they began with (invariant 8).
+
+        :param wait: seconds to wait for the probe of new code, if other than at the start.
         """
         async with self._refreshing:
             old = self.plugin_set
-            self.config, self.plugin_set = await self._sources.load(old)
+            self.config, self.plugin_set = await self._sources.load(old, wait=wait)
             self.__dict__.pop("surroundings", None)
             for session in self._sessions:
                 if session.agent == old.agents.get(session.agent.id):
@@ -331,7 +333,7 @@ class Host:
         if self.before_turn is not None:
             await self.before_turn()
         if self.gate.news():
-            await self.refresh()
+            await self.refresh(wait=0.0)  # what is still being tried out was waited for when it was found
 
     def hold_new_code(self) -> None:
         """Let code files wait that have appeared since this host began: what it ran may have written them."""

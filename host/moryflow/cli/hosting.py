@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from moryflow.sessions import Store
 
 T = TypeVar("T")
+MOST_NAMES = 3
+"""Plugins that are named in one line."""
 MOST_NOTES = 20
 """Files of the person that are named one by one when something is wrong with them."""
 
@@ -46,7 +48,11 @@ def with_host(
 
     async def hosted() -> T:
         async with await host_for(given, settings, tell=not quiet) as host:
-            return await work(host)
+            try:
+                return await work(host)
+            finally:
+                if "store" in vars(host):
+                    _tell_of(host.store)
 
     with _naming_home():
         return asyncio.run(hosted())
@@ -62,16 +68,21 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     with _naming_home():
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = Store.open(home / "sessions.db")
-    for notice in store.notices:
-        click.echo(f"moryflow: {notice}", err=True)
 
     async def opened() -> T:
         try:
             return await work(store)
         finally:
+            _tell_of(store)
             store.close()
 
     return asyncio.run(opened())
+
+
+def _tell_of(store: Store) -> None:
+    """Say what was lost of a damaged database, also under ``-q``: it is said once and never again."""
+    while store.notices:
+        click.echo(plain(f"moryflow: {store.notices.pop(0)}"), err=True)
 
 
 @contextmanager
@@ -161,7 +172,12 @@ def warn(host: Host, given: Flags) -> None:
         return
     for notice in drift_notices(host.home):
         click.echo(notice, err=True)
+    tried_out = [record for record in host.plugin_set.records if record.status == "pending" and record.stage == "probe"]
+    if tried_out:
+        click.echo(plain(f"moryflow: {left_out(tried_out)}"), err=True)
     for record in host.plugin_set.records:
+        if record in tried_out:
+            continue
         if record.status in ("failed", "pending") or (record.error and record.tier != "builtin"):
             click.echo(plain(f"moryflow: plugin {record.name} {complaint(record)}"), err=True)
         elif record.notes:
@@ -172,6 +188,18 @@ def _few(record: LoadRecord) -> list[str]:
     """Return what a built-in plugin had to leave out of a person's files: all of a few, and how many more."""
     more = len(record.notes) - MOST_NOTES
     return [*record.notes[:MOST_NOTES], *([f"and {more} more: moryflow plugin info {record.name}"] if more > 0 else [])]
+
+
+def left_out(records: Sequence[LoadRecord]) -> str:
+    """Say in one line which plugins are not there because the probe has not finished with them, and what to do."""
+    reason = "new code that is still being tried out"
+    if len(records) == 1:
+        name = records[0].name
+        return f"plugin {name} is left out for now, {reason}; it joins at the next turn or start; moryflow plugin check {name}"
+    more = len(records) - MOST_NAMES
+    names = ", ".join(record.name for record in records[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    said = f"{len(records)} plugins are left out for now ({names}), {reason}"
+    return f"{said}; they join at the next turn or start; moryflow plugin list"
 
 
 def complaint(record: LoadRecord) -> str:

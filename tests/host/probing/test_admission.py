@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from moryflow import open_host
+from moryflow.cli.hosting import warn
+from moryflow.cli.options import Flags
 
 HELLO = """
 from moryflow_sdk import hookimpl, tool
@@ -58,6 +60,31 @@ async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_ne
                 await asyncio.sleep(0.05)
                 await host.between_turns()
         assert records(host)["slow2"].status == "loaded"
+
+
+async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, capsys):
+    """Names, the reason and the next command, on standard error (ARCHITECTURE §4)."""
+    for number in range(5):
+        write(home, f"slow{number}", f"import time\ntime.sleep(0.25)\n{HELLO.format(name=f'slow{number}')}")
+    async with await open_host(home, environ={}, wait=0.01) as host:
+        warn(host, Flags())
+        expected = "moryflow: 5 plugins are left out for now (slow0, slow1, slow2 and 2 more): "
+        said = capsys.readouterr().err
+        assert said.startswith(expected) and said.endswith("moryflow plugin list\n") and said.count("\n") == 1
+
+
+async def test_a_turn_does_not_wait_again_for_a_probe_that_the_start_has_waited_for(home):
+    """A one-shot command waits once (NF: up with 100 broken plugins within 5 s)."""
+    write(home, "quick", HELLO.format(name="quick"))
+    write(home, "endless", "while True: pass")
+    async with await open_host(home, environ={}, wait=0.01) as host:
+        async with asyncio.timeout(10):
+            while "quick" not in host.tools:
+                started = time.monotonic()
+                await host.between_turns()
+                assert time.monotonic() - started < 1.0
+                await asyncio.sleep(0.02)
+        assert records(host)["endless"].status == "pending"
 
 
 async def test_code_that_is_known_is_not_probed_again(home, monkeypatch):
