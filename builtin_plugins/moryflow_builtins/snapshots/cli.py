@@ -8,7 +8,7 @@ from typing import Any
 import click
 from moryflow_sdk import ConfigError, Turn
 
-from .showing import document, shown
+from .showing import document, shown, visible
 from .undoing import Plan, carry_out, plan_redo, plan_undo
 
 
@@ -58,7 +58,7 @@ def _agree(plan: Plan, *, yes: bool, force: bool) -> None:
     :raises ConfigError: nobody can be asked.
     :raises click.Abort: the answer was no.
     """
-    names = ", ".join(change.path for change in plan.foreign)
+    names = ", ".join(visible(change.path) for change in plan.foreign)
     if yes and (force or not names):
         return
     if not sys.stdin.isatty():
@@ -71,4 +71,4 @@ def _agree(plan: Plan, *, yes: bool, force: bool) -> None:
 
 def _said(plan: Plan, touched: list[str]) -> str:
     count = f"{len(touched)} file{'s' if len(touched) != 1 else ''} restored"
-    return f"{'undone' if plan.verb == 'undo' else 'done again'}: {plan.title or '(no text)'}; {count}"
+    return visible(f"{'undone' if plan.verb == 'undo' else 'done again'}: {plan.title or '(no text)'}; {count}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from .settings import SnapshotSettings
 _PLAIN = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
 """Bytes are stored as they are, whatever ``.gitattributes`` in the vault says; this file beats all of them."""
 
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
 _DAY = 86400.0
 
 
@@ -41,10 +43,14 @@ class Difference:
 
 
 class Shadow:
-    """One vault's repository below the plugin's data folder. Blocking: use it in a thread."""
+    """One vault's repository below the plugin's data folder. Blocking: use it in a thread.
 
-    def __init__(self, data: Path, vault: Path, settings: SnapshotSettings) -> None:
+    :param home: Moryflow's own folder, which is never recorded: it changes by itself, and nothing may be restored in it.
+    """
+
+    def __init__(self, data: Path, vault: Path, settings: SnapshotSettings, *, home: Path | None = None) -> None:
         self.vault = vault
+        self._home = home.resolve() if home is not None and home.resolve().is_relative_to(vault) else None
         self.folder = data / hashlib.sha256(os.fsencode(vault)).hexdigest()[:16]
         self._repository = self.folder / "git"
         self._settings = settings
@@ -60,9 +66,9 @@ class Shadow:
             try:
                 self._prepare()
                 changed = self._changed()
-                listing = b"\0".join(os.fsencode(path) for path in changed)
-                if changed:
-                    self.git("update-index", "-z", "--add", "--remove", "--replace", "--stdin", given=listing)
+                behind = {path for path in changed if _behind_a_link(self.vault, path)}
+                self._update(behind, "--force-remove")
+                self._update([path for path in changed if path not in behind], "--add", "--remove", "--replace")
                 return self.git("write-tree").decode().strip()
             except ToolError as error:
                 if error.code == "timeout":
@@ -122,16 +128,26 @@ class Shadow:
         attributes.parent.mkdir(exist_ok=True)
         attributes.write_bytes(_PLAIN)
 
+    def _update(self, paths: Collection[str], *how: str) -> None:
+        if paths:
+            self.git("update-index", "-z", *how, "--stdin", given=b"\0".join(os.fsencode(path) for path in paths))
+
     def _changed(self) -> Sequence[str]:
         """Return the paths whose record is out of date; what cannot or may not be recorded is left out."""
+        if self._home == self.vault:
+            return ()
         ignore = () if self._settings.ignored else ("--exclude-standard",)
-        paths = dict.fromkeys(split(self.git("ls-files", "-z", "--modified", "--others", *ignore)))
+        but = ("--", ".", f":(exclude,literal){self._home.relative_to(self.vault)}") if self._home else ()
+        paths = dict.fromkeys(split(self.git("ls-files", "-z", "--modified", "--others", *ignore, *but)))
         tracked = None if self._settings.untracked else self._tracked()
         return [path for path in paths if (tracked is None or path in tracked) and self._recordable(path)]
 
     def _recordable(self, path: str) -> bool:
-        """Whether a file is one that git can store, or is gone; a nested repository is listed with a slash at its end."""
-        if path.endswith("/"):
+        """Whether a file is one that git can store and that can be restored, or is gone.
+
+        A nested repository is listed with a slash at its end; a name that is not UTF-8 has no target to restore it by.
+        """
+        if path.endswith("/") or _SURROGATES.search(path):
             return False
         try:
             found = os.lstat(self.vault / path)
@@ -162,6 +178,11 @@ def blob_of(path: Path) -> tuple[Blob, bytes] | None:
         return None
     name = hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
     return Blob(mode, name), content
+
+
+def _behind_a_link(vault: Path, path: str) -> bool:
+    """Whether a folder above a file has become a link since: what is recorded there is gone, whatever the link leads to."""
+    return any((vault / folder).is_symlink() for folder in Path(path).parents)
 
 
 def _difference(facts: str, path: str) -> Difference:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Any
@@ -15,17 +16,24 @@ from .undoing import Change, Plan
 _LINES = 200
 """Lines of the diff that are shown; the rest is counted."""
 
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(line: str) -> str:
+    """Return one line with control characters made visible: contents and names of files drive no terminal (R3)."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], line)
+
 
 async def shown(turn: Turn, plan: Plan) -> str:
     """Return the plan in words, with the diff that carrying it out would make."""
-    lines = [f"{plan.verb}: {plan.title or '(no text)'}"]
+    lines = [visible(f"{plan.verb}: {plan.title or '(no text)'}")]
     changes = [change for change in plan.changes if change.now != change.then]
     if not changes:
         return "\n".join([*lines, "no files change"])
     hashes = [change.then.hash for change in changes if change.then]
     contents = await asyncio.to_thread(shadow_of(turn).contents, hashes) if hashes else {}
-    lines += [f"{_mark(change)} {change.path}{_since(change)}" for change in changes]
-    diff = [line for change in changes for line in _diff(change, contents)]
+    lines += [visible(f"{_mark(change)} {change.path}{_since(change)}") for change in changes]
+    diff = [visible(line) for change in changes for line in _diff(change, contents)]
     rest = [f"… {len(diff) - _LINES} more lines"] if len(diff) > _LINES else []
     return "\n".join([*lines, "", *diff[:_LINES], *rest])
 

@@ -12,7 +12,7 @@ from .shadow import Shadow
 
 def shadow_of(turn: Turn) -> Shadow:
     """Return the shadow repository of the turn's vault."""
-    return Shadow(turn.data_dir, turn.vault, turn.config)
+    return Shadow(turn.data_dir, turn.vault, turn.config, home=turn.home)
 
 
 async def begin(turn: Turn) -> None:

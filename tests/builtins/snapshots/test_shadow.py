@@ -184,3 +184,30 @@ def test_a_file_that_became_a_folder_and_back(vault):
     (vault / "x").mkdir()
     (vault / "x/y").write_text("inside")
     assert set(changed(made, first, made.snapshot())) == {"x", "x/y"}
+
+
+def test_moryflows_own_folder_in_the_vault_is_not_recorded(vault):
+    """Somebody who works in their home folder can undo: what the host itself writes is not theirs to restore (S4.8, R14)."""
+    home = vault / ".moryflow"
+    made = Shadow(home / "data", vault, SnapshotSettings(ignored=True), home=home)
+    first = made.snapshot()
+    (home / "sessions.db").write_bytes(b"x")
+    (vault / "a.txt").write_text("a")
+    assert changed(made, first, made.snapshot()) == ["a.txt"]
+    assert Shadow(vault / "data", vault, SnapshotSettings(), home=vault).snapshot()
+
+
+def test_a_folder_that_became_a_link(vault, tmp_path):
+    """What was recorded in it is gone, and what the link leads to is not read (S4.8, R12)."""
+    made = shadow(vault)
+    (vault / "d").mkdir()
+    (vault / "d" / "f.txt").write_text("f")
+    first = made.snapshot()
+    (vault / "d" / "f.txt").unlink()
+    (vault / "d").rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "f.txt").write_text("of somebody else")
+    (vault / "d").symlink_to(tmp_path / "elsewhere")
+    second = made.snapshot()
+    assert changed(made, first, second) == ["d", "d/f.txt"]
+    assert made.snapshot() == second

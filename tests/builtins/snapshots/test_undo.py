@@ -204,3 +204,19 @@ async def test_without_git_there_is_one_notice_and_the_turn_goes_on(desk, tmp_pa
     assert len(notices) == 1 and "git is not installed" in notices[0]
     desk.cli("session", "undo", "-y")
     assert (desk.vault / "a.txt").exists() and desk.texts(session) == []
+
+
+async def test_an_odd_name_holds_up_no_undo_and_drives_no_terminal(desk):
+    """A name that is not UTF-8 is left out, control characters are made visible, the rest comes back (S4.8, R3)."""
+    odd = Path(os.fsdecode(os.fsencode(desk.vault) + b"/bad\xff"))
+    odd.write_bytes(b"x")
+
+    def command(event):
+        if event.type == "tool.result":
+            odd.write_bytes(b"y")
+            (desk.vault / "f\n- g").touch()
+
+    await desk.turn(write("e", "\x1b]0;z\x07"), "done", watch=command)
+    done = desk.cli("session", "undo", "-y")
+    assert "\x1b" not in done.stderr and "-\\x1b]0;z\\x07" in done.stderr and "- f\\n- g\n" in done.stderr
+    assert not (desk.vault / "e").exists() and odd.read_bytes() == b"y"
