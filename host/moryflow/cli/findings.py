@@ -137,6 +137,7 @@ async def _sessions(host: Any) -> Iterable[Finding]:
         next_step = getattr(error, "next_step", "") or "moryflow session list"
         return [Finding("sessions", "bad", str(error), next_step)]
     found = [Finding("sessions", "warning", notice, "moryflow session list") for notice in host.store.notices]
+    host.store.notices.clear()
     found.append(Finding("sessions", "ok", f"{len(rows)} stored"))
     if waiting:
         found.append(Finding("approvals", "warning", f"{len(waiting)} questions are open", "moryflow approval list"))

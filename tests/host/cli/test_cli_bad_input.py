@@ -163,3 +163,20 @@ def test_help_shows_whole_sentences_and_the_command_s_own_flags_first(cli: Any) 
 def test_a_hook_that_is_nearly_right_gets_a_hint(cli: Any) -> None:
     """Did you mean, for the names of hooks too (CONTRACT §1)."""
     assert "did you mean 'chat.params'?" in cli("hook", "fire", "chat_prams").stderr
+
+
+@pytest.mark.parametrize("words", [("run", "-m", "SCRIPT", "hi"), ("session", "list"), ("doctor",)])
+@pytest.mark.parametrize("damage", ["whole", "part"])
+def test_a_damaged_database_is_named_by_the_command_that_met_it(cli: Any, words: tuple[str, ...], damage: str) -> None:
+    """Moved aside and salvaged is not enough: the person hears of it, once (issue 2, sessions)."""
+    model = cli.script("fine")
+    cli("run", "-m", model, "hi")
+    file = Path(cli.env["MORYFLOW_HOME"]) / "sessions.db"
+    content = bytearray(file.read_bytes())
+    spoiled = slice(None) if damage == "whole" else slice(5000, 9000)
+    content[spoiled] = b"garbage!" * (len(content[spoiled]) // 8)
+    file.write_bytes(content)
+    done = cli(*(model if word == "SCRIPT" else word for word in words))
+    told = done.stdout + done.stderr
+    assert told.count("sessions.db.corrupt-") == 1, told
+    assert "sessions.db.corrupt-" not in cli("session", "list").stderr
