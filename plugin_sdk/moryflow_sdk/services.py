@@ -8,31 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Literal, Protocol
 
-from ._frozen import Frozen, FrozenMapping
 from .agents import Agent
 from .events import Event
-from .messages import ChatParams, Message, Usage
+from .messages import ChatParams, Message
+from .service_values import Artifact, Entry, NodeView, SessionView, Spawned, SpawnResult, StoredCall
 from .targets import Domain, Target
 from .verdicts import Rule
+
+__all__ = [
+    "SERVICES",
+    "Artifact",
+    "Artifacts",
+    "CodeLoader",
+    "Complete",
+    "Emit",
+    "Entry",
+    "Files",
+    "History",
+    "NodeView",
+    "Observer",
+    "Rules",
+    "SessionInfo",
+    "SessionView",
+    "Spawn",
+    "SpawnResult",
+    "Spawned",
+    "StoredCall",
+    "Watch",
+]
 
 SERVICES: tuple[str, ...] = (
     "artifacts", "code_loader", "complete", "emit", "files", "history", "info", "rules", "spawn", "watch",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A folder entry: its name, ``file``, ``dir``, ``link`` or ``other``, and its size in bytes."""
-
-    name: str
-    kind: Literal["file", "dir", "link", "other"]
-    size: int = 0
-    modified: float = 0.0
 
 
 class Files(Protocol):
@@ -104,21 +115,6 @@ class Files(Protocol):
         ...
 
 
-class Artifact(Frozen):
-    """A stored output (D62). `state` is ``expired`` once its file is gone; the row stays."""
-
-    id: str
-    session: str
-    call_id: str
-    tool: str
-    path: str
-    size: int
-    sha256: str
-    created: str
-    expires: str | None = None
-    state: Literal["stored", "expired"] = "stored"
-
-
 class Artifacts(Protocol):
     """Outputs that are too large for the context."""
 
@@ -147,45 +143,6 @@ class Artifacts(Protocol):
     async def expire(self) -> int:
         """Remove files that are past their time and mark their rows (D38); return how many."""
         ...
-
-
-class NodeView(Frozen):
-    """A node of the session tree, as plugins see it. Order is `seq` and nothing else."""
-
-    id: str
-    session: str
-    seq: int
-    parent: str | None
-    kind: Literal["user", "assistant", "tool", "compaction", "prune", "note", "marker"]
-    payload: FrozenMapping
-    created: str
-
-
-class SessionView(Frozen):
-    """A session, as plugins see it."""
-
-    id: str
-    title: str
-    vault: str
-    agent: str
-    mode: str
-    parent: str | None
-    created: str
-    updated: str
-    purpose: str = "main"
-
-
-class StoredCall(Frozen):
-    """A tool call of the past and how it was decided."""
-
-    id: str
-    session: str
-    tool: str
-    args: FrozenMapping
-    state: str
-    decision: str | None
-    cause: str | None
-    created: str
 
 
 class History(Protocol):
@@ -225,36 +182,6 @@ class Rules(Protocol):
         :raises ConfigError: the file cannot be written; the rule then holds for the session.
         """
         ...
-
-
-class Spawned(Frozen):
-    """Why a turn runs in a child session: which plugin started it, and what it said then.
-
-    Made by the kernel for the one turn that :class:`Spawn` runs. It is not stored and not read back, so neither a name, nor
-    a resumed, forked or imported session can claim it.
-    """
-
-    plugin: str
-    metadata: FrozenMapping = {}
-
-
-class SpawnResult(Frozen):
-    """What a child session gave.
-
-    :param end_reason: as of any turn; ``running`` for one that was started in the background.
-    :param text: its last answer.
-    :param denied: calls that were refused, as in the ``result`` of a turn.
-    :param error: why it failed, where the end reason alone does not say it.
-    """
-
-    session: str
-    text: str
-    end_reason: str
-    usage: Usage = Usage()
-    cost: float | None = None
-    steps: int = 0
-    denied: tuple[FrozenMapping, ...] = ()
-    error: str = ""
 
 
 class Spawn(Protocol):

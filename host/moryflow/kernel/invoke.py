@@ -34,8 +34,9 @@ from .offer import offered_tools
 from .prepare import call_as_judged
 from .records import OwnedTool
 from .results import as_result, capped, crash, failure, refusal, tool_payload
-from .scope import ToolView, TurnScope
+from .scope import TurnScope
 from .verdicts import combine, floor, tightened
+from .views import ToolView
 
 DEFAULT_TIMEOUT = 600.0
 

@@ -1,21 +1,21 @@
-"""Where a turn stands, and the view of it that each plugin gets."""
+"""Where a turn stands: its generation, its session, its records."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from moryflow_sdk import Agent, Artifact, Ask, Event, ModelInfo, Rule, ServiceNotDeclared, SpawnResult, ToolCall, Turn, Usage
+from moryflow_sdk import Agent, Artifact, Event, ModelInfo, Rule, SpawnResult, Turn, Usage
 
 from .compacting import MakeCompaction, no_compaction
 from .events import now
 from .family import Budget, Rights, Spent, Started
 from .ledger import Ledger
 from .quarantine import Quarantine
+from .views import View
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -209,106 +209,3 @@ class TurnScope:
                 changed[key] = json.loads(after)
                 self._saved[key] = after
         return changed
-
-
-class View:
-    """A :class:`moryflow_sdk.Turn` for one plugin: its own settings, state and the services it declared."""
-
-    def __init__(self, scope: TurnScope, plugin: str) -> None:
-        self._scope = scope
-        self._plugin = plugin
-        self._services: dict[str, Any] = {}
-        loaded = scope.plugin_set.plugins.get(plugin)
-        self._declared: Sequence[str] = loaded.services if loaded else ()
-        self.config: Any = loaded.config if loaded else {}
-        self.id = scope.turn
-        self.session = scope.session
-        self.parent = scope.live.row.parent
-        self.spawned = scope.started.by if scope.started else None
-        self.vault = scope.vault
-        self.home = scope.around.home
-        self.agent = scope.agent
-        self.model = scope.model
-        self.purpose = scope.purpose
-        self.profile = scope.around.profile
-        self.headless = scope.headless
-        self.plugin_set = scope.plugin_set.id
-
-    @property
-    def step(self) -> int:
-        return self._scope.step
-
-    @property
-    def mode(self) -> str:
-        return self._scope.live.mode
-
-    @property
-    def watched(self) -> tuple[Path, ...]:
-        return self._scope.around.watched
-
-    @property
-    def cancelled(self) -> bool:
-        return self._scope.live.cancelled
-
-    @property
-    def grants(self) -> tuple[Rule, ...]:
-        return tuple(self._scope.live.grants)
-
-    @property
-    def data_dir(self) -> Path:
-        folder = self.home / "data" / self._plugin
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    @property
-    def log(self) -> logging.Logger:
-        return logging.getLogger(f"moryflow.plugin.{self._plugin}")
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return self._scope.state_of(self._plugin, lasting=False)
-
-    @property
-    def session_state(self) -> dict[str, Any]:
-        return self._scope.state_of(self._plugin, lasting=True)
-
-    def scope_for_host(self) -> TurnScope:
-        """For the host's own commands; not part of what plugins are promised."""
-        return self._scope
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a service of the host; only the declared ones (`services` in the manifest)."""
-        factory = self._scope.around.services.get(name) if not name.startswith("_") else None
-        if factory is None:
-            raise AttributeError(f"a turn has no {name!r}")
-        if name not in self._declared:
-            raise ServiceNotDeclared(
-                f"plugin {self._plugin!r} uses the service {name!r} without declaring it",
-                next_step=f'add "{name}" to services in plugin.toml or in the module',
-            )
-        if name not in self._services:
-            self._services[name] = factory(self._scope, self._plugin)
-        return self._services[name]
-
-
-class ToolView(View):
-    """A :class:`moryflow_sdk.ToolContext`: a view for one running call."""
-
-    def __init__(self, scope: TurnScope, plugin: str, call: ToolCall, ask: Callable[[Ask], Any]) -> None:
-        super().__init__(scope, plugin)
-        self.call = call
-        self.collected: dict[str, Any] = {}
-        self._ask = ask
-
-    def progress(self, text: str) -> None:
-        """Show `text` while the tool runs; from any thread."""
-        event = self._scope.event("tool.delta", call_id=self.call.id, text=text)
-        self._scope.around.desk.from_any_thread(self._scope.around.bus.publish, event)
-
-    def metadata(self, **values: Any) -> None:
-        """Add to the result's metadata."""
-        self.collected.update(values)
-
-    async def ask(self, question: Ask) -> None:
-        """Ask the person; raises :class:`moryflow_sdk.Denied` when it is refused."""
-        await self._ask(question)
