@@ -55,6 +55,7 @@ def test_the_pages_on_disk_are_what_the_code_says(generator):
     """Hook pages, the table of order and failure, and llms.txt are as the generator makes them (S0-i)."""
     stale = [path.name for path, text in generator["documents"]().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], f"run {REFRESH}"
+    assert generator["hook_pages"].table() in (DOCS / "order.md").read_text(encoding="utf-8")
     hooks = {path.stem for path in (DOCS / "hooks").glob("*.md")}
     assert hooks == set(HOOKS), "a page of a hook that is no more"
 

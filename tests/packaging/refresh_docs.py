@@ -20,7 +20,7 @@ import hook_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-BLOCK = re.compile(r"(?<=<!-- begin: hooks -->\n\n).*?(?=\n\n<!-- end: hooks -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- begin: hooks -->\n).*?(<!-- end: hooks -->)", re.DOTALL)
 SUMMARY = "A host for LLM agents that people want to extend: a minimal kernel, everything else a plugin."
 
 
@@ -35,7 +35,7 @@ def documents() -> dict[Path, str]:
     """Return every generated file with what it should hold."""
     pages = {DOCS / "hooks" / f"{name}.md": hook_pages.page(name) for name in HOOKS}
     order = DOCS / "order.md"
-    pages[order] = BLOCK.sub(lambda _: hook_pages.table(), order.read_text(encoding="utf-8"))
+    pages[order] = BLOCK.sub(lambda ends: f"{ends[1]}\n{hook_pages.table()}\n\n{ends[2]}", order.read_text(encoding="utf-8"))
     return {**pages, DOCS / "llms.txt": index(pages)}
 
 
