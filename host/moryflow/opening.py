@@ -52,8 +52,11 @@ async def open_host(
         development=in_development(development, env),
         profile=profile,
     )
-    settings, plugin_set = await sources.load()
-    chosen = profile or settings.get("profile") or "local"
-    return Host(
-        sources, settings, plugin_set, profile=chosen, strict=bool(settings.get("strict") if strict is None else strict)
-    )
+    return await _opened(sources, strict)
+
+
+async def _opened(sources: Sources, strict: bool | None) -> Host:
+    """Load the first generation and put the host together."""
+    config, plugin_set = await sources.load()
+    profile = sources.profile or config.get("profile") or "local"
+    return Host(sources, config, plugin_set, profile=profile, strict=bool(config.get("strict") if strict is None else strict))

@@ -33,6 +33,7 @@ from .manifest import Manifest, declared, did_you_mean, read_manifest
 from .recording import failed, identity, placed, remarked, replace_place, told
 from .registration import Registry
 from .settings import settings_of
+from .wanted import NotWanted, Wanted
 
 T = TypeVar("T")
 NOTHING: Mapping[str, LoadFailure] = MappingProxyType({})
@@ -71,10 +72,6 @@ def load_plugin_set(
     return loading.finish(final_after, among_user)
 
 
-class _Skip(Exception):
-    """A plugin is not wanted, which showed only after its import."""
-
-
 class Loading:
     """A generation in the making."""
 
@@ -96,7 +93,7 @@ class Loading:
         self._records_before = {record.name: record for record in previous.records} if previous else {}
         self._registry = Registry()
         self._memory = GateMemory(home)
-        self._taken: dict[str, Candidate] = {}
+        self._wanted = Wanted(settings)
         self._records: dict[str, list[LoadRecord]] = {}
         self._plugins: dict[str, Plugin] = {}
         self._found: dict[str, tuple[Implementation, ...]] = {}
@@ -107,10 +104,10 @@ class Loading:
         started = time.perf_counter()
         record = LoadRecord(candidate.name, candidate.version, candidate.tier, "loaded", candidate.source)
         try:
-            self._refuse_unwanted(candidate, candidate.name)
+            self._wanted.check(candidate, candidate.name)
             plugin, record = self._load(candidate, record)
             self._plugins[plugin.name] = plugin
-        except _Skip as skip:
+        except NotWanted as skip:
             record = replace(record, status="skipped", reason=str(skip))
             self._note_gate(candidate)
         except LoadFailure as failure:
@@ -143,24 +140,6 @@ class Loading:
 
     # ---------------------------------------------------------------- one plugin
 
-    def _refuse_unwanted(self, candidate: Candidate, name: str) -> None:
-        settings, third = self._settings, candidate.tier != "builtin"
-        if name in settings.disabled:
-            raise _Skip("disabled")
-        if third and settings.safe_mode:
-            raise _Skip("safe mode loads built-in plugins only")
-        if third and settings.only is not None and name not in settings.only:
-            raise _Skip("not among the plugins asked for (MORYFLOW_PLUGINS)")
-        other = self._taken.setdefault(name, candidate)
-        if other is not candidate:
-            raise LoadFailure(
-                "discover",
-                f"the name {name!r} is taken by the {other.tier} plugin {other.source}, which comes first",
-                file=candidate.file,
-                line=candidate.line,
-                hint="rename one of them, or disable the name",
-            )
-
     def _load(self, candidate: Candidate, record: LoadRecord) -> tuple[Plugin, LoadRecord]:
         """Take a candidate through every stage.
 
@@ -175,7 +154,7 @@ class Loading:
         imported = self._import(candidate, known)
         try:
             return self._build(candidate, imported, manifest, record)
-        except (LoadFailure, _Skip):
+        except (LoadFailure, NotWanted):
             if imported.forget is not None:
                 imported.forget()
             raise
@@ -241,7 +220,7 @@ class Loading:
         said = getattr(imported.object, "name", None) if candidate.tier == "builtin" else None
         if not isinstance(said, str) or said == candidate.name:
             return candidate.name
-        self._refuse_unwanted(candidate, said)
+        self._wanted.check(candidate, said)
         return said
 
     def _life(self, name: str, candidate: Candidate, imported: Imported, config: object) -> Life:

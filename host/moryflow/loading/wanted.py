@@ -1,0 +1,42 @@
+"""Which plugins a person wants loaded, and which of two that have one name."""
+
+from __future__ import annotations
+
+from moryflow.kernel.records import LoadFailure, PluginSettings
+
+from .discovery import Candidate
+
+
+class NotWanted(Exception):
+    """A plugin is not to be loaded; of a built-in that may show only after its import, which tells its name."""
+
+
+class Wanted:
+    """The choice for one generation. Of candidates with one name the first is taken."""
+
+    def __init__(self, settings: PluginSettings) -> None:
+        self._settings = settings
+        self._taken: dict[str, Candidate] = {}
+
+    def check(self, candidate: Candidate, name: str) -> None:
+        """Take `candidate` as the plugin called `name`.
+
+        :raises NotWanted: with the reason.
+        :raises LoadFailure: another one has that name.
+        """
+        settings, third = self._settings, candidate.tier != "builtin"
+        if name in settings.disabled:
+            raise NotWanted("disabled")
+        if third and settings.safe_mode:
+            raise NotWanted("safe mode loads built-in plugins only")
+        if third and settings.only is not None and name not in settings.only:
+            raise NotWanted("not among the plugins asked for (MORYFLOW_PLUGINS)")
+        other = self._taken.setdefault(name, candidate)
+        if other is not candidate:
+            raise LoadFailure(
+                "discover",
+                f"the name {name!r} is taken by the {other.tier} plugin {other.source}, which comes first",
+                file=candidate.file,
+                line=candidate.line,
+                hint="rename one of them, or disable the name",
+            )
