@@ -129,6 +129,10 @@ def _failed(implementation: Implementation, error: BaseException, ns: int) -> Ou
     return Outcome(None, ns, "failed", error)
 
 
+_MOST_SAID = 4000
+"""Letters of an exception's text that are kept."""
+
+
 def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
     """Return what `error` says, and the last place in the plugin's own code that it passed through.
 
@@ -151,7 +155,7 @@ def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
 def _said(error: BaseException) -> str:
     """Return the text of an exception; making it is code of whoever raised it."""
     try:
-        return str(error)
+        return str(error)[:_MOST_SAID]
     except BaseException as another:
         return f"(its text cannot be made: {type(another).__name__})"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import importlib
 import os
 import sys
@@ -51,6 +52,9 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     sys.path[:] = request["path"]
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
+    atexit._clear()  # of the helper, which this fork never ends as
+    forked: list[bool] = []
+    os.register_at_fork(before=lambda: forked.append(True))
     before = take()
     started = time.perf_counter()
     mark("import")
@@ -61,11 +65,14 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
         found = {"ok": False, "stage": "import", "error": text, "file": file, "line": line}
     if found["ok"]:
         after = take()
-        harmed = list(harm(before, after))
+        harmed = [*harm(before, after), *(["what runs: it forks this process"] if forked else ())]
         found["changed"] = list(remarks(before, after))
         if harmed:
             found |= {"ok": False, "fatal": True, "stage": "import", "hint": _HARM_HINT}
             found["error"] = f"it changes what belongs to everyone: {'; '.join(harmed[:3])}"
+        else:
+            mark("atexit")  # a hang or an exit there would be the host's
+            atexit._run_exitfuncs()
     found["ms"] = round((time.perf_counter() - started) * 1000, 1)
     return found
 

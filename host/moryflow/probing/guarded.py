@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +19,11 @@ _MODULES = (
     "asyncio", "builtins", "hashlib", "io", "json", "json.decoder", "json.encoder", "logging", "os", "pathlib", "pluggy",
     "posixpath", "re", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time",
 )  # fmt: skip
-_OURS = ("moryflow", "moryflow_sdk")
+_OURS = ("moryflow", "moryflow_builtins", "moryflow_sdk")
 _SYS = ("stdin", "stdout", "stderr", "excepthook", "displayhook", "unraisablehook", "breakpointhook")
+
+_ALARM = 0.5
+"""Seconds by which two looks at the same alarm may differ."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Guarded:
     recursion: int
     finders: list[Any]
     threads: set[int | None]
+    limits: dict[int, tuple[int, int]]
+    alarm: float
 
 
 def take() -> Guarded:
@@ -57,6 +63,8 @@ def take() -> Guarded:
         recursion=sys.getrecursionlimit(),
         finders=list(sys.meta_path),
         threads={thread.ident for thread in threading.enumerate()},
+        limits=_limits(),
+        alarm=time.monotonic() + signal.getitimer(signal.ITIMER_REAL)[0],
     )
 
 
@@ -71,6 +79,10 @@ def harm(before: Guarded, after: Guarded) -> Iterator[str]:
     for number, handler in before.handlers.items():
         if after.handlers[number] is not handler and after.handlers[number] != handler:
             yield f"the handler of {signal.Signals(number).name}"
+    if abs(after.alarm - before.alarm) > _ALARM:
+        yield "the alarm of this process"
+    if after.limits != before.limits:
+        yield "the limits of this process"
     if after.policy is not before.policy:
         yield "the event loop policy"
     if after.folder != before.folder:
@@ -113,6 +125,13 @@ def _functions(module: ModuleType) -> dict[str, Any]:
     return {name: value for name, value in list(vars(module).items()) if isinstance(value, kinds) and name != "_"}
 
 
+def _limits() -> dict[int, tuple[int, int]]:
+    import resource
+
+    kinds = (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC)
+    return {kind: resource.getrlimit(kind) for kind in kinds}
+
+
 def _folder() -> str:
     try:
         return str(Path.cwd())
@@ -147,5 +166,8 @@ def _unusable() -> Iterator[str]:
     try:
         for number in range(3):
             os.fstat(number)
+        closed = any(getattr(stream, "closed", False) for stream in (sys.stdin, sys.stdout, sys.stderr))
     except OSError:
+        closed = True
+    if closed:
         yield "the standard streams: they are closed"

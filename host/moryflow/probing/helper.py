@@ -64,13 +64,14 @@ def _preload() -> None:
     """Import what every probe needs, so that a fork has it."""
     import asyncio.runners
     import gc
+    import sqlite3
 
     from pydantic import BaseModel, create_model
 
     from . import child
 
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
-    assert child and asyncio.runners
+    assert child and asyncio.runners and sqlite3
     gc.collect()
     gc.freeze()
 

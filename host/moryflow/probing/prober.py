@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -36,6 +37,7 @@ class Prober:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._asked: dict[int, _Asked] = {}
+        self._suspects: deque[_Asked] = deque()
 
     def ask(self, request: Mapping[str, Any]) -> Future[ProbeVerdict]:
         """Probe a candidate; the answer comes in any case."""
@@ -55,7 +57,8 @@ class Prober:
         """Let the helper end; whoever still waits is told."""
         with self._lock:
             process, self._process = self._process, None
-            asked, self._asked = list(self._asked.values()), {}
+            asked, self._asked = [*self._asked.values(), *self._suspects], {}
+            self._suspects.clear()
         if process is not None:
             _end(process)
         for each in asked:
@@ -95,24 +98,33 @@ class Prober:
             answer = json.loads(line)
             with self._lock:
                 asked = self._asked.pop(answer["id"], None)
+                self._next_suspect()
             if asked is not None:
                 _answer(asked, verdict_of({**answer["verdict"], "fresh": True}))
         process.stdout.close()
         self._bereft(process)
 
     def _bereft(self, process: subprocess.Popen[bytes]) -> None:
-        """Take care of those whose helper has gone: once more each, then it was them."""
+        """Take care of those whose helper has gone: once more each, alone, and then it was that one."""
         with self._lock:
             if self._process is not process:
                 return
             self._process = None
             _end(process)
-            for number, asked in list(self._asked.items()):
-                if asked.tries < _TRIES:
-                    self._send(asked)
+            lost, self._asked = list(self._asked.values()), {}
+            for asked in lost:
+                if asked.tries < _TRIES or len(lost) > 1:
+                    self._suspects.append(asked)
                 else:
-                    del self._asked[number]
                     _answer(asked, _lost("it ended the process that probed it", fatal=True))
+            self._next_suspect()
+
+    def _next_suspect(self) -> None:
+        """Ask again for one whose helper has gone, when nothing else is asked that it could take along."""
+        if self._suspects and not self._asked:
+            asked = self._suspects.popleft()
+            self._asked[asked.request["id"]] = asked
+            self._send(asked)
 
 
 _BEGIN = (
