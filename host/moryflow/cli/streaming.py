@@ -79,7 +79,7 @@ def answer_from_stdin(host: Any) -> None:
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[Any]] = set()
 
-    def start(document: dict[str, Any]) -> None:
+    def start(document: Any) -> None:
         task = loop.create_task(_reply(host, document))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -88,28 +88,29 @@ def answer_from_stdin(host: Any) -> None:
         for line in sys.stdin:
             try:
                 document = json.loads(line)
-            except ValueError:
-                document = {"type": "invalid"}
+            except (ValueError, RecursionError):
+                document = None
+            document = {} if document is None else document
             if not loop.is_closed():
                 loop.call_soon_threadsafe(start, document)
         if not loop.is_closed():
-            loop.call_soon_threadsafe(start, {"type": "closed"})
+            loop.call_soon_threadsafe(start, None)
 
     threading.Thread(target=read, name="moryflow-stdin", daemon=True).start()
 
 
-async def _reply(host: Any, document: dict[str, Any]) -> None:
-    if document.get("type") == "closed":
+async def _reply(host: Any, document: Any) -> None:
+    """Take one line; ``None`` is the end of them."""
+    if document is None:
         await host.approvals.nobody_left()
         return
     try:
-        if document.get("type") != "permission.reply":
+        if not isinstance(document, dict) or document.get("type") != "permission.reply":
             raise MoryflowError(
                 "a line on standard input is not a permission.reply", next_step='{"type": "permission.reply", …}'
             )
-        reply, message = document.get("reply", ""), document.get("message", "")
-        await host.approvals.reply(document.get("approval_id", ""), reply, message=message, by="client")
+        fields = {name: str(document.get(name, "")) for name in ("approval_id", "reply", "message")}
+        await host.approvals.reply(fields["approval_id"], fields["reply"], message=fields["message"], by="client")
     except MoryflowError as error:
-        write_line(
-            {"v": 1, "type": "error", "code": error.code, "message": error.message, "where": "", "next": error.next_step}
-        )
+        told = {"code": error.code, "message": error.message, "where": "", "next": error.next_step}
+        write_line({"v": 1, "type": "error", "ts": now(), **told})

@@ -137,6 +137,37 @@ def test_stream_json_takes_answers_on_standard_input(cli: Any, reply: str, statu
     assert events[-1]["type"] == "result"
 
 
+BAD_ANSWERS = (
+    "not json",
+    "5",
+    "null",
+    "[1]",
+    '"once"',
+    "[" * 5000,
+    "{}",
+    '{"type": "closed"}',
+    '{"type": "permission.reply", "approval_id": {"a": 1}, "reply": ["once"]}',
+    '{"type": "permission.reply", "approval_id": {"a": 1}, "reply": "once"}',
+)
+
+
+def test_a_line_that_is_no_answer_is_an_error_event_and_the_question_stays(cli: Any) -> None:
+    """Whatever JSON it is: one event each, no traceback, and the right answer still counts (CONTRACT §2)."""
+    model = cli.script(cli.calls("danger", what="it"), "done")
+    running = cli.start("run", "-m", model, "hi", "--output", "stream-json", "--on-ask", "prompt")
+    events: list[dict[str, Any]] = []
+    for line in running.stdout:
+        events.append(json.loads(line))
+        if events[-1]["type"] == "permission.asked":
+            answer = {"type": "permission.reply", "approval_id": events[-1]["approval_id"], "reply": "once"}
+            running.stdin.write("\n".join([*BAD_ANSWERS, json.dumps(answer)]) + "\n")
+            running.stdin.flush()
+    _, said = running.communicate(timeout=30)
+    errors = [event for event in events if event["type"] == "error"]
+    assert len(errors) == len(BAD_ANSWERS) and all(event["ts"] for event in errors)
+    assert running.returncode == 0 and "Traceback" not in (said or "")
+
+
 def test_a_question_nobody_can_answer_is_a_no_and_exit_code_4(cli: Any) -> None:
     """The model is told and the turn goes on (D27, CONTRACT §1)."""
     done = cli("run", "-m", cli.script(cli.calls("danger", what="it"), "went on"), "hi")
