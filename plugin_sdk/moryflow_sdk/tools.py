@@ -169,7 +169,8 @@ def tool(
     """Make a tool of a function with type hints and a docstring.
 
     The first paragraph of the docstring is what the model reads; parameters are described with
-    ``Annotated[str, "what it is"]``. A parameter annotated :class:`ToolContext` receives the context.
+    ``Annotated[str, "what it is"]``. A parameter annotated :class:`ToolContext` (or
+    :class:`Turn`) receives the context.
     A plain function of a third-party plugin runs on the plugin's thread, an ``async`` one on the loop.
 
     :raises TypeError: a parameter has no type hint, or the function takes ``*args``.
@@ -193,6 +194,10 @@ def tool(
     return make(function) if function is not None else make
 
 
+_CONTEXTS = ("ToolContext", "Turn")
+"""Annotations of the parameter that receives the context; it is a turn too."""
+
+
 def _context_parameter(function: Callable[..., Any]) -> str | None:
     """Return the name of the parameter that receives the context, checking the others on the way."""
     found = None
@@ -203,7 +208,7 @@ def _context_parameter(function: Callable[..., Any]) -> str | None:
         annotation = parameter.annotation
         if annotation is parameter.empty:
             raise TypeError(f"{where}: parameter {parameter.name!r} needs a type hint; the schema is made from it")
-        if annotation == "ToolContext" or getattr(annotation, "__name__", "") == "ToolContext":
+        if (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")) in _CONTEXTS:
             found = parameter.name
     return found
 
@@ -230,9 +235,9 @@ def _described(hint: Any) -> Any:
 
 def _late_names() -> dict[str, Any]:
     """Names that a tool's module may import for type checkers only."""
-    from .context import ToolContext
+    from .context import ToolContext, Turn
 
-    return {"ToolContext": ToolContext}
+    return {"ToolContext": ToolContext, "Turn": Turn}
 
 
 def _without_titles(schema: Any) -> Any:
