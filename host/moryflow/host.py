@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, Ruling, ToolResult, thaw
+from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider
 
-from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
+from .agents import DEFAULT_AGENT
+from .choosing import agent_of, base_prompt, named_agent, refuse_failed
 from .config import Config
 from .consent import Consents, items
 from .generation import Leases, Sources
@@ -32,6 +32,7 @@ from .places import readable_vault
 from .services import SERVICES
 from .session import Session
 from .sessions import Hold, SessionRow, Store
+from .settling import DirectResult, direct_result
 
 if TYPE_CHECKING:
     from .authoring.fire import FireResult
@@ -40,18 +41,6 @@ if TYPE_CHECKING:
     from .kernel.journal import Journal
     from .kernel.plugins import OwnedTool
     from .kernel.request import RequestBuilder
-
-
-@dataclass(frozen=True)
-class DirectResult:
-    """What ``moryflow tool run`` gave: result, ruling, and every hook call on the way."""
-
-    result: ToolResult
-    ruling: Ruling | None
-    chain: Sequence[dict[str, Any]]
-    session: str
-    call_id: str
-    exit_code: int
 
 
 class Host:
@@ -118,16 +107,10 @@ class Host:
         """Return what shortens a turn's view; a turn without a model needs none."""
         if provider is None or requests is None or scope.model is None:
             return NoCompaction()
-        from .compaction.deferred import UNKNOWN_WINDOW, Deferred
-
-        def make() -> Compaction:
-            from .compaction.manager import TurnCompaction
-
-            return TurnCompaction(self.compaction, scope, journal, provider, requests)
+        from .compaction.deferred import deferred
 
         usual = not self.config.section("agents.runtime.compaction") and "compaction" not in self.__dict__
-        window = (scope.model.context_window or UNKNOWN_WINDOW) if usual else None
-        return Deferred(lambda: scope.live.hold.path, window, make)
+        return deferred(lambda: self.compaction, scope, journal, provider, requests, usual=usual)
 
     @property
     def tools(self) -> Mapping[str, OwnedTool]:
@@ -146,10 +129,7 @@ class Host:
 
     def base_prompt(self, scope: TurnScope) -> str:
         """Return the base of the system prompt: the agent's, else the custom one, else the built-in one (D58)."""
-        custom = self.config.section("agents.runtime.prompt")
-        chosen = custom.get("text") if custom.get("mode") == "custom" else None
-        chat_only = scope.model is not None and not scope.model.tools
-        return scope.agent.prompt or chosen or (CHAT_ONLY_PROMPT if chat_only else DEFAULT_PROMPT)
+        return base_prompt(self.config, scope)
 
     # ---------------------------------------------------------------- choosing
 
@@ -158,15 +138,7 @@ class Host:
 
         :raises ConfigError: `name` was given and is not known (D43).
         """
-        if name is not None:
-            if name in self.agents:
-                return self.agents[name]
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self.agents, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")
-        return self.agents.get(self.config.get("agents.runtime.agent.id") or DEFAULT_AGENT.id, DEFAULT_AGENT)
+        return named_agent(self.agents, name, self.config.get("agents.runtime.agent.id"))
 
     def choose_model(self, session: Session) -> tuple[ModelProvider, ModelInfo]:
         """Return provider and model: flag, session, agent, configuration (with environment), then the keys found.
@@ -181,12 +153,8 @@ class Host:
 
         :raises PluginError: one has.
         """
-        failed = [record for record in scope.plugin_set.records if record.status == "failed"]
-        if self.strict and failed:
-            first = failed[0]
-            raise PluginError(
-                f"plugin {first.name!r} failed: {first.error}", where=first.file, next_step="moryflow plugin list"
-            )
+        if self.strict:
+            refuse_failed(scope.plugin_set)
 
     # ---------------------------------------------------------------- sessions
 
@@ -243,27 +211,16 @@ class Host:
         working = next((one for one in self._sessions if one.id == row.id and one.children.running), None)
         if working is not None:  # its children report to this very object
             return working
-        chosen = self.agent(agent) if agent and row.parent is None else self._agent_of(row)
+        chosen = self.agent(agent) if agent and row.parent is None else agent_of(row, self.agents, self.agent(None))
         return self._session(row, chosen, model)
-
-    def _agent_of(self, row: SessionRow) -> Agent:
-        """Return the agent a session has; of a child, as it was narrowed when it was started (R4)."""
-        spawned = (row.origin or {}).get("spawn")
-        if spawned is not None:
-            try:
-                return Agent.model_validate(thaw(spawned["agent"]))
-            except ValueError as error:
-                message = "what this sub-agent may do cannot be read, so it is not gone on with"
-                raise ConfigError(message, where=f"session {row.id}", next_step=f"moryflow session fork {row.id}") from error
-        return self.agents.get(row.agent, self.agent(None))
-
-    def _session(self, row: SessionRow, agent: Agent, model: str | None) -> Session:
-        session = Session(self, row, agent, model)
-        self._sessions.append(session)
-        return session
 
     def child(self, row: SessionRow, agent: Agent, model: str | None, started: Started, hold: Hold | None = None) -> Session:
         """Return a child session, to be prompted by the turn that started it; `hold` if it is held already."""
+        return self._session(row, agent, model, started, hold)
+
+    def _session(
+        self, row: SessionRow, agent: Agent, model: str | None, started: Started | None = None, hold: Hold | None = None
+    ) -> Session:
         session = Session(self, row, agent, model, started, hold)
         self._sessions.append(session)
         return session
@@ -284,10 +241,7 @@ class Host:
     ) -> DirectResult:
         """Run one tool without a model, through the whole chain, in a hidden session of purpose ``direct``."""
         session = await self.new_session(vault, agent=agent, mode=mode, purpose="direct")
-        done = await session.call(name, json.dumps(dict(args)), options or RunOptions())
-        end = done.outcome.end_reason
-        result = done.result or ToolResult(status="denied", code=end, output=f"not run: {end.replace('_', ' ')}")
-        return DirectResult(result, done.ruling, done.chain, session.id, done.id, done.outcome.exit_code)
+        return direct_result(session.id, await session.call(name, json.dumps(dict(args)), options or RunOptions()))
 
     @asynccontextmanager
     async def looking(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from moryflow_sdk import ModelError, MoryflowError, Ruling, ToolResult
@@ -23,6 +24,25 @@ class DirectCall(NamedTuple):
     outcome: TurnResult
     chain: Sequence[dict[str, Any]]
     result: ToolResult | None
+
+
+@dataclass(frozen=True)
+class DirectResult:
+    """What ``moryflow tool run`` gave: result, ruling, and every hook call on the way."""
+
+    result: ToolResult
+    ruling: Ruling | None
+    chain: Sequence[dict[str, Any]]
+    session: str
+    call_id: str
+    exit_code: int
+
+
+def direct_result(session: str, done: DirectCall) -> DirectResult:
+    """Return what a caller gets of `done`; a call whose question is still open counts as denied."""
+    end = done.outcome.end_reason
+    result = done.result or ToolResult(status="denied", code=end, output=f"not run: {end.replace('_', ' ')}")
+    return DirectResult(result, done.ruling, done.chain, session, done.id, done.outcome.exit_code)
 
 
 @contextmanager

@@ -6,8 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from moryflow_sdk import ModelProvider
+
     from moryflow.kernel.compacting import Compaction
+    from moryflow.kernel.journal import Journal
+    from moryflow.kernel.request import RequestBuilder
+    from moryflow.kernel.scope import TurnScope
     from moryflow.sessions import Node
+
+    from .memory import Memory
 
 UNKNOWN_WINDOW = 32_000
 """Tokens to reckon with where the window is unknown; the limit is then 120,000 characters (S0.15), about as much."""
@@ -60,6 +67,30 @@ class Deferred:
         self._weight += sum(map(_weight, path[self._weighed :]))
         self._weighed, self._last = len(path), path[-1] if path else None
         return self._weight < min(self._window / _SHARE, _LARGEST)
+
+
+def deferred(
+    memory: Callable[[], Memory],
+    scope: TurnScope,
+    journal: Journal,
+    provider: ModelProvider,
+    requests: RequestBuilder,
+    *,
+    usual: bool,
+) -> Deferred:
+    """Return what shortens the view of a turn with a model.
+
+    :param memory: what compaction remembers between turns, made when it matters.
+    :param usual: a person has no settings of their own, and this host has not yet compacted anything.
+    """
+
+    def make() -> Compaction:
+        from .manager import TurnCompaction
+
+        return TurnCompaction(memory(), scope, journal, provider, requests)
+
+    known = scope.model.context_window if scope.model is not None else None
+    return Deferred(lambda: scope.live.hold.path, (known or UNKNOWN_WINDOW) if usual else None, make)
 
 
 def _weight(node: Node) -> float:

@@ -1,0 +1,64 @@
+"""Which agent answers, on which base of a system prompt, and whether a turn may begin at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from moryflow_sdk import Agent, ConfigError, PluginError, thaw
+
+from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
+from .config import Config
+from .kernel.plugins import PluginSet
+from .kernel.scope import TurnScope
+from .sessions import SessionRow
+
+
+def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str | None) -> Agent:
+    """Return the agent called `name`; without a name the configured one, or the default.
+
+    :raises ConfigError: `name` was given and is not known (D43).
+    """
+    if name is None:
+        return agents.get(configured or DEFAULT_AGENT.id, DEFAULT_AGENT)
+    if name in agents:
+        return agents[name]
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, agents, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")
+
+
+def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Agent:
+    """Return the agent a session has; of a child, as it was narrowed when it was started (R4).
+
+    :raises ConfigError: what the child may do cannot be read.
+    """
+    spawned = (row.origin or {}).get("spawn")
+    if spawned is None:
+        return agents.get(row.agent, default)
+    try:
+        return Agent.model_validate(thaw(spawned["agent"]))
+    except ValueError as error:
+        message = "what this sub-agent may do cannot be read, so it is not gone on with"
+        raise ConfigError(message, where=f"session {row.id}", next_step=f"moryflow session fork {row.id}") from error
+
+
+def base_prompt(config: Config, scope: TurnScope) -> str:
+    """Return the base of the system prompt: the agent's, else the custom one, else the built-in one (D58)."""
+    custom = config.section("agents.runtime.prompt")
+    chosen = custom.get("text") if custom.get("mode") == "custom" else None
+    chat_only = scope.model is not None and not scope.model.tools
+    return scope.agent.prompt or chosen or (CHAT_ONLY_PROMPT if chat_only else DEFAULT_PROMPT)
+
+
+def refuse_failed(plugin_set: PluginSet) -> None:
+    """Refuse a turn in a generation that a plugin has failed to join.
+
+    :raises PluginError: one has, with its place.
+    """
+    for record in plugin_set.records:
+        if record.status == "failed":
+            raise PluginError(
+                f"plugin {record.name!r} failed: {record.error}", where=record.file, next_step="moryflow plugin list"
+            )
