@@ -13,23 +13,22 @@ from moryflow_sdk import (
     ModelInfo,
     ModelProvider,
     MoryflowError,
-    Rule,
     ToolRequest,
-    thaw,
 )
 
 from moryflow.kernel.context import ContextBuilder
-from moryflow.kernel.family import Budget, Rights, Started
+from moryflow.kernel.family import Budget, Started
 from moryflow.kernel.invoke import Judged
 from moryflow.kernel.journal import Journal
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
-from moryflow.sessions import Hold, SessionRow, Unfinished, unfinished
+from moryflow.sessions import Hold, SessionRow, Unfinished
 
 from .children import Children
+from .holding import last_turn_states, left_open, live_session
 from .mentions import mentioned
-from .settling import DirectCall, can_continue, ends_with_calls, last_result, outcome, watched
+from .settling import DirectCall, can_continue, last_result, outcome, watched
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -282,25 +281,7 @@ class Session:
         store = self._host.store
         hold, self._begun = self._begun or await store.hold(self._row.id), None
         above = self._started.scope.live.rights if self._started else None
-        rights = above or Rights(hold.session.mode, [Rule(**grant) for grant in hold.session.grants])
-        live = LiveSession(hold=hold, rights=rights, inbox=self._inbox, notes=self._notes)
-        if hold.path or hold.epoch > 1:  # a new session has nothing to load
-            live.state = await self._states("session")
-            live.cut_off = [run for run in await store.runs(self._row.id) if run.state == "running"]
-            live.call_ids = {call["id"] for node in hold.path if node.kind == "assistant" for call in node.payload["calls"]}
-            if any(node.kind == "compaction" for node in hold.path):  # the calls of what it covers are only on the disk
-                live.call_ids |= await store.call_ids(self._row.id)
-        return live
-
-    async def _states(self, place: str) -> dict[str, dict[str, Any]]:
-        """Return what plugins kept for the session or for one turn, by plugin, free to change."""
-        states = await self._host.store.plugin_state(self.id)
-        return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
-
-    async def _turn_states(self) -> dict[str, dict[str, Any]]:
-        """Return the plugins' state of the last turn, for the turn that goes on where it ended."""
-        runs = [run for run in await self._host.store.runs(self.id) if run.purpose in ("main", "child")]
-        return await self._states(f"turn:{runs[-1].id}") if runs else {}
+        return await live_session(store, hold, above, inbox=self._inbox, notes=self._notes)
 
     # ---------------------------------------------------------------- one turn
 
@@ -312,7 +293,7 @@ class Session:
         called = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else None
         async with self._holding() as live:
             left = await self._left_open(live)
-            live.turn_states = await self._turn_states() if prompt is None else {}
+            live.turn_states = await last_turn_states(self._host.store, self.id) if prompt is None else {}
             if prompt is None and not left and not can_continue(live):
                 raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
             self.options = options = options.within(self._host.config.section("limits"), self.agent.max_steps)
@@ -323,12 +304,7 @@ class Session:
             return await self._run(scope, turn, turn.work(prompt, left, called))
 
     async def _left_open(self, live: LiveSession) -> list[Unfinished]:
-        """Return the calls without a result at the end of the path."""
-        if not ends_with_calls(live):
-            return []
-        calls = await self._host.store.calls(session=self.id)
-        live.asked = {row.id for row in calls if row.state == "waiting"}
-        return unfinished(live.hold.path, calls)
+        return await left_open(self._host.store, live)
 
     async def _run(self, scope: TurnScope, turn: Turn, work: Coroutine[Any, Any, EndReason]) -> TurnResult:
         """Run `work`, settle whatever way it ended, and return the result."""
