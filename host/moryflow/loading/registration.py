@@ -34,6 +34,7 @@ class Registry(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
         self._seen: list[tuple[str, Any]] = []
         self._unmarked: list[str] = []
+        self._counts = False
 
     def add(self, plugin: Plugin) -> tuple[Implementation, ...]:
         """Register `plugin` and return its implementations.
@@ -41,6 +42,7 @@ class Registry(pluggy.PluginManager):
         :raises LoadFailure: a hook is unknown, takes unknown arguments, or asks for what we do not offer.
         """
         self._seen, self._unmarked = [], []
+        self._counts = callable(getattr(plugin.object, "count_tokens", None))
         try:
             self._register(plugin)
         except pluggy.PluginValidationError as error:
@@ -70,7 +72,7 @@ class Registry(pluggy.PluginManager):
         if self._unmarked:
             names = ", ".join(self._unmarked)
             return f"{names}: named like a hook but not marked; add @hookimpl, or rename it"
-        return "" if self._seen else "it implements no hook; mark its functions with @hookimpl"
+        return "" if self._seen or self._counts else "it implements no hook; mark its functions with @hookimpl"
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
         if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _HOOKABLE):

@@ -108,8 +108,9 @@ class CompleteService:
         prompt = system or (agent.prompt if agent else "")
         head = [Message(role="system", text=prompt)] if prompt else []
         own = ChatParams(**agent.settings.model_dump()) if agent else ChatParams()
+        purpose = "title" if agent is not None and agent.id == "title" else "complete"  # nobody else can have that name
         return ModelRequest(
-            model=info, messages=(*head, *turns), params=params or own, purpose="complete", session=self._scope.session
+            model=info, messages=(*head, *turns), params=params or own, purpose=purpose, session=self._scope.session
         )
 
     def _record(self, agent: Agent | None, model: str, reason: str, usage: Usage, begun: str) -> None:

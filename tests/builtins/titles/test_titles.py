@@ -127,3 +127,15 @@ async def test_a_slow_title_does_not_hold_the_turn(talk):
             row, _, results = await talk.run(server, "Count the words", "and more")
         assert len(slow.requests) == 1
     assert [result.end_reason for result in results] == ["completed", "completed"] and row.title == "Count the words"
+
+
+async def test_a_title_uses_up_no_answer_of_a_script(talk):
+    """A model is told what a title is asked for, so that a scripted one keeps its answers for the turn (S4.16)."""
+    talk.config(model="session")
+    script = talk.home.parent / "script.json"
+    script.write_text(json.dumps([{"purpose": "title", "text": "Counting words"}, "the answer"]))
+    async with await open_host(talk.home) as host:
+        session = await host.new_session(talk.vault, model=f"script:{script}")
+        assert (await session.prompt("Count the words", options=RunOptions())).text == "the answer"
+        await asyncio.sleep(0.1)
+        assert (await host.store.session(session.id)).title == "Counting words"
