@@ -227,3 +227,13 @@ def test_a_thousand_bad_rules_are_counted_not_listed(tmp_path: Path) -> None:
     assert len(problems) == 51
     assert "951 more" in problems[-1].message
     assert problems[-1].fatal
+
+
+def test_thousands_of_rules_are_read_soon(tmp_path: Path) -> None:
+    """Each rule knows its line, and the time grows with the file, not with its square (SECURITY §4)."""
+    rules = [{"domain": "bash", "pattern": f"x{number}", "decision": "allow"} for number in range(20_000)]
+    (tmp_path / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": rules}}}}, indent=1))
+    started = time.monotonic()
+    read = load(tmp_path).rules()
+    assert time.monotonic() - started < 10
+    assert [rule.line for rule in read[:2]] == [6, 11] and len(read) == 20_000
