@@ -24,7 +24,7 @@ from document_terminals import Terminal, same, typed
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_FENCE = re.compile(r"(?:<!-- (?P<mark>\w+): (?P<what>.+?) -->\n)?```(?P<kind>\w*)\n(?P<body>.*?)```", re.DOTALL)
+_FENCE = re.compile(r"(?:<!-- (?P<mark>\w+): (?P<what>[^\n]+?) -->\n)?```(?P<kind>\w*)\n(?P<body>.*?)```", re.DOTALL)
 ANSWER = "A host for LLM agents: a small kernel, and everything else a plugin."
 
 
