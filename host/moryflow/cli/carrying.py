@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from .finding import find, summary
-from .options import document_options, flags_of
+from .options import asking_options, document_options, flags_of
 from .text import show
 
 
 @click.command("export")
 @click.argument("session", required=False)
 @click.option("-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
-@document_options
+@asking_options
 @click.pass_context
 def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
     """Write a session as JSON Lines, without loss."""

@@ -11,7 +11,7 @@ import click
 from moryflow import __version__
 from moryflow.builtins import CONTRIBUTED
 
-from .options import FOLLOWING, asking_options
+from .options import FOLLOWING, asking_options, behind_the_verb
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -63,6 +63,9 @@ class LazyGroup(click.Group):
         from .contributed import contributed_command
 
         return contributed_command(ctx, cmd_name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, behind_the_verb(args))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         ctx.meta[FOLLOWING] = args[1:]

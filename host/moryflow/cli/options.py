@@ -69,6 +69,7 @@ _COMMON = (
     click.option("-v", "--verbose", is_flag=True, default=False, help="More on standard error; tracebacks."),
 )
 _JSON = click.option("--json", "as_json", is_flag=True, default=False, help="Print JSON.")
+_OUTPUT = click.option("--output", "form", type=click.Choice(["text", "json"]), help="json is the same as --json.")
 _YES = click.option("-y", "--yes", is_flag=True, default=False, help="Answer this command's own questions with yes.")
 
 
@@ -79,6 +80,7 @@ def _collecting(function: F, options: tuple[Any, ...]) -> F:
     def collect(*args: Any, **given: Any) -> Any:
         ctx = click.get_current_context()
         own = {name: given.pop(name) for name in names & set(given)}
+        own["as_json"] = given.pop("form", None) == "json" or own.get("as_json")
         said = {name: value for name, value in own.items() if value}
         ctx.obj = replace(flags_of(ctx), **said)
         return function(*args, **given)
@@ -95,8 +97,8 @@ def host_options(function: F) -> F:
 
 
 def document_options(function: F) -> F:
-    """Add the flags of commands that print a document: those of the host, and ``--json``."""
-    return _collecting(function, (*_COMMON, _JSON))
+    """Add the flags of commands that print a document: those of the host, ``--json`` and ``--output json``."""
+    return _collecting(function, (*_COMMON, _JSON, _OUTPUT))
 
 
 def asking_options(function: F) -> F:
@@ -124,3 +126,26 @@ def turn_options(function: F) -> F:
     for option in reversed(_TURN):
         wrapped = option(wrapped)
     return wrapped
+
+
+def behind_the_verb(args: list[str]) -> list[str]:
+    """Return the arguments of ``moryflow`` with the flags of a turn that stand before the verb put behind it.
+
+    They belong to commands, not to the program, so that ``moryflow -m MODEL run …`` is ``moryflow run -m MODEL …``.
+    """
+    valued = {"-m", "--model", "--agent", "--mode", "--on-ask", "--max-steps", "--max-cost", "--output"}
+    moved: list[str] = []
+    kept: list[str] = []
+    rest = list(args)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        word = rest.pop(0)
+        name = word.partition("=")[0]
+        if name in valued:
+            moved += [word] if "=" in word else [word, *rest[:1]]
+            del rest[: 0 if "=" in word else 1]
+        elif name in ("-c", "--continue", "-r", "--resume"):
+            moved.append(word)
+        else:
+            kept += [word, *(rest[:1] if word in ("--vault", "--config", "--profile") else ())]
+            del rest[: 1 if word in ("--vault", "--config", "--profile") else 0]
+    return [*kept, *rest[:1], *moved, *rest[1:]] if rest else list(args)

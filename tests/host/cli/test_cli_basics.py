@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,20 @@ def test_completion_answers_from_the_table(cli: Any) -> None:
     assert done.stderr == ""
     cli.environ |= {"COMP_WORDS": "moryflow session ex", "COMP_CWORD": "2"}
     assert cli().stdout.split() == ["plain,export"]
+
+
+def test_flags_of_a_turn_may_stand_before_the_verb(cli: Any) -> None:
+    """``moryflow -m MODEL --output json run hi`` is ``moryflow run -m MODEL --output json hi`` (CONTRACT §1)."""
+    done = cli("-q", "-m", cli.script("hello"), "--output=json", "--max-steps", "3", "run", "hi")
+    assert done.returncode == 0 and json.loads(done.stdout)["text"] == "hello"
+    done = cli("-c", "-m", cli.script("again"), "run", "hi")
+    assert (done.returncode, done.stdout) == (0, "again\n")
+    assert len(json.loads(cli("session", "list", "--all", "--output", "json").stdout)) == 1
+    assert cli("--output", "json", "session", "list").stdout.startswith("[")
+    assert cli("-m", "x").returncode == 2
+
+
+def test_output_json_is_json_wherever_a_document_is_printed(cli: Any) -> None:
+    """The two spellings are the same on every list and show (CONTRACT §1)."""
+    for words in (["tool", "list"], ["hook", "list"], ["agent", "list"], ["config", "show"], ["model", "list"]):
+        assert json.loads(cli(*words, "--output", "json").stdout) == json.loads(cli(*words, "--json").stdout)
