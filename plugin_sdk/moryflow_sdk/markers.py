@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
@@ -55,6 +55,7 @@ def hookimpl(
     timeout: float | None = None,
     blocking: bool = False,
     events: Sequence[str] | str = (),
+    **unknown: Any,
 ) -> Any:
     """Mark a function as the implementation of the hook it is named after (or of `specname`).
 
@@ -65,12 +66,23 @@ def hookimpl(
     :param events: for the hook ``event``: the types it wants to be told of; without them, all.
     """
 
+    if unknown:
+        raise TypeError(_unknown(unknown))
+
     def mark(target: Any) -> Any:
         options = HookOptions(_names(before), _names(after), on_failure, timeout, blocking, frozenset(_names(events)))
         target.moryflow_options = options
         return pluggy.HookimplMarker(PROJECT)(target, specname=specname)
 
     return mark(function) if function is not None else mark
+
+
+def _unknown(options: Mapping[str, Any]) -> str:
+    """Say what is wrong with options that there are not; those of pluggy have an explanation of their own."""
+    names = ", ".join(options)
+    if options.keys() & {"tryfirst", "trylast", "wrapper", "hookwrapper", "optionalhook"}:
+        return f"hookimpl has no {names}: that is pluggy's way of ordering; use before= and after= with names of plugins"
+    return f"hookimpl has no {names}; it has specname, before, after, on_failure, timeout, blocking and events"
 
 
 def _names(value: Sequence[str] | str) -> tuple[str, ...]:

@@ -168,7 +168,7 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function with type hints and a docstring.
 
-    The first paragraph of the docstring is what the model reads; parameters are described with
+    The docstring is what the model reads; parameters are described with
     ``Annotated[str, "what it is"]``. A parameter annotated :class:`ToolContext` (or
     :class:`Turn`) receives the context.
     A plain function of a third-party plugin runs on the plugin's thread, an ``async`` one on the loop.

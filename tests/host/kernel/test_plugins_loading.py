@@ -112,6 +112,14 @@ def test_the_ordering_of_pluggy_is_refused_with_an_explanation(bench: Any, optio
     assert option in found.error and "before=" in found.hint
 
 
+@pytest.mark.parametrize(("option", "said"), [("tryfirst", "use before= and after="), ("prioriti", "it has specname, before")])
+def test_an_option_that_our_own_marker_lacks_is_explained(bench: Any, option: str, said: str):
+    """Whoever brings habits from pluggy is told what to write instead (ARCHITECTURE §4)."""
+    bench.user("old", f"@hookimpl({option}=True)\ndef tool_after(result):\n    return None\n")
+    found = bench.record("old")
+    assert found.status == "failed" and option in found.error and said in found.error
+
+
 def test_a_function_named_like_a_hook_but_not_marked_is_pointed_out(bench: Any):
     bench.user("forgot", "def tool_gate(call):\n    return Deny('x')\n")
     found = bench.record("forgot")
