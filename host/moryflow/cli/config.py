@@ -110,9 +110,11 @@ def unset_key(ctx: click.Context, key: str) -> None:
 @click.pass_context
 def explain(ctx: click.Context, key: str) -> None:
     """Say which layer won for KEY, where it stands, and what the others say."""
-    from .settings import default_of, settled
+    from .settings import default_of, refuse_unknown, settled
 
     config, known = settled(ctx)
+    if not config.setters(key):
+        refuse_unknown(known, key)
     default = default_of(known, key)
     layers = [{"value": value, **asdict(origin)} for value, origin in config.setters(key)]
     layers.append({"value": default, "source": "default", "file": None, "line": None})

@@ -134,6 +134,15 @@ def check_value(known: Sequence[Known], key: str, text: str) -> Any:
     return value
 
 
+def refuse_unknown(known: Sequence[Known], key: str) -> None:
+    """Say so when no setting is called `key`.
+
+    :raises ConfigError: likewise.
+    """
+    for problem in unknown_keys(Layer("user", nested(key.split("."), None), key), known):
+        raise ConfigError(problem.message, where=key, next_step=problem.hint or "moryflow config show --all")
+
+
 def _problems(known: Sequence[Known], key: str, value: Any) -> list[Any]:
     layer = Layer("user", nested(key.split("."), value), key)
     host = len(host_models())

@@ -60,7 +60,7 @@ def _capabilities(said: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _capability(name: str, value: Any) -> str:
-    if not value:
+    if not value or value == "none":
         return ""
     words = _CAPABILITY_WORDS.get(name, name)
     return words if value is True else f"{words} ({value})"
@@ -97,7 +97,7 @@ def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str]
     for name in dict.fromkeys([*was, *now]):
         if was.get(name) != now.get(name):
             lines.append(f"capabilities: {name} {_said(was.get(name))} -> {_said(now.get(name))}")
-            grew = grew or bool(now.get(name))
+            grew = grew or now.get(name) not in (None, False, "none", "")
     return lines, grew
 
 

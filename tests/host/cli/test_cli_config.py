@@ -265,3 +265,9 @@ def test_the_prompt_in_an_editor(cli: Any, at_terminal: Any) -> None:
     assert json.loads(cli("config", "prompt", "show", "--json").stdout)["text"] == "From the editor."
     done = cli("config", "prompt", "edit")
     assert (done.returncode, "no editor can be opened here" in done.stderr) == (2, True)
+
+
+def test_explain_does_not_explain_a_setting_that_is_not_there(cli: Any) -> None:
+    """A misspelt key is said to be one, with what was meant, not to be null by default (CONTRACT §1)."""
+    result = cli("config", "explain", "agents.runtime.truncation.maxLins")
+    assert result.returncode == 2 and 'did you mean "maxLines"?' in result.stderr
