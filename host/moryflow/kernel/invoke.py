@@ -183,7 +183,7 @@ class Door:
             result = ToolResult(status="error", code="timeout", output=f"{owned.tool.name} took longer than {limit:g} s")
         except Exception as error:
             # The boundary around other people's code: the model is told, the plugin is named, the turn goes on.
-            result = crash(owned, error)
+            result = crash(owned, owned.tool.function, error)
         if view.collected:
             result = result.replace(metadata={**result.metadata, **view.collected})
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,10 @@ def failure(error: ToolError) -> ToolResult:
     return ToolResult(status="error", code=error.code, output=str(error))
 
 
-def crash(owned: OwnedTool, error: Exception) -> ToolResult:
-    """Return what a body that raised comes to: what, and the last line of its own file that it passed through."""
+def crash(owned: OwnedTool, body: Callable[..., Any], error: Exception) -> ToolResult:
+    """Return what a `body` that raised comes to: what, and the last line of its own file that it passed through."""
     tool = owned.tool
-    code = getattr(inspect.unwrap(tool.function), "__code__", None)
+    code = getattr(inspect.unwrap(body), "__code__", None)
     said, file, line = describe(error, tool.source or getattr(code, "co_filename", ""))
     place = f" ({Path(file).name}:{line})" if line else ""
     output = f"{tool.name} (plugin {owned.plugin}) failed: {said}{place}"
