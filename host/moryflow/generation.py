@@ -59,13 +59,17 @@ class Sources:
     profile: str | None = None
     code: LoadedCode = field(default_factory=LoadedCode)
 
-    async def load(self, previous: PluginSet | None = None, *, wait: float | None = None) -> tuple[Config, PluginSet]:
+    async def load(
+        self, previous: PluginSet | None = None, *, last: Config | None = None, wait: float | None = None
+    ) -> tuple[Config, PluginSet]:
         """Read configuration and plugins; what is unchanged is taken over from `previous`.
 
+        :param last: the settings until now, which hold on while the user's file is torn.
         :param wait: seconds to wait for the probe this time, if other than usual.
         :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
         """
         config = load_config(self.home, inline=self.inline, environ=self.environ, flags=self.flags)
+        config = last.after(config) if last is not None else config
         settings = wanted_plugins(config, safe_mode=self.safe_mode, only=self.only)
         found = list(discover(self.home, self.builtins, self.development))
         keeper = await self._keeper(found, settings, config, self.wait if wait is None else wait) if self.probe else None

@@ -266,7 +266,7 @@ class Host:
         """
         async with self._refreshing:
             old = self.plugin_set
-            self.config, self.plugin_set = await self._sources.load(old, wait=wait)
+            self.config, self.plugin_set = await self._sources.load(old, last=self.config, wait=wait)
             self.__dict__.pop("surroundings", None)
             for session in self._sessions:
                 if session.agent == old.agents.get(session.agent.id):

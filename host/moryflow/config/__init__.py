@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +66,7 @@ class Config:
         self.layers, self.problems, self.path = layers, problems, path
         self._value: dict[str, Any] = {}
         self._rules: list[Rule] = []
+        self._outlived = False
         for layer in layers:
             self._value = merged(self._value, layer.value)
 
@@ -102,6 +105,21 @@ class Config:
     def rules(self) -> list[Rule]:
         """Return the permission rules in matching order: the user's, then inline ones (D56)."""
         return list(self._rules)
+
+    @property
+    def torn(self) -> Problem | None:
+        """Why the user's file could not be read as a configuration, where that is so."""
+        return next((item for item in self.problems if item.code == "config_syntax" and item.file == str(self.path)), None)
+
+    def after(self, newer: Config) -> Config:
+        """Return the settings that hold once `newer` was read: those, unless its file is torn and this one's was not."""
+        if newer.torn is None or (self.torn is not None and not self._outlived):
+            return newer
+        torn = replace(newer.torn, hint="the settings before hold until it is mended")
+        kept = copy(self)
+        kept._outlived = True
+        kept.problems = (*(item for item in self.problems if item.code != "config_syntax"), torn)
+        return kept
 
     def checked(self, known: Iterable[Known]) -> Config:
         """Return the configuration held against the plugins' settings too: bad values dropped, unknown keys reported."""
@@ -166,6 +184,4 @@ def _mode_alias(layer: Layer) -> Layer:
     """``ask`` is the older name of the mode ``agent`` (D1)."""
     if layer.find(("agents", "runtime", "mode", "default")) != "ask":
         return layer
-    from dataclasses import replace
-
     return replace(layer, value=merged(layer.value, {"agents": {"runtime": {"mode": {"default": "agent"}}}}))

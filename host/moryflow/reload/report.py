@@ -71,6 +71,9 @@ def compare(before: PluginSet, after: PluginSet, settings: tuple[Config, Config]
     changed = [*_plugins(before, after), *_tools(before, after), *_hooks(before, after), *_names(before, after)]
     changed += _settings(settings[0].section(""), settings[1].section(""), "")
     kept = {file: error for file, error in after.kept.items() if before.kept.get(file) != error}
+    torn = settings[1].torn
+    if torn is not None and torn != settings[0].torn:
+        kept[torn.file] = str(torn)
     return Report(tuple(changed), _order_changed(before, after), after.id, ms, kept)
 
 

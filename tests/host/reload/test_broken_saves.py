@@ -123,3 +123,31 @@ async def test_a_half_written_configuration_denies_nothing_less(home):
         await asyncio.wait_for(home.until(lambda: host.config.problems), 10)
         outcome = await host.call_tool("bash", {"command": "true"}, vault=home.vault)
         assert outcome.result.status == "denied"
+
+
+async def test_a_torn_configuration_keeps_the_settings_before(home):
+    """Nothing is reset while somebody types; it says where, a deny holds on, the next good save counts (invariant 5, D44)."""
+    home.tool()
+    good = '{"agents": {"runtime": {"truncation": {"maxLines": 7}, "permission": {"rules": [%s]}}}}'
+    deny = '{"domain": "tool", "pattern": "*", "decision": "deny"}'
+    file = home.write("config.jsonc", good % deny)
+    async with home.open():
+        home.write("config.jsonc", (good % deny)[:40])
+        report = await home.report()
+        assert report.changed == () and list(report.kept) == [str(file)]
+        assert f"{file}:1:" in report.lines()[0] and "the settings before hold" in report.lines()[0]
+        assert home.host.config.get("agents.runtime.truncation.maxLines") == 7
+        assert [rule.decision for rule in home.host.config.rules()] == ["deny"]
+        home.write("config.jsonc", good.replace("7", "8") % "")
+        assert "agents.runtime.truncation.maxLines: 7 → 8" in (await home.report()).lines()[0]
+        assert home.host.config.problems == () and home.host.config.rules() == []
+
+
+async def test_a_configuration_that_begins_torn_counts_once_it_is_mended(home):
+    """Until then the defaults hold, with the denies that can be read (D26, D44)."""
+    home.write("config.jsonc", '{"agents": ')
+    async with home.open():
+        assert home.host.config.torn is not None
+        home.write("config.jsonc", '{"agents": {"runtime": {"truncation": {"maxLines": 7}}}}')
+        await home.report()
+        assert home.host.config.torn is None and home.host.config.get("agents.runtime.truncation.maxLines") == 7
