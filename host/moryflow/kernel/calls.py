@@ -14,7 +14,7 @@ from types import CoroutineType, coroutine
 from typing import Any
 
 from .records import Implementation
-from .workers import Broken, Overrun
+from .workers import Broken, Overrun, harmless
 
 
 @dataclass(slots=True)
@@ -102,16 +102,20 @@ def _leave(task: asyncio.Future[Any]) -> None:
 
 
 async def guarded(work: Awaitable[Any]) -> Any:
-    """Keep SystemExit and KeyboardInterrupt inside: raised from a task, they would end the host's loop.
+    """Keep what is no :class:`Exception` inside: raised from a task, it would end the turn or the host's loop.
 
-    A person's Ctrl-C is not lost: at the first one asyncio or the command has stopped the turn already.
+    A person's Ctrl-C is not lost: at the first one asyncio or the command has stopped the turn already. A cancellation
+    goes on when it is ours.
     """
     try:
         return await work
-    except SystemExit as error:
-        raise RuntimeError(f"the plugin called sys.exit({error.code!r})") from error
-    except KeyboardInterrupt as error:
-        raise RuntimeError("the plugin raised KeyboardInterrupt") from error
+    except (Exception, GeneratorExit):
+        raise
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        raise harmless(error) from error
 
 
 def _failed(implementation: Implementation, error: BaseException, ns: int) -> Outcome:

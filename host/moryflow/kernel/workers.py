@@ -196,7 +196,7 @@ def _work(job: _Job) -> None:
         try:
             job.value = job.context.run(job.function, *job.arguments)
         except BaseException as error:  # the isolation boundary of the thread: whatever a plugin raises goes to its caller
-            job.error = _harmless(error)
+            job.error = harmless(error)
     job.finished = True
     job.done.release()
     if job.future is not None:
@@ -204,15 +204,15 @@ def _work(job: _Job) -> None:
             job.loop.call_soon_threadsafe(_wake, job)
 
 
-def _harmless(error: BaseException) -> BaseException:
-    """Return `error`, or one that does not end the program in place of one that would."""
+def harmless(error: BaseException) -> Exception:
+    """Return `error`, or one that ends neither the program nor the turn in place of one that would."""
     match error:
-        case KeyboardInterrupt():
-            return RuntimeError("the plugin raised KeyboardInterrupt")
+        case Exception():
+            return error
         case SystemExit():
             return RuntimeError(f"the plugin called sys.exit({error.code!r})")
         case _:
-            return error
+            return RuntimeError(f"the plugin raised {type(error).__name__}{f': {error}' if str(error) else ''}")
 
 
 def _wake(job: _Job) -> None:

@@ -36,7 +36,15 @@ def test_a_folder_that_is_no_package_is_named(cli: Any) -> None:
     assert "a folder without __init__.py is no plugin" in cli("tool", "list").stderr
 
 
-@pytest.mark.parametrize("how", ["raise KeyboardInterrupt", "raise SystemExit(3)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "raise KeyboardInterrupt",
+        "raise SystemExit(3)",
+        "raise BaseException('x')",
+        "import asyncio; raise asyncio.CancelledError",
+    ],
+)
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_hook_cannot_end_the_program(cli: Any, kind: str, how: str) -> None:
     """Neither by sys.exit() nor by an interrupt that nobody asked for (invariant 3)."""
@@ -64,7 +72,15 @@ def test_the_second_signal_ends_a_program_whose_loop_is_blocked(cli: Any, number
     process.communicate()
 
 
-@pytest.mark.parametrize("how", ["raise KeyboardInterrupt", "raise SystemExit(3)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "raise KeyboardInterrupt",
+        "raise SystemExit(3)",
+        "raise BaseException('x')",
+        "import asyncio; raise asyncio.CancelledError",
+    ],
+)
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_tool_cannot_end_the_program(cli: Any, kind: str, how: str) -> None:
     """Its call failed, the model is told, and the turn goes on (invariant 3)."""
