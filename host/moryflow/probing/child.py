@@ -58,19 +58,21 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     before = take()
     started = time.perf_counter()
     mark("import")
+    raised = False
     try:
         found = _file(Path(request["file"])) if "file" in request else _plugin(request, mark, before)
-    except (KeyboardInterrupt, SystemExit) as error:  # of the plugin: nobody can press Ctrl-C here
+    except BaseException as error:  # the isolation boundary of the probe, where nobody can press Ctrl-C
+        raised = True
         text, file, line = describe(error, root_of(str(request.get("root") or request.get("file"))))
         found = {"ok": False, "stage": "import", "error": text, "file": file, "line": line}
-    if found["ok"]:
+    if found["ok"] or raised:
         after = take()
         harmed = [*harm(before, after), *(["what runs: it forks this process"] if forked else ())]
         found["changed"] = list(remarks(before, after))
         if harmed:
             found |= {"ok": False, "fatal": True, "stage": "import", "hint": _HARM_HINT}
             found["error"] = f"it changes what belongs to everyone: {'; '.join(harmed[:3])}"
-        else:
+        elif not raised:
             mark("atexit")  # a hang or an exit there would be the host's
             atexit._run_exitfuncs()
     found["ms"] = round((time.perf_counter() - started) * 1000, 1)

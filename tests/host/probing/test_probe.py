@@ -75,7 +75,7 @@ async def test_code_that_raises_is_named_and_harmless(home, source, stage, line,
 @pytest.mark.parametrize(
     ("source", "stage", "line", "error"),
     [
-        ("x = 1\nwhile True:\n    pass\n", "import", 2, "it did not finish in 0.4 s"),
+        ("x = 1\nwhile True: pass\n", "import", 2, "it did not finish in 0.4 s"),
         ("import time\ntime.sleep(60)\n", "import", 2, "it did not finish"),
         ("def __getattr__(name):\n    while True: pass\n", "register", 2, "it did not finish"),
         (LATE.format(body="while True: pass"), "contribute", 4, "it did not finish"),
