@@ -70,9 +70,8 @@ async def test_what_is_within_the_limits_is_left_alone(bench):
 
 @pytest.mark.parametrize(
     "body",
-    ['return ["x" * 80] * 1000', 'raise ToolError("x" * 90_000)', 'raise ValueError("x" * 90_000)',
-     'return ToolResult(status="error", output="x" * 90_000)'],
-)  # fmt: skip
+    ['return ["x" * 80] * 1000', 'raise ToolError("x" * 90_000)', 'return ToolResult(status="error", output="x" * 90_000)'],
+)
 async def test_every_result_of_every_tool_is_cut_errors_too(bench, body):
     """Structured results, failures and crashes pass the same layer (S0.50, S0.2)."""
     source = f"""
@@ -83,6 +82,18 @@ async def test_every_result_of_every_tool_is_cut_errors_too(bench, body):
     """
     node, _ = await one(bench, source, name="odd")
     assert node["truncated"] is True and len(node["output"].encode()) < 52_000
+
+
+async def test_a_crash_is_told_in_few_words(bench):
+    """What an exception says is shortened where it is caught, long before the limit (S0.50)."""
+    source = """
+        @tool(domain="read")
+        def odd() -> str:
+            "Odd."
+            raise ValueError("x" * 90_000)
+    """
+    node, _ = await one(bench, source, name="odd")
+    assert node["status"] == "error" and "ValueError: xxx" in node["output"] and len(node["output"]) < 5_000
 
 
 async def test_a_denial_is_cut_too(bench):
