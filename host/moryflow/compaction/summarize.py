@@ -168,7 +168,7 @@ class Summarizer:
 
 
 async def _quietly(attempt: int, seconds: float, reason: str) -> None:
-    """Wait without a word; the turn's own status stays what it is."""
+    """Say nothing of a retry: the turn's own status stays what it is. The waiting is the caller's."""
 
 
 def _within(text: str, room: float) -> str:

@@ -25,7 +25,7 @@ def fork(connection: sqlite3.Connection, session: str, node: str | None, title: 
     source = session_row(connection, session)
     path = path_of(connection, session, node or source.active)
     if node is not None and not path:
-        raise invalid(f"session {session} has no node {node!r}", next_step=f"`moryflow session tree {session}`")
+        raise invalid(f"session {session} has no node {node!r}", next_step=f"moryflow session tree {session}")
     active, moment = path[-1].id if path else None, now()
     origin = {"session": source.id, "node": active}
     row = SessionRow(

@@ -58,7 +58,7 @@ class Hold:
     def _require_held(self) -> None:
         if self._released:
             message = f"session {self.session.id} was already given back"
-            raise StaleEpoch(message, next_step=f"`moryflow run --resume {self.session.id}`")
+            raise StaleEpoch(message, next_step=f"moryflow run --resume {self.session.id}")
 
 
 def session_lock(home: Path, session: str) -> FileLock:
@@ -68,5 +68,5 @@ def session_lock(home: Path, session: str) -> FileLock:
 
 def busy(session: str, lock: FileLock) -> SessionBusy:
     """Return the refusal of a session that someone holds."""
-    next_step = f"wait for it to end, or work on a copy: `moryflow session fork {session}`"
+    next_step = f"wait for it to end, or work on a copy: moryflow session fork {session}"
     return SessionBusy(f"session {session} is in use by {lock.holder()}", where=str(lock.path), next_step=next_step)

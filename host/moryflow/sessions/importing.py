@@ -61,7 +61,7 @@ def read_lines(lines: Iterable[str | bytes]) -> list[Line]:
             raise _wrong(number, "an export begins with one line of type 'session'")
         checked.append(Line(number, kind, _checked(number, kind, fields, seen)))
     if not checked:
-        raise invalid("there is nothing to import", next_step="`moryflow session export ID > FILE` makes such a file")
+        raise invalid("there is nothing to import", next_step="moryflow session export ID > FILE makes such a file")
     if checked[-1].kind != "end":
         raise _wrong(checked[-1].number, "the file ends early: its closing line is missing")
     active = checked[0].fields["active"]

@@ -33,7 +33,7 @@ def session_row(connection: sqlite3.Connection, session: str) -> SessionRow:
     found = execute(connection, _SELECT_SESSION, (session,)).fetchone()
     if found is None:
         message = f"there is no session {session!r}"
-        raise StoreError(message, code="not_found", next_step="`moryflow session list`")
+        raise StoreError(message, code="not_found", next_step="moryflow session list")
     return SESSIONS.load(found)
 
 
@@ -134,7 +134,7 @@ def approval_of(connection: sqlite3.Connection, approval: str) -> ApprovalRow:
     found = approvals_of(connection, id=approval)
     if not found:
         message = f"there is no question {approval!r}"
-        raise StoreError(message, code="not_found", next_step="`moryflow approval list`")
+        raise StoreError(message, code="not_found", next_step="moryflow approval list")
     return min(found, key=lambda row: row.state == "expired")
 
 
