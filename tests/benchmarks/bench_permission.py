@@ -119,6 +119,7 @@ def _turn(vault: Path, rules: list[Rule], user_home: Path | None = None) -> Any:
         rules=SimpleNamespace(all=lambda: tuple(rules)),
         agent=SimpleNamespace(rules=()),
         config=SimpleNamespace(servers={}),
+        watched=(),
     )
 
 
