@@ -59,14 +59,15 @@ def tools():
 """
 
 
-def source(case) -> bytes:
-    """Return what stands in the file; `register(api)` is what our hook is elsewhere."""
+def source(case, marker: Path) -> bytes:
+    """Return what stands in the file; `register(api)` is what our hook is elsewhere, `marker` what it may leave behind."""
     if "b64" in case:
         return base64.b64decode(case["b64"])
     if "gen" in case:
         gen = case["gen"]
         return (gen["prefix"] + gen["repeat"] * gen["n"] + gen.get("tail", "") + gen.get("close", "") * gen["n"]).encode()
     text = case["text"] if "text" in case else case.get("fs", {}).get("text", "")
+    text = text.replace("{MARKER}", str(marker))
     return (text + ADAPTER if "def register" in text else text).encode()
 
 
@@ -77,7 +78,7 @@ async def test_every_example_has_the_right_outcome(case, tmp_path):
     folder = tmp_path / "plugins"
     folder.mkdir(mode=0o700)
     file = folder / (case.get("fs", {}).get("filename") or case["filename"])
-    file.write_bytes(source(case))
+    file.write_bytes(source(case, tmp_path / "marker"))
     (folder / "zgood.py").write_text(GOOD)
     started = time.monotonic()
     async with await open_host(tmp_path, environ={}, builtins=BUILTINS) as host:
