@@ -65,10 +65,10 @@ class Bisection:
         suspects = self.suspects()
         name = f"turn {self._turn.number}"
         if not await self._good(()):
-            step = "look at the prompt, the model and the tools: moryflow session show"
+            step = f"moryflow session show {self._recorded.session.id}: the prompt, the model or a tool did it"
             raise ConfigError(f"{name} is bad without any plugin of yours too", next_step=step)
         if await self._good(suspects):
-            step = "change the judge, or name another turn; a plugin may also have changed since"
+            step = f"moryflow trace {self._recorded.session.id} marks code that has changed since; or judge it otherwise"
             raise ConfigError(f"{name} is good with every plugin that is loaded now", next_step=step)
         good, bad = 0, len(suspects)
         while bad - good > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,6 @@ def bisect(
     from .hosting import with_host
 
     flags = flags_of(ctx)
-    judge = _judge(expect, reject, judging)
 
     async def work(host: Any) -> tuple[str, Culprit]:
         from moryflow.authoring.bisecting import Bisection
@@ -50,7 +50,9 @@ def bisect(
 
         row = await find(host.store, session, flags)
         past = await recorded(host.store, row.id, outputs=True)
-        return row.id, await Bisection(host, past, past.turn(turn), judge).find()
+        bad = past.turn(turn)
+        judge = _judge(expect, reject, judging, shlex.join(["moryflow", "plugin", "bisect", row.id, "--bad-turn", turn]))
+        return row.id, await Bisection(host, past, bad, judge).find()
 
     name, found = with_host(ctx, work)
     document = {
@@ -65,30 +67,30 @@ def bisect(
     show(flags, document, plain("\n".join([*_lines(found), "", f"next: {following}"])))
 
 
-def _judge(expect: str | None, reject: str | None, judging: str | None) -> Judge:
+def _judge(expect: str | None, reject: str | None, judging: str | None, typed: str) -> Judge:
     """Return who says whether a turn is good.
 
+    :param typed: the command without any of the three, for what to type instead.
     :raises ConfigError: several were named, or none and there is no terminal to ask at.
     """
     from moryflow_sdk import ConfigError
 
     named = [each for each in (expect, reject, judging) if each is not None]
-    example = "moryflow plugin bisect --bad-turn 2 --expect TEXT"
     if len(named) > 1:
-        raise ConfigError("--expect, --reject and --run are three ways to say the same", next_step=example)
+        raise ConfigError("--expect, --reject and --run are three ways to say the same", next_step=f"{typed} --expect TEXT")
     if expect is not None:
         return lambda text, on, changed: expect in text
     if reject is not None:
         return lambda text, on, changed: reject not in text
     if judging is not None:
-        return _by_command(judging)
+        return _by_command(judging, typed)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ConfigError("nobody can be asked here whether the turn is good", next_step=example)
+        said = "nobody can be asked here whether the turn is good; --expect, --reject or --run says it"
+        raise ConfigError(said, next_step=f"{typed} --expect TEXT")
     return _by_person
 
 
-def _by_command(command: str) -> Judge:
-    import shlex
+def _by_command(command: str, typed: str) -> Judge:
     import subprocess
 
     from moryflow_sdk import ConfigError
@@ -99,13 +101,15 @@ def _by_command(command: str) -> Judge:
         try:
             done = subprocess.run(words, input=text.encode("utf-8", "replace"), capture_output=True, check=False)
         except OSError as error:
-            raise ConfigError(f"--run: {words[0]} cannot be run: {error.strerror}", next_step="name a program") from error
+            said = f"--run: {words[0]} cannot be run: {error.strerror}"
+            raise ConfigError(said, next_step=f"{typed} --run PROGRAM") from error
         code = done.returncode
         said = (done.stdout + done.stderr).decode("utf-8", "replace")
         click.echo(plain(said), err=True, nl=False)
         if code == CANNOT_TELL or not 0 <= code < 128:
             state = "cannot tell" if code == CANNOT_TELL else f"ended with {code}"
-            raise ConfigError(f"--run: the command {state} with {', '.join(on) or 'no plugin'} on", next_step="change it")
+            said = f"--run: the command {state} with {', '.join(on) or 'no plugin'} on"
+            raise ConfigError(said, next_step=f"{typed}, and judge it yourself")
         click.echo(plain(f"{'good' if code == 0 else 'bad '}  with {', '.join(on) or 'no plugin of yours'}"), err=True)
         return code == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 import pytest
@@ -71,6 +72,17 @@ def test_a_turn_that_no_plugin_made_bad_is_said_to_be_so(crowd) -> None:
 
 
 def test_without_a_terminal_the_judge_must_be_named(crowd) -> None:
-    """Nobody is asked where nobody answers (CONTRACT 1)."""
-    refused = crowd("plugin", "bisect", "--bad-turn", "2")
-    assert (refused.code, "--expect" in refused.err) == (2, True)
+    """Nobody is asked where nobody answers; what to type names this session and this turn, and works (CONTRACT 1)."""
+    session = crowd("session", "list", "--json").json[0]["id"]
+    refused = crowd("plugin", "bisect", "--bad-turn", "1")
+    (typed,) = (line.strip() for line in refused.err.splitlines() if line.strip().startswith("next: "))
+    assert (refused.code, typed) == (2, f"next: moryflow plugin bisect {session} --bad-turn 1 --expect TEXT")
+    assert crowd(*shlex.split(typed)[2:]).err.startswith("moryflow: turn 1 is bad without any plugin of yours too")
+
+
+def test_a_turn_that_is_not_there_is_said_before_anybody_is_asked(crowd) -> None:
+    """The session's turns are counted, and the command that lists them is named (CONTRACT 1)."""
+    session = crowd("session", "list", "--json").json[0]["id"]
+    refused = crowd("plugin", "bisect", session, "--bad-turn", "9")
+    assert (refused.code, "there is no turn '9'; it has 2 turns" in refused.err) == (2, True)
+    assert f"next: moryflow trace {session}" in refused.err
