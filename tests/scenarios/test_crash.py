@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from moryflow import RunOptions
+
 
 def start(rig, *arguments):
     environ = {**os.environ, "MORYFLOW_HOME": str(rig.home), "HOME": str(rig.vault.parent)}
@@ -48,6 +50,27 @@ async def test_a_turn_killed_in_a_tool_is_resumed_and_the_tool_is_not_run_twice(
     assert [node.payload["status"] for node in path if node.kind == "tool"] == ["interrupted"]
     assert [node.kind for node in path] == ["user", "assistant", "tool", "user", "assistant"]
     assert result.text == "I was interrupted."
+
+
+async def test_a_call_that_was_answered_later_and_killed_while_it_ran_is_not_run_twice(rig):
+    """Its record is that of its answer, on every resume; a second record would let it run again (S4.19, S2.15, D65)."""
+    count = rig.vault / "count.txt"
+    async with rig.host() as host:
+        script = rig.script(rig.call("bash", command="echo ran >> count.txt; sleep 60"), {"text": "unreached"})
+        session = await host.new_session(rig.vault, model=script)
+        await session.prompt("go", options=RunOptions(on_ask="fail"))
+        [question] = await host.store.approvals(state="pending")
+        await host.approvals.reply(question.id, "once")
+    process = start(rig, "run", "--continue", "-m", rig.script({"text": "unreached"}))
+    wait_for(count, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    async with rig.host() as host:
+        session = await host.resume(rig.vault, model=rig.script({"text": "I was interrupted."}))
+        await session.proceed()
+        calls = await host.store.calls(session=session.id)
+    assert count.read_text() == "ran\n"
+    assert [(call.tool, call.state) for call in calls] == [("bash", "interrupted")]
 
 
 async def test_interrupt_stops_the_turn_with_its_exit_code(rig):

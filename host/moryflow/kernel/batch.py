@@ -45,6 +45,7 @@ class Batch:
         requests = [ToolRequest(**item.request) for item in unfinished]
         self._open = list(requests)
         for index, (request, item) in enumerate(zip(requests, unfinished, strict=True)):
+            self._scope.node = item.node  # its record is that of the answer it stands in, not a second one
             if item.action == "interrupted":
                 judged = interrupted(request, "the host ended while it ran")
             else:

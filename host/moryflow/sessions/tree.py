@@ -49,13 +49,14 @@ def labels(nodes: Iterable[Node]) -> dict[str, str]:
 class Unfinished(NamedTuple):
     """A tool call that a crash or a question left without a result.
 
-    :ivar request: the call as it stands in the assistant node.
+    :ivar request: the call as it stands in the assistant node; `node` is that node's id.
     :ivar row: its stored state; ``None`` when it was not even recorded.
     :ivar action: ``interrupted``: it was started, so it gets that result and never runs again unasked;
         ``judge``: it was not started, so it goes through the gates like a new one.
     """
 
     request: Mapping[str, Any]
+    node: str
     row: CallRow | None
     action: Literal["interrupted", "judge"]
 
@@ -68,9 +69,9 @@ def unfinished(path: Sequence[Node], calls: Iterable[CallRow]) -> list[Unfinishe
     answered = {node.payload.get("call_id") for node in path[at + 1 :] if node.kind == "tool"}
     rows = {row.id: row for row in calls if row.node == path[at].id}
     requests = [request for request in path[at].payload.get("calls") or () if request.get("id") not in answered]
-    return [_unfinished(request, rows.get(str(request.get("id")))) for request in requests]
+    return [_unfinished(request, path[at].id, rows.get(str(request.get("id")))) for request in requests]
 
 
-def _unfinished(request: Mapping[str, Any], row: CallRow | None) -> Unfinished:
+def _unfinished(request: Mapping[str, Any], node: str, row: CallRow | None) -> Unfinished:
     started = row is not None and row.state not in ("pending", "waiting")
-    return Unfinished(request, row, "interrupted" if started else "judge")
+    return Unfinished(request, node, row, "interrupted" if started else "judge")
