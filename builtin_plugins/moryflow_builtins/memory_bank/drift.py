@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .bank import MEMORY, bank_of, read_text
+from .bank import FOLDER, MEMORY, bank_of, read_text
 from .findings import Finding
 from .helpers import READER, SKILL, WRITER
 from .protocol import protocol
@@ -81,6 +81,8 @@ def _installed(home: Path, settings: MemoryBankSettings) -> Iterator[Finding]:
 
 def _bank(turn: Any, settings: MemoryBankSettings) -> Iterator[Finding]:
     bank = bank_of(turn)
+    if bank is not None and bank.problem:
+        yield Finding("link", FOLDER, bank.problem, "moryflow memory-bank check")
     if bank is None or bank.problem or not bank.has(MEMORY):
         return
     text = read_text(turn, MEMORY)

@@ -41,6 +41,8 @@ def _protected(turn: Turn) -> Deny:
     bank = bank_of(turn)
     if bank is None:
         return _deny(f"{FOLDER}/ is made and kept by its own commands", "ask the person to run `moryflow memory-bank init`")
+    if bank.problem:
+        return _deny(f"nothing is written there: {bank.problem}", "tell the person to run `moryflow memory-bank check`")
     if turn.parent is not None:
         step = "say in your answer what should be kept there"
     else:

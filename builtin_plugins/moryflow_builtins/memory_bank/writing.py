@@ -38,7 +38,7 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
     if wrong:
         step = "tell the person, who can say mb:write again"
         raise ToolError(f"{chosen.target} was not written: {wrong} ({result.end_reason})", code="not_written", next_step=step)
-    metadata = {"proposal": chosen.id, "target": chosen.target, "child": result.session}
+    metadata = {"proposal": chosen.id, "target": chosen.target, "session": result.session}
     title = f"wrote {chosen.target}"
     return ToolResult(output=f"{chosen.target} was written as proposed in {chosen.id}.", title=title, metadata=metadata)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from moryflow_sdk import Event
 
-from .text import first_line, plain
+from .text import first_line, plain, told_result
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language (D73)."""
@@ -130,7 +130,7 @@ def _remark(event: Event, truncated: str) -> str:
         case "tool.start" if data["state"] == "running":
             return f"• {data['tool']} {_brief(data['args'])}"
         case "tool.result" if data["status"] != "ok":
-            return f"  {data['status']}: {first_line(data['output'])}"
+            return f"  {told_result(data['status'], data['output'])}"
         case "tool.result" if data.get("truncated"):
             return f"  {truncated}: moryflow output show {data.get('output_id', '')}"
         case "session.status" if data["status"] == "retry":

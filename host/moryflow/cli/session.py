@@ -13,7 +13,7 @@ from .compacting import COMMANDS, divider
 from .finding import find, node_called, summary
 from .group import NounGroup
 from .options import Flags, asking_options, document_options, flags_of
-from .text import columns, first_line, plain, show
+from .text import columns, first_line, plain, show, told_result
 
 _OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in ("redo", "undo")}
 
@@ -127,7 +127,7 @@ def _shown(node: Any, summary_mark: str) -> str:
     if node.kind in ("compaction", "prune"):
         return plain(divider(node, summary_mark))
     if node.kind == "tool":
-        return plain(f"[{payload.get('tool')}] {payload.get('status')}: {first_line(payload.get('output', ''))}")
+        return plain(f"[{payload.get('tool')}] {told_result(str(payload.get('status')), payload.get('output', ''))}")
     if node.kind not in _ROLES:
         return ""
     text = payload.get("text") or ""

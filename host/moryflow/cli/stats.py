@@ -92,7 +92,12 @@ def told(stats: Mapping[str, Any]) -> str:
         ("steps", f"{stats['steps']} of its own"),
         ("tokens", f"{tokens}, sub-agents included"),
         ("sub-agents", f"{below['sessions']} sessions, {below['steps']} steps, {below['share']:.0%} of the tokens"),
-        ("questions", f"{asked['asked']} ({_listed(asked['answers'])}), waited {asked['waited_seconds']:g} s"),
+        (
+            "questions",
+            f"{asked['asked']} ({_listed(asked['answers'])}), waited {asked['waited_seconds']:g} s"
+            if asked["asked"]
+            else "none",
+        ),
         ("compactions", _listed(stats["compactions"]) or "none"),
     ]
     tools = [(f"  {tool}", _listed(counts)) for tool, counts in stats["tools"].items()]

@@ -29,6 +29,12 @@ def first_line(text: str, width: int = 160) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
+def told_result(status: str, output: str, width: int = 160) -> str:
+    """Return the first line of a result that is not ``ok`` with its status before it, once."""
+    line = first_line(output, width)
+    return line if line.startswith(f"{status}: ") else f"{status}: {line}"
+
+
 def columns(rows: Iterable[Sequence[Any]]) -> str:
     """Return `rows` in aligned columns; the last one takes what it needs."""
     cells = [[plain(str(cell)).replace("\n", " ") for cell in row] for row in rows]

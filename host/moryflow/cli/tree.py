@@ -54,7 +54,7 @@ def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = ()) -> 
 
 
 def _started(node: Any) -> str:
-    """Return the session that a result of ``task`` is about."""
+    """Return the session that a tool started: ``session`` in the metadata of its result."""
     return str((node.payload.get("metadata") or {}).get("session", "")) if node.kind == "tool" else ""
 
 

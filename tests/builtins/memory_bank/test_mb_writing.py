@@ -409,7 +409,7 @@ async def test_a_resumed_writer_has_no_grant(project):
     ) as talk:
         await talk.say("how do we test?")
         await talk.say("mb:write")
-        child = talk.last["metadata"]["child"]
+        child = talk.last["metadata"]["session"]
         assert not _live
         session = await talk.host.resume(project.vault, child, model=project.script(ADD, "done"))
         await session.prompt("again", options=RunOptions(on_ask="deny"))
