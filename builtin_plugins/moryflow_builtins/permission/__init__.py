@@ -48,13 +48,16 @@ def commands() -> Sequence[Command]:
     return [Command(name="permission", help="Explain, check, test and change what is allowed.", cli=_group)]
 
 
-def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str, bool]]:
-    """Say for ``moryflow config check`` what is wrong with or dangerous in `rules`, and whether a deny is lost (D4, D26)."""
+def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
+    """Say for ``moryflow config check`` what is useless or dangerous in `rules` (D4).
+
+    Which rules are invalid the configuration has found itself when it read them (D26).
+    """
     from .cli.remarks import few, remarks
 
     for remark in few(remarks(rules)):
-        if (rule := remark.rule) is not None:
-            yield rule, remark.sentence, remark.severity == "error" and rule.decision == "deny"
+        if remark.rule is not None and remark.kind != "invalid":
+            yield remark.rule, remark.sentence
 
 
 def _group() -> Any:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from moryflow_sdk import ConfigError
+from moryflow_sdk import ConfigError, Rule
 
 from moryflow.config import Config
 from moryflow.config.checks import drop_bad_values, unknown_keys
 from moryflow.config.layers import Layer, merged, nested
-from moryflow.config.problems import Problem
-from moryflow.config.rules import RULES, UNUSABLE, read_rules
+from moryflow.config.problems import MOST, Problem
+from moryflow.config.rules import RULES, read_rules
 from moryflow.config.schema import Known, defaults, host_models
 
 from .hosting import settings_of_plugins, unknown_agent, with_host
@@ -47,19 +47,24 @@ def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:
 
 
 def _remarks(host: Any, config: Config) -> Iterator[Problem]:
-    named = {(problem.file, problem.line) for problem in config.problems if problem.code == UNUSABLE}
     for plugin in host.plugin_set.plugins.values():
         check: Any = getattr(plugin.object, "check_rules", None)
         if check is None:
             continue
         try:
-            for rule, sentence, *fatal in check(config.rules()):
-                if (rule.file or rule.source, rule.line) not in named:
-                    yield Problem(
-                        rule.file or rule.source, rule.line, None, sentence, fatal=fatal == [True], code="rule_remark"
-                    )
+            found = [_remark(*said) for said in check(config.rules())]
         except Exception as error:  # a plugin's own check may raise anything; the others still count
             yield Problem(plugin.name, None, None, f"its check of the rules failed: {error}", code="plugin")
+            continue
+        yield from found[:MOST]
+        if rest := found[MOST:]:
+            fatal = any(problem.fatal for problem in rest)
+            text = f"{plugin.name} has {len(rest)} more remarks on the rules"
+            yield Problem(str(config.path), None, None, text, "moryflow permission lint", fatal, "rule_remark")
+
+
+def _remark(rule: Rule, sentence: str, fatal: bool = False) -> Problem:
+    return Problem(rule.file or rule.source, rule.line, None, sentence, fatal=fatal, code="rule_remark")
 
 
 def plugin_settings(ctx: click.Context) -> tuple[Known, ...]:

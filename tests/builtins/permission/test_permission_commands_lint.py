@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.builtins import BUILTINS
 from moryflow_builtins.permission.cli.covering import shapes
+from moryflow_builtins.permission.cli.nearby import Nearby
 from moryflow_builtins.permission.cli.presets import PRESETS
 from moryflow_builtins.permission.cli.remarks import few, remarks
 from moryflow_sdk import Rule
@@ -91,6 +93,72 @@ def test_a_covering_path_rule_matches_all_that_the_other_does(earlier, later, ta
     text = f"vault:/{target}"
     if other.covers(one) and one.compiled.matches(text) and not re.search(r"\[", later):
         assert other.compiled.matches(text)
+
+
+WORDS = st.sampled_from(
+    ["*", "**", "git", "git *", "g*", "*t", "git push *", "regex:git", "regex:git .*", "tool:x*", "shell:git *"]
+)
+PLACES = st.sampled_from(
+    [
+        "*",
+        "**",
+        "a",
+        "a/**",
+        "a/",
+        "/a/**",
+        "vault:/a/b",
+        "vault:**/b",
+        "fs:/a/**",
+        "~/a/**",
+        "fs:~/**",
+        "{a,b}/*",
+        "a?",
+        "**/b",
+    ]
+)
+ADDRESSES = st.sampled_from(
+    ["*", "https://a/**", "https://a/*", "https://*/b", "url:https://a/b", "http*", "regex:https://a/.*"]
+)
+ROW = st.one_of(
+    st.tuples(st.sampled_from(["bash", "task"]), WORDS, st.sampled_from(["allow", "ask", "deny"])),
+    st.tuples(st.sampled_from(["read", "edit"]), PLACES, st.sampled_from(["allow", "ask", "deny"])),
+    st.tuples(st.just("web_fetch"), ADDRESSES, st.sampled_from(["allow", "ask", "deny"])),
+)
+
+
+@given(rows=st.lists(ROW, max_size=12))
+def test_the_few_rules_that_are_looked_at_are_enough(rows):
+    """The same rule is found as by holding every rule against every later one (D4)."""
+    every = shapes(made(*rows))
+    nearby = Nearby((), every)
+    for index, shape in enumerate(every):
+        later = (other for other in every[index + 1 :] if other.rule.domain == shape.rule.domain and other.covers(shape))
+        assert nearby.covering(index) is next(later, None)
+        for target in shape.examples:
+            deciding = nearby.deciding(shape.rule.domain, target)
+            assert deciding is not None
+            assert (
+                deciding.rule
+                == [one.rule for one in every if one.rule.domain == shape.rule.domain and one.compiled.matches(target)][-1]
+            )
+
+
+@pytest.mark.parametrize(
+    ("domain", "pattern"),
+    [
+        ("bash", "x{} *"),
+        ("bash", "*x{}"),
+        ("read", "vault:/d{}/**"),
+        ("edit", "same/**"),
+        ("web_fetch", "https://h{}.example/**"),
+    ],
+)
+def test_thousands_of_rules_are_looked_at_soon(domain, pattern):
+    """The time grows with the number of rules, not with its square, which took more than a minute for so many."""
+    rules = made(*((domain, pattern.format(number), ["allow", "ask"][number % 2]) for number in range(10_000)))
+    started = time.monotonic()
+    list(few(remarks(rules)))
+    assert time.monotonic() - started < 15
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,26 @@ def test_a_deny_that_cannot_run_in_linear_time_fails_the_check_and_runs_say_so(c
     assert f"{file}:1:" in run.stderr and "this deny rule cannot be used" in run.stderr
 
 
+def test_a_bad_rule_is_named_once_wherever_it_stands(cli: Any) -> None:
+    """In the file, inline, and among thousands: by the reader alone, not by the permission plugin again (D26)."""
+    rules = {"agents": {"runtime": {"permission": {"rules": [{"domain": "bash", "pattern": "regex:([", "decision": "deny"}]}}}}
+    inline = cli("config", "check", "--config", json.dumps(rules))
+    assert inline.returncode == 3 and inline.stdout.count("does not compile") == 1
+    rules["agents"]["runtime"]["permission"]["rules"] *= 300
+    (cli.home / "config.jsonc").write_text(json.dumps(rules, indent=1))
+    done = cli("config", "check")
+    assert done.returncode == 3 and len(done.stdout.splitlines()) == 51 and "250 more" in done.stdout
+
+
+def test_thousands_of_remarks_are_counted_not_listed(cli: Any) -> None:
+    """Fifty are named, and the command that names all of them (D4)."""
+    rules = [{"domain": "edit", "pattern": f"/d{number}/", "decision": "ask"} for number in range(200)]
+    (cli.home / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": rules}}}}))
+    done = cli("config", "check")
+    assert len(done.stdout.splitlines()) == 51
+    assert "permission has 150 more remarks on the rules (moryflow permission lint)" in done.stdout
+
+
 def test_a_plugin_may_make_the_check_fail(cli: Any) -> None:
     """A third value says that a deny is lost (D26)."""
     cli.plugin("critic", "def check_rules(rules):\n    return [(rule, 'lost', True) for rule in rules]\n")

@@ -13,10 +13,11 @@ from moryflow_sdk.sensitive import sensitive
 
 from moryflow_builtins.permission.defaults import default_rules, protects
 from moryflow_builtins.permission.judged import told
-from moryflow_builtins.permission.rules import RuleSet, compile_rules, simple
+from moryflow_builtins.permission.rules import compile_rules, simple
 
 from .covering import Shape, shapes
 from .mistakes import mistake
+from .nearby import Nearby
 
 Kind = Literal["invalid", "dead", "shadowed", "silences", "dangerous"]
 
@@ -60,7 +61,8 @@ def remarks(rules: Sequence[Rule], home: Path | None = None) -> Iterator[Remark]
     :param home: Moryflow's own folder, where known.
     """
     every = shapes(rules)
-    whole = compile_rules((*default_rules(str(home or "")), *rules))
+    built_in = compile_rules(default_rules(str(home or "")))
+    nearby = Nearby((one for domain in built_in.by_domain for one in built_in.of(domain)), every)
     for index, shape in enumerate(every):
         problem = shape.compiled.pattern.problem
         if problem:
@@ -72,11 +74,11 @@ def remarks(rules: Sequence[Rule], home: Path | None = None) -> Iterator[Remark]
         if dead:
             yield Remark("dead", f"it can never match: {dead}", shape.rule)
             continue
-        later = next((other for other in every[index + 1 :] if _same_domain(other, shape) and other.covers(shape)), None)
+        later = nearby.covering(index)
         if later is not None:
             yield Remark("shadowed", _shadowed(shape.rule, later.rule), shape.rule, later.rule)
         elif shape.rule.decision == "allow":
-            yield from _loose(shape, whole, home)
+            yield from _loose(shape, nearby, home)
 
 
 def few(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
@@ -101,10 +103,6 @@ def shortened(pattern: str) -> str:
     return pattern if len(pattern) <= 80 else f"{pattern[:77]}…"
 
 
-def _same_domain(one: Shape, other: Shape) -> bool:
-    return one.rule.domain == other.rule.domain
-
-
 def _shadowed(rule: Rule, later: Rule) -> str:
     what = "says the same" if rule.decision == later.decision else "always wins"
     return f"it has no effect: the later {told(later)} covers all of it and {what}"
@@ -115,11 +113,11 @@ def _shadowed(rule: Rule, later: Rule) -> str:
 # ------------------------------------------------------------------------------------------------
 
 
-def _loose(shape: Shape, whole: RuleSet, home: Path | None) -> Iterator[Remark]:
+def _loose(shape: Shape, nearby: Nearby, home: Path | None) -> Iterator[Remark]:
     rule = shape.rule
     match rule.domain:
         case "read" | "edit":
-            yield from _loose_files(shape, whole, home)
+            yield from _loose_files(shape, nearby, home)
         case "bash":
             yield from _loose_commands(shape)
         case "mcp" | "tool" if shape.everything:
@@ -143,25 +141,25 @@ def _loose_commands(shape: Shape) -> Iterator[Remark]:
         yield Remark("dangerous", f"it covers every program whose name begins with {name!r}; {hint}", shape.rule)
 
 
-def _loose_files(shape: Shape, whole: RuleSet, home: Path | None) -> Iterator[Remark]:
+def _loose_files(shape: Shape, nearby: Nearby, home: Path | None) -> Iterator[Remark]:
     rule, exact = shape.rule, shape.compiled.pattern.exact
     if home is not None and rule.domain == "edit" and exact and f"fs:{home}" in rule.pattern:
         yield Remark("dead", f"it has no effect: nothing below {home} is changed by a tool, in any mode", rule)
         return
-    if rule.domain == "edit" and not exact and _decides(shape, whole, "fs:/etc/x", "fs:/usr/local/bin/x", "fs:/home/u/x.md"):
+    if rule.domain == "edit" and not exact and _decides(shape, nearby, "fs:/etc/x", "fs:/usr/local/bin/x", "fs:/home/u/x.md"):
         yield Remark("dangerous", "it lets files outside the vault be changed without a question", rule)
         return
-    silenced = next((text for text in _witnesses(shape) if _decides(shape, whole, text) and _guarded(rule.domain, text)), "")
+    silenced = next((text for text in _witnesses(shape) if _decides(shape, nearby, text) and _guarded(rule.domain, text)), "")
     if silenced.startswith("fs:"):
         yield Remark("dangerous", f"it opens files of secrets outside the vault, for example {silenced}", rule)
     elif silenced:
         yield Remark("silences", f"it silences the default that asks about {silenced}", rule)
 
 
-def _decides(shape: Shape, whole: RuleSet, *targets: str) -> bool:
+def _decides(shape: Shape, nearby: Nearby, *targets: str) -> bool:
     """Whether the rule is the one that decides about any of `targets`."""
     matched = (target for target in targets if shape.compiled.matches(target))
-    hits = (whole.last(shape.rule.domain, simple(target)) for target in matched)
+    hits = (nearby.deciding(shape.rule.domain, target) for target in matched)
     return any(hit is not None and hit.rule == shape.rule for hit in hits)
 
 
