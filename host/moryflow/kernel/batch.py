@@ -91,9 +91,15 @@ class Batch:
         if running:
             await self._journal.commit()
             self._started |= {judged.call.id for judged in running}
-        outcomes = await asyncio.gather(*(self._door.body(judged) for judged in group))
+        outcomes = await self._bodies(group)
         for judged, (result, ms) in zip(group, outcomes, strict=True):
             await self._finish(judged, result, ms)
+
+    async def _bodies(self, group: Sequence[Judged]) -> Sequence[tuple[ToolResult, int]]:
+        """Run the bodies together; a single one needs no task of its own."""
+        if len(group) == 1:
+            return [await self._door.body(group[0])]
+        return await asyncio.gather(*(self._door.body(judged) for judged in group))
 
     async def _finish(self, judged: Judged, result: ToolResult, ms: int) -> None:
         final = await self._door.finish(judged, result, ms)

@@ -11,7 +11,8 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +23,9 @@ from .schema import MIGRATIONS, version_of
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
+
+PATIENCE = 0.002
+"""Seconds the loop itself waits for a transaction: most are on the disk before it could have turned to something else."""
 
 _CHUNK = 50
 _BROKEN = frozenset({"io", "corrupt", "readonly"})
@@ -104,30 +108,25 @@ class Database:
 
         :raises StoreError: nothing was stored.
         """
+        job = self._writer.executor.submit(self._guarded, self._writer, work)
+        with contextlib.suppress(FutureTimeout):
+            job.exception(PATIENCE)
+        if job.done():
+            return _applied(job, applied)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
-        def stored(result: T) -> None:
+        def settle(job: Future[T]) -> None:
             try:
-                if applied is not None:
-                    applied(result)
-            finally:
+                result = _applied(job, applied)
+            except BaseException as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
                 if not future.done():
                     future.set_result(result)
 
-        def failed(error: BaseException) -> None:
-            if not future.done():
-                future.set_exception(error)
-
-        def run() -> None:
-            try:
-                result = self._guarded(self._writer, work)
-            except BaseException as error:
-                _tell(loop, failed, error)
-            else:
-                _tell(loop, stored, result)
-
-        self._writer.executor.submit(run)
+        job.add_done_callback(lambda job: _tell(loop, settle, job))
         return await future
 
     async def stream(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
@@ -194,6 +193,14 @@ class Database:
 
     def _prepare(self) -> None:
         ensure_ready(self.path)
+
+
+def _applied(job: Future[T], applied: Callable[[T], None] | None) -> T:
+    """Return the result of a write that has ended, once `applied` has seen it."""
+    result = job.result()
+    if applied is not None:
+        applied(result)
+    return result
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[T], None], value: T) -> None:

@@ -17,7 +17,7 @@ from .encode import Encoder
 from .endpoint import Endpoint
 from .failures import from_status, next_step
 from .sse import DONE, AnswerReader
-from .transport import Preparation, check, connection_error, load_httpx, new_client, unsendable
+from .transport import Preparation, Wire, check, connection_error, load_httpx, unsendable
 
 if TYPE_CHECKING:
     import httpx
@@ -42,7 +42,7 @@ class ChatClient:
         self.endpoint = endpoint
         self._encoder = Encoder(endpoint)
         self._preparation = Preparation(endpoint)
-        self._client: httpx.AsyncClient | None = None
+        self._client: Wire | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._counts_tokens = True
         self._kept = False
@@ -105,15 +105,15 @@ class ChatClient:
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.aclose()
 
-    async def _ready(self) -> httpx.AsyncClient:
+    async def _ready(self) -> Wire:
         check(self.endpoint)
         context = await asyncio.wrap_future(self._preparation.start())
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            self._client, self._loop, self._kept = new_client(self.endpoint, context), loop, False
+            self._client, self._loop, self._kept = Wire(self.endpoint, context), loop, False
         return self._client
 
-    async def _ask(self, client: httpx.AsyncClient, request: ModelRequest, name: str) -> httpx.Response:
+    async def _ask(self, client: Wire, request: ModelRequest, name: str) -> httpx.Response:
         """Send a request; once more without ``stream_options`` when the server does not know them."""
         response = await self._send(client, "POST", "/chat/completions", self._body(request, name))
         if 200 <= response.status_code < 300:
@@ -127,7 +127,7 @@ class ChatClient:
     def _body(self, request: ModelRequest, name: str) -> bytes:
         return self._encoder.body(request, name, usage=self._counts_tokens)
 
-    async def _send(self, client: httpx.AsyncClient, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+    async def _send(self, client: Wire, method: str, path: str, body: bytes | None = None) -> httpx.Response:
         """Send a request and return what begins to come.
 
         A kept connection may have been closed by the server at the very moment of its use, so a request that gets no
@@ -136,8 +136,7 @@ class ChatClient:
         httpx = load_httpx()
         again, self._kept = self._kept, False
         try:
-            request = client.build_request(method, self.endpoint.url(path), headers=self._headers(), content=body)
-            response = await client.send(request, stream=True)
+            response = await client.send(method, path, body)
         except (ValueError, httpx.InvalidURL, httpx.LocalProtocolError):
             raise unsendable(self.endpoint) from None
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
@@ -146,14 +145,6 @@ class ChatClient:
             return await self._send(client, method, path, body)
         self._kept = True
         return response
-
-    def _headers(self) -> dict[str, str]:
-        """A compressed stream would be held back until a block is full, so none is asked for."""
-        headers = {"accept": "text/event-stream, application/json", "accept-encoding": "identity", "user-agent": "moryflow"}
-        if self.endpoint.key:
-            headers["authorization"] = f"Bearer {self.endpoint.key}"
-        own = {name.lower(): value for name, value in self.endpoint.headers.items()}
-        return {**headers, "content-type": "application/json", **own}
 
     async def _failure(self, response: httpx.Response) -> ModelError:
         body = b""

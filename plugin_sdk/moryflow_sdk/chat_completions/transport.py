@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+from base64 import b64encode
 from concurrent.futures import Future
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from moryflow_sdk.errors import ModelError, ModelErrorCode
 from moryflow_sdk.redact import redact
@@ -70,16 +71,72 @@ class Preparation:
             future.set_exception(error)
 
 
-def new_client(endpoint: Endpoint, context: ssl.SSLContext | None) -> httpx.AsyncClient:
-    """Return a client: no redirects (R29), no proxy for this machine, time limits on everything."""
-    httpx = load_httpx()
-    return httpx.AsyncClient(
-        verify=False if context is None else context,
-        trust_env=not endpoint.is_loopback,
-        follow_redirects=False,
-        timeout=httpx.Timeout(endpoint.timeout, connect=15.0, pool=15.0),
-        limits=httpx.Limits(max_keepalive_connections=4, keepalive_expiry=60),
-    )
+class Wire:
+    """The connections to one endpoint, used as httpx's transport: no redirects (R29), no cookies, time limits on everything.
+
+    A client of httpx would do the same work around every request, and a step is short.
+    """
+
+    def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
+        loaded = load_httpx()
+        self._request: type[httpx.Request] = loaded.Request
+        self._url: type[httpx.URL] = loaded.URL
+        self._endpoint = endpoint
+        self._headers: list[tuple[str, str]] = list(_headers(endpoint).items())
+        self._urls: dict[str, httpx.URL] = {}
+        self._extensions: dict[str, Any] = {"timeout": loaded.Timeout(endpoint.timeout, connect=15.0, pool=15.0).as_dict()}
+        proxy = proxy_for(endpoint)
+        try:
+            self._transport: httpx.AsyncHTTPTransport = loaded.AsyncHTTPTransport(
+                verify=False if context is None else context,
+                trust_env=not endpoint.is_loopback,
+                limits=loaded.Limits(max_keepalive_connections=4, keepalive_expiry=60),
+                proxy=proxy,
+            )
+        except (ValueError, ImportError, loaded.InvalidURL):
+            raise ModelError(
+                "the proxy that the environment names cannot be used",
+                code="unreachable",
+                next_step="set HTTPS_PROXY and HTTP_PROXY to an http:// address, or add the server to NO_PROXY",
+            ) from None
+
+    async def send(self, method: str, path: str, body: bytes | None) -> httpx.Response:
+        """Send a request and return what begins to come."""
+        if path not in self._urls:
+            self._urls[path] = self._url(self._endpoint.url(path))
+        request = self._request(method, self._urls[path], headers=self._headers, content=body, extensions=self._extensions)
+        return await self._transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+
+def _headers(endpoint: Endpoint) -> dict[str, str]:
+    """Return what every request carries. A compressed stream would be held back until a block is full, so none is asked for."""
+    headers = {"accept": "text/event-stream, application/json", "accept-encoding": "identity", "user-agent": "moryflow"}
+    address = urlsplit(endpoint.base_url)
+    if address.username:
+        pair = f"{unquote(address.username)}:{unquote(address.password or '')}"
+        headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    elif endpoint.key:
+        headers["authorization"] = f"Bearer {endpoint.key}"
+    own = {name.lower(): value for name, value in endpoint.headers.items()}
+    return {**headers, "content-type": "application/json", **own}
+
+
+def proxy_for(endpoint: Endpoint) -> str | None:
+    """Return the proxy that the environment names for this endpoint; none for this machine."""
+    address = urlsplit(endpoint.base_url)
+    if endpoint.is_loopback or not address.hostname:
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    if proxy_bypass(address.hostname):
+        return None
+    found = getproxies()
+    proxy = found.get(address.scheme.lower()) or found.get("all")
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
 def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = False) -> ModelError:

@@ -317,3 +317,29 @@ async def test_the_request_says_what_was_asked() -> None:
     }  # fmt: skip
     assert first.headers["accept-encoding"] == "identity"  # a compressed stream is held back until a block is full
     assert first.path == second.path == "/v1/chat/completions"
+
+
+async def test_another_machine_is_reached_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A company's proxy is used, and what NO_PROXY names is left alone (S4.7)."""
+    with LoopbackServer(text("through the proxy")) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
+        monkeypatch.setenv("no_proxy", "inside.invalid")
+        assert (await ask("http://model.invalid/v1"))[0] == "through the proxy"
+        with pytest.raises(ModelError, match="cannot reach"):
+            await ask("http://inside.invalid/v1")
+    assert [request.path for request in proxy.requests] == ["http://model.invalid/v1/chat/completions"]
+
+
+async def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong setting of the environment is an error with a next command, not a crash (S4.7)."""
+    monkeypatch.setenv("http_proxy", "gopher://127.0.0.1:9")
+    with pytest.raises(ModelError, match="proxy that the environment names") as caught:
+        await ask("http://model.invalid/v1")
+    assert caught.value.code == "unreachable" and "NO_PROXY" in caught.value.next_step
+
+
+async def test_a_name_and_password_in_the_address_are_sent_as_such() -> None:
+    """A server behind basic authentication can be used (S4.7)."""
+    with LoopbackServer() as server:
+        await ask(server.url.replace("http://", "http://me:p%40ss@"))
+    assert server.requests[0].headers["authorization"] == "Basic bWU6cEBzcw=="
