@@ -41,6 +41,7 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("permission", "Explain, check, test and change what is allowed"),
     ("redo", "Do again what the last undo took back"),
     ("skill", "List skills, show one, and say what is wrong with one"),
+    ("summary", "Have a model say in a few sentences what was done"),
     ("undo", "Take back the last turn: its messages and its changes to files"),
 )
 """Commands of the built-in plugins, named here so that ``--help`` can show them without loading a plugin."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider
+from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, MoryflowError
 
 from .agents import DEFAULT_AGENT
 from .choosing import agent_of, base_prompt, named_agent, refuse_failed
@@ -306,6 +306,8 @@ class Host:
             await self.compaction.aclose()
         for session in self._sessions:
             session.cancel()
+            with suppress(MoryflowError):  # another process has it, or the disk is full: it was a title or the like
+                await session.settle()
             session.release()
         await self._dispatcher.settle()
         await self.leases.aclose()

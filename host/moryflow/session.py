@@ -216,6 +216,12 @@ class Session:
             self._notes[:0] = waiting
             raise
 
+    async def settle(self) -> None:
+        """Apply what came after the last turn had ended, a title for example, before the session is let go."""
+        if self._inbox and not self._settling:
+            async with self._holding() as live:
+                await self._empty_inbox(live)
+
     async def call(self, name: str, arguments: str, options: RunOptions) -> DirectCall:
         """Take one tool call through the whole chain without a model."""
         async with self._holding() as live:

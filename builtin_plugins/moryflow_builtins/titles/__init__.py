@@ -2,11 +2,14 @@
 
 No request is made that nobody asked for: without ``agents.runtime.titles.model`` the words are the title. With it the hidden
 agent ``title`` is asked beside the first step. The turn does not wait; what goes wrong is seen in the run's record only.
+A summary is written when a person asks for one, by the hidden agent ``summary`` (S4.3).
 """
 
 from __future__ import annotations
 
-from moryflow_sdk import Event, Turn, hookimpl
+from collections.abc import Sequence
+
+from moryflow_sdk import Command, Event, SlashResult, Turn, hookimpl
 
 from .settings import TitleSettings
 
@@ -18,10 +21,28 @@ config_path = "agents.runtime.titles"
 
 @hookimpl(events="step.start")
 async def event(event: Event, turn: Turn | None) -> None:
-    """Name a session when its first turn takes its first step."""
+    """Name a session when its first turn takes its first step; ask again in a later one if no answer came in time."""
     if event.type != "step.start" or event.step != 1 or turn is None or turn.purpose != "main":
         return
-    if turn.config.enabled and "titled" not in turn.session_state:
+    if turn.config.enabled and turn.session_state.get("titled", "words") == "words":
         from .naming import name_session
 
         await name_session(turn)
+
+
+@hookimpl
+def commands() -> Sequence[Command]:
+    """Add ``moryflow session summary`` and ``/summary``."""
+    return [Command("summary", "Have a model say in a few sentences what was done in a session.", _cli, _slash)]
+
+
+def _cli() -> object:
+    from .cli import summary
+
+    return summary
+
+
+async def _slash(_: str, turn: Turn) -> SlashResult:
+    from .summing import summed_up
+
+    return SlashResult(text=await summed_up(turn))

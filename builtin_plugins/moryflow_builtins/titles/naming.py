@@ -9,24 +9,29 @@ from moryflow_sdk import MoryflowError, Turn
 
 WORDS = 6
 LETTERS = 60
+_TOO_MANY = 10
+"""An answer of more words is a sentence, not a title: its first six would be a torn one."""
+
 _SHOWN = 2000
 """Characters of the prompt that the model is shown."""
 
-_writing: set[asyncio.Task[None]] = set()
-"""Titles being written; asyncio keeps no hold of a task by itself. Each ends by itself within its deadline."""
+_writing: dict[str, asyncio.Task[None]] = {}
+"""Titles being written, by session; asyncio keeps no hold of a task by itself. Each ends by itself within its deadline."""
 
 
 async def name_session(turn: Turn) -> None:
     """Set the title from the first prompt, and ask the model for a better one where that is configured."""
+    named = "titled" in turn.session_state
+    if turn.session in _writing or (named and not turn.config.model):
+        return
     prompt = next((str(node.payload.get("text") or "") for node in await turn.history.path() if node.kind == "user"), "")
     title = from_words(prompt)
     turn.session_state["titled"] = "words"
-    if title:
+    if title and not named:
         await turn.info.set_title(title)
     if turn.config.model and prompt.strip():
-        task = asyncio.create_task(_write(turn, prompt))
-        _writing.add(task)
-        task.add_done_callback(_writing.discard)
+        task = _writing[turn.session] = asyncio.create_task(_write(turn, prompt))
+        task.add_done_callback(lambda _: _writing.pop(turn.session, None))
 
 
 async def _write(turn: Turn, prompt: str) -> None:
@@ -36,10 +41,10 @@ async def _write(turn: Turn, prompt: str) -> None:
         answer = await turn.complete(prompt[:_SHOWN], model=model, agent="title", timeout=30.0)
     except MoryflowError as error:
         turn.log.info("no title was written: %s", error)
-        return
+        answer = ""
     title = cleaned(answer)
+    turn.session_state["titled"] = "model" if title else "none"
     if title:
-        turn.session_state["titled"] = "model"
         await turn.info.set_title(title)
 
 
@@ -50,9 +55,12 @@ def from_words(prompt: str) -> str:
 
 
 def cleaned(answer: str) -> str:
-    """Return a model's title: one line of at most six words, without quotes and full stop; empty when it is none."""
+    """Return a model's title: one line of at most six words, without quotes and full stop; empty when it is none.
+
+    Small models answer the message instead of naming it; what they say is a sentence, and the prompt's own words are better.
+    """
     lines = [line for line in answer.strip().splitlines() if re.search(r"\w", line)]
-    if len(lines) != 1:
+    if len(lines) != 1 or len(lines[0].split()) > _TOO_MANY:
         return ""
     text = re.sub(r"^(title|titel)\s*:\s*", "", lines[0].strip(), flags=re.IGNORECASE)
     return _short(text.strip("\"'“”«»` .*#"), cut="")

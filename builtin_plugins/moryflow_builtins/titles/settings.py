@@ -10,6 +10,7 @@ class TitleSettings(BaseModel):
     """How sessions get their titles.
 
     :ivar model: a cheap model that writes them, ``session`` for the session's own; without one, the prompt's first words.
+        It writes the summaries that a person asks for, too; without one, the session's own does.
     """
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)

@@ -15,11 +15,11 @@ from .group import NounGroup
 from .options import Flags, asking_options, document_options, flags_of
 from .text import columns, first_line, plain, show, told_result
 
-_OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in ("redo", "undo")}
+_OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in ("redo", "summary", "undo")}
 
 
 class SessionGroup(NounGroup):
-    """Has the verbs of the plugin that can undo, too; they are loaded when they are used."""
+    """Has the verbs of the plugins that undo and sum up, too; they are loaded when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_OF_PLUGINS])

@@ -90,7 +90,7 @@ class CompleteService:
         :raises ModelError: nobody knows the model.
         """
         scope = self._scope
-        current = scope.model.id if scope.model else None
+        current = scope.model.id if scope.model else scope.live.row.model or None  # a command's turn has none of its own
         try:
             return scope.around.models(scope.plugin_set).choose(wish, current)
         except MoryflowError as error:

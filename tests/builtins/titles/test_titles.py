@@ -39,6 +39,7 @@ def test_a_title_of_a_few_words(prompt: str, title: str) -> None:
         ("Title: Fixing the login page.\n", "Fixing the login page"),
         ("one two three four five six seven", "one two three four five six"),
         ("I cannot do that.\nHere is why:", ""),
+        ("The login page should remember people who have used it before and", ""),
         ("   ", ""),
     ],
 )
@@ -67,18 +68,35 @@ class Talk:
         file.write_text(json.dumps({"agents": {"runtime": {"titles": titles}}}))
         file.chmod(0o600)
 
-    async def run(self, server: LoopbackServer, *prompts: str, wait: bool = False):
+    def named_by(self, server: LoopbackServer) -> None:
+        """Let another server than the conversation's write the titles."""
+        self.config(model="namer/m")
+        file = self.home / "config.jsonc"
+        settings = {**json.loads(file.read_text()), "models": {"providers": {"namer": {"baseUrl": server.url}}}}
+        file.write_text(json.dumps(settings))
+
+    async def title(self, session: str) -> str:
+        """Return the title as the next process sees it."""
+        async with await open_host(self.home, environ={}) as host:
+            return (await host.store.session(session)).title
+
+    async def run(self, server: LoopbackServer, *prompts: str, wait: bool = False, session: str = ""):
         """Run prompts; return the session's row, its runs and the results."""
         environ = {"OPENAI_BASE_URL": server.url, "PATH": os.environ["PATH"]}
         results = []
         async with await open_host(self.home, environ=environ) as host:
-            session = await host.new_session(self.vault, model="openai/m")
-            await session.keep()
+            begin = (
+                host.resume(self.vault, session, model="openai/m")
+                if session
+                else host.new_session(self.vault, model="openai/m")
+            )
+            talk = await begin
+            await talk.keep()
             for prompt in prompts:
-                results.append(await session.prompt(prompt, options=RunOptions()))
+                results.append(await talk.prompt(prompt, options=RunOptions()))
                 if wait:
                     await asyncio.sleep(0.3)
-            return await host.store.session(session.id), await host.store.runs(session.id), results
+            return await host.store.session(talk.id), await host.store.runs(talk.id), results
 
 
 @pytest.fixture
@@ -119,10 +137,7 @@ async def test_a_failure_is_recorded_and_nobody_is_bothered(talk):
 async def test_a_slow_title_does_not_hold_the_turn(talk):
     """The turn ends, and the host closes, while a title is still waited for (S4.16)."""
     with LoopbackServer(otherwise=replies.text("late").but(before=3.0)) as slow:
-        file = talk.home / "config.jsonc"
-        talk.config(model="slow/m")
-        settings = {**json.loads(file.read_text()), "models": {"providers": {"slow": {"baseUrl": slow.url}}}}
-        file.write_text(json.dumps(settings))
+        talk.named_by(slow)
         with LoopbackServer(otherwise=replies.text("ok")) as server:
             row, _, results = await talk.run(server, "Count the words", "and more")
         assert len(slow.requests) == 1
@@ -139,3 +154,27 @@ async def test_a_title_uses_up_no_answer_of_a_script(talk):
         assert (await session.prompt("Count the words", options=RunOptions())).text == "the answer"
         await asyncio.sleep(0.1)
         assert (await host.store.session(session.id)).title == "Counting words"
+
+
+async def test_a_title_that_comes_after_the_turn_is_kept(talk):
+    """Somebody reads an answer and leaves; the title that came meanwhile is not lost (S4.16)."""
+    with LoopbackServer(otherwise=replies.text("Counting words in files").but(before=0.2)) as namer:
+        talk.named_by(namer)
+        with LoopbackServer(otherwise=replies.text("ok")) as server:
+            row, _, _ = await talk.run(server, "Count the words", wait=True)
+    assert row.title == "Count the words"
+    assert await talk.title(row.id) == "Counting words in files"
+
+
+async def test_a_title_that_did_not_come_in_time_is_asked_for_again(talk):
+    """A run that ends at once does not wait for it; the next turn of the session asks again, once (S4.16)."""
+    with LoopbackServer(otherwise=replies.text("ok")) as server:
+        with LoopbackServer(otherwise=replies.text("late").but(before=3.0)) as namer:
+            talk.named_by(namer)
+            row, _, _ = await talk.run(server, "Count the words")
+        assert await talk.title(row.id) == "Count the words"
+        with LoopbackServer(otherwise=replies.text("Counting words in files")) as namer:
+            talk.named_by(namer)
+            await talk.run(server, "and more", "and more still", wait=True, session=row.id)
+            assert len(namer.requests) == 1 and "Count the words" in json.dumps(namer.requests[0].body)
+    assert await talk.title(row.id) == "Counting words in files"
