@@ -77,7 +77,8 @@ class Tool:
         a command in ``bash`` …); without it the tool is asked about as ``tool:<name>``.
     :param offered: whether a model is told of the tool; a tool that is not offered is refused when called (R23).
     :param offered_in: whether there is use for it in a turn, asked often; where there is none it is not told of and refused.
-    :param timeout: seconds the body may run; ``None`` means the host's default.
+    :param timeout: seconds the body may run, not counting :meth:`ToolContext.ask`; ``None`` means 60 (600 for tools that
+        come with the host).
     :param source: the file it was taken from, by a plugin that finds tools in files; `revision` tells its versions apart.
     """
 

@@ -86,19 +86,21 @@ async def _in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
     try:
         done, _ = await asyncio.wait((task,), timeout=implementation.timeout)
     except asyncio.CancelledError:
-        _leave(task)
+        leave(task)
         raise
     if done:
         return task.result()
     implementation.life.stray = task
-    _leave(task)
+    leave(task)
     raise Overrun
 
 
-def _leave(task: asyncio.Future[Any]) -> None:
-    """Cancel `task` without waiting for it; what it raises after that is nobody's concern."""
+def leave(task: asyncio.Future[Any]) -> None:
+    """Cancel `task` without waiting for it; what it raises after that is nobody's concern, and exit does not wait."""
     task.cancel()
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    if isinstance(task, asyncio.Task):
+        asyncio.tasks._unregister_task(task)  # asyncio.run() waits for every task it knows, for ever
 
 
 async def guarded(work: Awaitable[Any]) -> Any:

@@ -16,9 +16,9 @@ from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, SystemBlock, Turn, V
 from .calls import Outcome, call, describe, root_of
 from .ledger import Ledger, Place
 from .quarantine import Quarantine
-from .records import HookFailure, Implementation, OwnedTool, PluginSet
+from .records import HookFailure, Implementation, PluginSet
 from .values import blocks, changed, judged
-from .workers import Broken, Overrun
+from .workers import Broken
 
 T = TypeVar("T")
 DELTA_QUEUE = 256
@@ -148,18 +148,6 @@ class Dispatcher:
         """Wait until observers have seen the deltas; the owner of a turn calls it at the end."""
         if self._pump is not None:
             await self._pump
-
-    async def run_plain(self, owned: OwnedTool, keywords: Mapping[str, Any], timeout: float) -> Any:
-        """Run the body of a plain-function tool on a thread of its plugin.
-
-        :raises TimeoutError: it did not end in time, or the plugin is broken.
-        """
-        try:
-            return await owned.life.run(lambda: owned.tool.function(**keywords), (), timeout)
-        except Overrun as error:
-            raise TimeoutError(f"{owned.tool.name} took longer than {timeout:g} s") from error
-        except Broken as error:
-            raise TimeoutError(f"plugin {owned.plugin} is not called any more: {owned.life.broken}") from error
 
     async def _drain(self) -> None:
         while self._waiting:

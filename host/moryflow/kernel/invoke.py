@@ -5,8 +5,6 @@ transform → validate → freeze and resolve → gates → question → decided
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import time
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ from moryflow_sdk import (
 from .allocator import LARGE_BLOCK, return_large_blocks
 from .approvals import OnAsk, call_row
 from .arguments import parse, unacceptable
-from .calls import guarded
+from .bodies import Deadline, run_body
 from .dispatch import Withheld
 from .journal import Journal
 from .offer import offered_tools
@@ -37,8 +35,6 @@ from .results import as_result, capped, crash, failure, refusal, tool_payload
 from .scope import TurnScope
 from .verdicts import combine, floor, tightened
 from .views import ToolView
-
-DEFAULT_TIMEOUT = 600.0
 
 _PROBLEMS = {
     "truncated": "the answer was cut at its length limit before the arguments were complete; nothing was run",
@@ -169,18 +165,15 @@ class Door:
     async def _body(self, judged: Judged) -> ToolResult:
         owned = judged.owned
         assert owned is not None
-        view = ToolView(self._scope, owned.plugin, judged.call, self._asker(judged.call))
-        limit = owned.tool.timeout or DEFAULT_TIMEOUT
+        deadline = Deadline(owned)
+        view = ToolView(self._scope, owned.plugin, judged.call, self._asker(judged.call, deadline))
         try:
-            async with asyncio.timeout(limit):
-                outcome = await self._call_body(owned, judged.encoded, view)
-            result = as_result(outcome)
+            keywords = owned.tool.bind(judged.encoded, cast("ToolContext", view))
+            result = as_result(await run_body(deadline, keywords))
         except ToolError as error:
             result = failure(error)
         except Denied as error:
             result = ToolResult(status="denied", code="denied", output=str(error))
-        except TimeoutError:
-            result = ToolResult(status="error", code="timeout", output=f"{owned.tool.name} took longer than {limit:g} s")
         except Exception as error:
             # The boundary around other people's code: the model is told, the plugin is named, the turn goes on.
             result = crash(owned, owned.tool.function, error)
@@ -188,16 +181,10 @@ class Door:
             result = result.replace(metadata={**result.metadata, **view.collected})
         return result
 
-    async def _call_body(self, owned: OwnedTool, encoded: bytes, view: ToolView) -> Any:
-        tool = owned.tool
-        keywords = tool.bind(encoded, cast("ToolContext", view))
-        if inspect.iscoroutinefunction(tool.function):
-            return await guarded(tool.function(**keywords))
-        return await self._dispatch.run_plain(owned, keywords, tool.timeout or DEFAULT_TIMEOUT)
-
-    def _asker(self, call: ToolCall) -> Any:
+    def _asker(self, call: ToolCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
-            ruling = await self._settle(call, combine([("tool", question)], mode=self._scope.live.mode))
+            with deadline.stopped():
+                ruling = await self._settle(call, combine([("tool", question)], mode=self._scope.live.mode))
             if ruling.decision != "allow":
                 raise Denied(ruling.reason)
 

@@ -1,7 +1,8 @@
 """Threads for plain functions of plugins: daemons with queues of their own, so that exit never waits for them.
 
 A third-party plugin has one thread and its calls are serial. A thread past its deadline cannot be stopped: it is
-abandoned, what it returns later is thrown away, and its plugin is *broken* for this process.
+abandoned, what it returns later is thrown away, and its plugin is *broken* for this process. The body of a tool is
+judged more mildly: its thread is replaced, a few times, so that the plugin's hooks and gates go on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 
 PATIENCE = 0.0002
 """Seconds the loop itself waits for a function before it does something else: most end sooner than it could turn to it."""
+MOST_REPLACED = 3
+"""Threads of one plugin that may hang in a tool's body before the plugin is broken: each goes on using the processor."""
 
 
 class Overrun(Exception):
@@ -30,13 +33,14 @@ class Broken(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """One call, from the loop that waits for it to the thread that makes it."""
+    """One call, from the loop that waits for it to the thread that makes it; `body`: of a tool."""
 
     function: Callable[..., Any]
     arguments: Sequence[Any]
     timeout: float
     loop: asyncio.AbstractEventLoop
     context: contextvars.Context
+    body: bool = False
     done: threading.Lock = field(default_factory=threading.Lock)
     future: asyncio.Future[Any] | None = None
     started: float = 0.0
@@ -59,15 +63,17 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._jobs: list[_Job] = []
         self.abandoned = False
+        self.hangs_in_body = False
 
     @property
     def busy(self) -> bool:
         """Whether a call has not ended, perhaps one that nobody waits for any more."""
         return any(not job.finished for job in self._jobs)
 
-    async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float) -> Any:
+    async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float, body: bool = False) -> Any:
         """Return what `function` returns; its deadline counts from when it begins.
 
+        :param body: it is the body of a tool.
         :raises Overrun: it did not finish in `timeout` seconds; the thread is given up.
         :raises Broken: the thread was given up, before or while this call waited for its turn.
         """
@@ -76,7 +82,7 @@ class Worker:
         if self._thread is None:
             self._thread = threading.Thread(target=_serve, args=(self._queue,), name=self._name, daemon=True)
             self._thread.start()
-        job = _Job(function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context())
+        job = _Job(function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context(), body)
         job.done.acquire()
         patience = 0 if self.busy else PATIENCE
         self._queue.put(job)
@@ -114,7 +120,7 @@ class Worker:
         if left > 0:
             job.loop.call_later(left, self._check, job)
             return
-        self.abandoned = True
+        self.abandoned, self.hangs_in_body = True, job.body
         self._drop_waiting()
         for each in self._jobs:
             _wake(each)
@@ -131,8 +137,8 @@ class Worker:
 class Life:
     """What changes about a plugin while it is loaded; shared by the generations that use it.
 
-    :param serial: one thread, given up for good when it overruns (third-party plugins). Otherwise threads are made as
-        needed and an overrun costs only its own thread (built-ins).
+    :param serial: one thread, given up for good when it overruns in a hook, and a few times replaced when it does in a
+        tool (third-party plugins). Otherwise threads are made as needed and an overrun costs only its own (built-ins).
     :param stray: an asynchronous call that overran and was cancelled.
     :param broken: why the plugin is not called any more; empty while it is well.
     """
@@ -146,22 +152,25 @@ class Life:
     forget: Callable[[], None] | None = None
     stray: asyncio.Task[Any] | None = None
     _workers: list[Worker] = field(default_factory=list)
+    _replaced: int = 0
 
     @property
     def lingers(self) -> bool:
         """Whether an asynchronous call of it goes on although it was cancelled."""
         return self.stray is not None and not self.stray.done()
 
-    async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float) -> Any:
+    async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float, *, body: bool = False) -> Any:
         """Run a plain function on a thread of this plugin; see :meth:`Worker.run`."""
-        if self.broken:
-            raise Broken
-        try:
-            return await self._worker().run(function, arguments, timeout)
-        except (Overrun, Broken):
-            if self.serial:
-                self.broken = self.broken or "a call did not end in time and its thread was given up"
-            raise
+        while True:
+            worker = self._worker()
+            if self.broken:
+                raise Broken
+            try:
+                return await worker.run(function, arguments, timeout, body)
+            except Broken:  # it waited behind a call that never ended
+                continue
+            finally:
+                self._give_up_stuck()
 
     def stop(self) -> None:
         """End the threads that are idle; one that is stuck ends when its call does."""
@@ -171,13 +180,20 @@ class Life:
 
     def _worker(self) -> Worker:
         """Return the plugin's one thread, or for built-ins any that is free."""
-        if not self.serial:
-            self._workers = [worker for worker in self._workers if not worker.abandoned]
+        self._give_up_stuck()
         for worker in self._workers:
             if self.serial or not worker.busy:
                 return worker
         self._workers.append(Worker(f"moryflow-{self.plugin}"))
         return self._workers[-1]
+
+    def _give_up_stuck(self) -> None:
+        """Forget threads that were abandoned; see `serial` for what that means for the plugin."""
+        for worker in [worker for worker in self._workers if worker.abandoned]:
+            self._workers.remove(worker)
+            self._replaced += 1
+            if self.serial and not (worker.hangs_in_body and self._replaced <= MOST_REPLACED):
+                self.broken = self.broken or "a call did not end in time and its thread was given up"
 
 
 def _serve(queue: SimpleQueue[_Job | None]) -> None:

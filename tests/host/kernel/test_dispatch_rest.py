@@ -231,14 +231,14 @@ async def test_what_a_redactor_removes_is_not_written_down(bench: Any):
     assert sign == {"output": "*** (noted) --", "was": {"output": "*** (noted)"}}
 
 
-async def test_blocks_for_the_system_prompt_are_recorded_by_their_size(bench: Any):
+async def test_blocks_for_the_system_prompt_are_recorded_by_size_and_hash(bench: Any):
     """The bill of a plugin counts what it adds; what is no block costs the plugin, not the turn (invariant 5)."""
     bench.user("a_block", "@hookimpl\ndef system_blocks():\n    return [SystemBlock(id='a', text='12345')]\n")
     bench.user("b_wrong", "@hookimpl\ndef system_blocks():\n    return ['text']\n")
     scope = await bench.scope()
     assert [plugin for plugin, _ in await bench.dispatcher.contribute(scope, "system_blocks")] == ["a_block"]
     good, bad = scope.ledger.drain()
-    assert (good.outcome, good.delta) == ("changed", {"blocks": [{"id": "a", "chars": 5}]})
+    assert (good.outcome, good.delta) == ("changed", {"blocks": [{"id": "a", "chars": 5, "hash": "5994471abb01112a"}]})
     assert bad.outcome == "failed" and "SystemBlock" in scope.failures[0].error
 
 
@@ -378,49 +378,6 @@ async def test_ctrl_c_raised_by_a_plugin_in_its_thread_is_its_failure(bench: Any
     scope = await bench.scope()
     ((_, verdict),) = await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
     assert verdict.cause == "hook_failure"
-
-
-TOOL = """
-    import time, threading
-    @tool
-    def work(seconds: float) -> str:
-        "Work."
-        time.sleep(seconds)
-        return threading.current_thread().name
-
-    @tool
-    def fails() -> str:
-        "Fail."
-        raise ValueError("no")
-
-    @hookimpl
-    def tools():
-        return [work, fails]
-"""
-
-
-async def test_plain_tools_run_on_a_thread_of_their_plugin(bench: Any):
-    bench.user("mine", TOOL)
-    started = await bench.start()
-    run = bench.dispatcher.run_plain
-    assert await run(started.tools["work"], {"seconds": 0}, 5.0) == "moryflow-mine"
-    with pytest.raises(ValueError, match="no"):
-        await run(started.tools["fails"], {}, 5.0)
-    with pytest.raises(TimeoutError, match="longer than"):
-        await run(started.tools["work"], {"seconds": 20}, 0.1)
-    with pytest.raises(TimeoutError, match="not called any more"):
-        await run(started.tools["work"], {"seconds": 0}, 5.0)
-
-
-async def test_tools_of_a_built_in_run_side_by_side(bench: Any):
-    bench.builtin("inside", TOOL)
-    started = await bench.start()
-    began = time.monotonic()
-    await asyncio.gather(*(bench.dispatcher.run_plain(started.tools["work"], {"seconds": 0.3}, 5.0) for _ in range(4)))
-    assert time.monotonic() - began < 1.1
-    with pytest.raises(TimeoutError):
-        await bench.dispatcher.run_plain(started.tools["work"], {"seconds": 20}, 0.1)
-    assert await bench.dispatcher.run_plain(started.tools["work"], {"seconds": 0}, 5.0) == "moryflow-inside"
 
 
 def test_exit_does_not_wait_for_threads_of_plugins(bench: Any):

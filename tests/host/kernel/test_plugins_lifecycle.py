@@ -9,6 +9,7 @@ import time
 import weakref
 from typing import Any
 
+from moryflow.kernel.bodies import Deadline, run_body
 from moryflow.kernel.plugins import dispose, load_plugin_set, start
 
 TOOL = """
@@ -145,7 +146,7 @@ async def test_an_unloaded_plugin_can_be_freed(bench: Any):
     bench.user("mine", TOOL.format(name="hello") + "@hookimpl\ndef tool_gate(call): ...\n")
     started = await start(bench.load())
     await bench.dispatcher.gates(_scope(started), "tool_gate", call=_call())
-    await bench.dispatcher.run_plain(started.tools["hello"], {"text": "x"}, 1.0)
+    await run_body(Deadline(started.tools["hello"]), {"text": "x"})
     module = weakref.ref(started.plugins["mine"].object)
     await dispose(started)
     del started
