@@ -15,6 +15,9 @@ _TOO_MANY = 10
 _SHOWN = 2000
 """Characters of the prompt that the model is shown."""
 
+_MARKS = re.compile(r"^\s*[#>]+\s|[`*\[\]]|(?<!\w)_+(?=\w)|(?<=\w)_+(?!\w)")
+"""Marks of Markdown; an underscore within a name is none."""
+
 _writing: dict[str, asyncio.Task[None]] = {}
 """Titles being written, by session; asyncio keeps no hold of a task by itself. Each ends by itself within its deadline."""
 
@@ -51,7 +54,7 @@ async def _write(turn: Turn, prompt: str) -> None:
 def from_words(prompt: str) -> str:
     """Return the first words of a prompt: of its first line that says something, without marks of Markdown."""
     line = next((line for line in prompt.splitlines() if re.search(r"\w", line)), "")
-    return _short(re.sub(r"[`*_#>\[\]]+", " ", line), cut="…")
+    return _short(_MARKS.sub("", line), cut="…")
 
 
 def cleaned(answer: str) -> str:

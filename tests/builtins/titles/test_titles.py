@@ -20,7 +20,8 @@ from moryflow_sdk.testing.server import LoopbackServer
     ("prompt", "title"),
     [
         ("What is this project?", "What is this project?"),
-        ("# Fix `the` **login**, please, before the release tomorrow", "Fix the login , please, before…"),
+        ("# Fix `the` **login**, please, before the release tomorrow", "Fix the login, please, before the…"),
+        ("Rename `get_user` to _user_name_ in [a.py]", "Rename get_user to user_name in a.py"),
         ("\n\n  hello  \nworld", "hello"),
         ("---\n", ""),
         ("", ""),
