@@ -136,16 +136,17 @@ async def _text(rerun: Rerun, moment: Moment, results: dict[str, str]) -> str:
     if moment.hook in GATES:
         outcome = await rerun.call(moment)
         return _verdicts(outcome)
-    given = moment.values[0]
+    given = moment.values[0] if moment.values else None
     if given is UNKNOWN:
         return ""
     if moment.hook == "chat_messages":
-        given = tuple(item.replace(text=results[item.call_id]) if item.call_id in results else item for item in given)
+        given = tuple(item.replace(text=results[item.call_id]) if item.call_id in results else item for item in given or ())
     outcome = await rerun.call(moment, given)
     if moment.hook == "tool_after" and moment.call is not None and "withheld by" not in outcome.value:
         results[moment.call.id] = outcome.value.get("output", "")
     failures = [f"{failure.plugin} failed: {failure.error}" for failure in outcome.failures]
-    return "\n".join([_shown(moment.hook, outcome.value), *failures])
+    shown = _shown(moment.hook, outcome.value) if outcome.value is not None else ""
+    return "\n".join(filter(None, [shown, *failures]))
 
 
 def _verdicts(outcome: Outcome) -> str:
@@ -157,6 +158,8 @@ def _shown(hook: str, value: Any) -> str:
     match hook:
         case "chat_system":
             return "\n\n".join(block["text"] for block in value.get("blocks", ()))
+        case "system_blocks":
+            return "\n\n".join(block.get("text", "") for block in value)
         case "chat_messages":
             return "\n".join(_message(message) for message in value)
         case "tool_after" if "withheld by" not in value:

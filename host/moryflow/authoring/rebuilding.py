@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import ChatParams, Frozen, Message, SystemBlock, SystemPrompt, ToolCall, ToolError, ToolResult
+from moryflow_sdk import ChatParams, CompactionPlan, Frozen, Message, SystemPrompt, ToolCall, ToolError, ToolResult
 
 from moryflow.kernel.arguments import parse
 from moryflow.kernel.context import ContextBuilder
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 UNKNOWN: Any = object()
 """A value that was not written down: a redactor was to see it first, or it was too large."""
-CHAT = ("chat_messages", "chat_system", "chat_params")
+CHAT = ("chat_messages", "chat_system", "system_blocks", "chat_params")
 TOOL = ("tool_before", "tool_gate", "tool_decided", "tool_after")
 
 
@@ -31,6 +31,8 @@ class Moment:
     :ivar call: of a hook of tools, the record of the call.
     :ivar rows: the ledger's rows of this chain that changed, said or failed something, by position.
     :ivar values: of a transform, its value before each of `rows` and after the last; :data:`UNKNOWN` where it is lost.
+        Of an observer, the event.
+    :ivar node: the active node then.
     """
 
     turn: Turn
@@ -39,11 +41,13 @@ class Moment:
     call: CallRow | None = None
     rows: Sequence[HookCallRow] = ()
     values: Sequence[Any] = field(default=(), repr=False)
+    node: str | None = None
 
     @property
     def place(self) -> str:
         """Where it was, for people."""
         about = f" {self.call.tool} ({self.call.id})" if self.call else ""
+        about = f" {self.values[0].type}" if self.hook == "event" else about
         return f"turn {self.turn.number}, step {self.step}, {self.hook.replace('_', '.', 1)}{about}"
 
     def before(self, position: int) -> Any:
@@ -52,32 +56,55 @@ class Moment:
         return self.values[number]
 
 
-def moments(recorded: Recorded, turn: Turn, prompt: SystemPrompt, params: ChatParams) -> Iterator[Moment]:
-    """Yield the hooks that a turn called, in order.
+@dataclass(frozen=True)
+class Base:
+    """What a turn began with before any plugin: it is not stored, and is as the host would make it today.
 
-    :param prompt: the system prompt before any plugin, for a turn in which none changed it; it is not stored.
-    :param params: likewise the parameters.
+    :ivar plan: of a turn that is a compaction, what was planned; like `params`, :data:`UNKNOWN` when it is lost.
     """
+
+    prompt: SystemPrompt
+    params: ChatParams | Any
+    plan: CompactionPlan | Any = UNKNOWN
+
+
+def moments(recorded: Recorded, turn: Turn, base: Base) -> Iterator[Moment]:
+    """Yield the hooks that a turn called, in order, without those that only observe."""
+    if turn.run.purpose == "compact":
+        yield from _of_compaction(turn, base)
+        return
     for step in range(1, turn.run.steps + 1):
         if turn.run.purpose in ("main", "child"):
-            yield from _of_chat(recorded, turn, step, prompt, params)
+            yield from _of_chat(recorded, turn, step, base)
         for call in turn.calls:
             if call.step == step:
                 yield from _of_call(recorded, turn, call)
 
 
-def _of_chat(recorded: Recorded, turn: Turn, step: int, prompt: SystemPrompt, params: ChatParams) -> Iterator[Moment]:
+def _of_compaction(turn: Turn, base: Base) -> Iterator[Moment]:
+    """Yield the hook that was shown the plan, and that of the summary's requests if any were made."""
+    step = next((row.step for row in turn.rows), 0)
+    anchor = next((str(event.data["anchor"]) for event in turn.events if "anchor" in event.data), None)
+    for hook, first in (("compaction", base.plan), ("chat_params", base.params)):
+        if hook == "compaction" or turn.run.steps:
+            rows = _rows(turn, step, hook, None)
+            yield Moment(turn, step, hook, None, rows, _forward(_as_it_was(first, rows), rows), anchor)
+
+
+def _of_chat(recorded: Recorded, turn: Turn, step: int, base: Base) -> Iterator[Moment]:
     node = recorded.nodes.get(turn.answers.get(step, ""))
+    path = recorded.path(node.parent) if node is not None else None
     for hook in CHAT:
         rows = _rows(turn, step, hook, None)
-        base: Any = prompt if hook == "chat_system" else params
-        if hook == "chat_system" and step > 1:
-            continue  # once per turn
-        if hook == "chat_messages":
-            base = tuple(ContextBuilder().build(recorded.path(node.parent))) if node is not None else UNKNOWN
-        elif rows:
-            base = _as_it_was(base, rows)
-        yield Moment(turn, step, hook, None, rows, _forward(base, rows))
+        values: Sequence[Any] = ()
+        match hook:
+            case "chat_system" | "system_blocks" if step > 1:
+                continue  # once per turn
+            case "chat_messages":
+                values = _forward(tuple(ContextBuilder().build(path)) if path is not None else UNKNOWN, rows)
+            case "chat_system" | "chat_params":
+                values = _forward(_as_it_was(base.prompt if hook == "chat_system" else base.params, rows), rows)
+        yield Moment(turn, step, hook, None, rows, values, node.parent if node else None)
 
 
 def _of_call(recorded: Recorded, turn: Turn, call: CallRow) -> Iterator[Moment]:
@@ -85,11 +112,11 @@ def _of_call(recorded: Recorded, turn: Turn, call: CallRow) -> Iterator[Moment]:
         rows = _rows(turn, call.step, hook, call.id)
         if hook in ("tool_gate", "tool_decided"):
             if call.ruling is not None:
-                yield Moment(turn, call.step, hook, call, rows)
+                yield Moment(turn, call.step, hook, call, rows, node=call.node)
             continue
         values = _arguments(recorded, call, rows) if hook == "tool_before" else _results(recorded, call, rows)
         if values:
-            yield Moment(turn, call.step, hook, call, rows, values)
+            yield Moment(turn, call.step, hook, call, rows, values, call.node)
 
 
 def _rows(turn: Turn, step: int, hook: str, call_id: str | None) -> list[HookCallRow]:
@@ -182,9 +209,3 @@ def _lost(item: Any) -> bool:
 
 def _json(value: Frozen) -> dict[str, Any]:
     return value.model_dump(mode="json")
-
-
-def base_prompt(text: str, vault: str) -> SystemPrompt:
-    """Return the system prompt before any plugin, as the kernel makes it."""
-    place = SystemBlock(id="place", text=f"Working folder: {vault}", stable=False)
-    return SystemPrompt(blocks=(SystemBlock(id="base", text=text), place))

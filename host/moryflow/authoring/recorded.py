@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError
 
 if TYPE_CHECKING:
+    from moryflow_sdk import Event
+
     from moryflow.sessions import CallRow, HookCallRow, Node, RunRow, SessionRow, Store
 
 LONGEST_OUTPUT = 32 * 2**20
@@ -23,6 +25,7 @@ class Turn:
 
     :ivar number: counted from 1; what ``--turn`` means.
     :ivar answers: step to the id of the node that the model's answer became.
+    :ivar events: what observers were told, as far as it is stored, oldest first.
     """
 
     number: int
@@ -30,6 +33,7 @@ class Turn:
     rows: Sequence[HookCallRow]
     calls: Sequence[CallRow]
     answers: Mapping[int, str]
+    events: Sequence[Event] = ()
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,14 @@ class Recorded:
     """A session of the past.
 
     :ivar outputs: by id, the whole of outputs that were too long for the conversation, as far as they are still stored.
+    :ivar state: what plugins keep, by plugin and scope, as it was when the session was left.
     """
 
     session: SessionRow
     nodes: Mapping[str, Node]
     turns: Sequence[Turn]
     outputs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    state: Mapping[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any], repr=False)
 
     def turn(self, name: str) -> Turn:
         """Return a turn by its number or id.
@@ -76,13 +82,14 @@ class Recorded:
 async def recorded(store: Store, session: str, *, outputs: bool = False) -> Recorded:
     """Return a session with all that was recorded of its turns.
 
-    :param outputs: read stored outputs too; only those who run hooks again need them.
+    :param outputs: read stored outputs and states too; only those who run hooks again need them.
     :raises StoreError: there is none of that name.
     """
     row = await store.session(session)
     nodes = {node.id: node for node in await store.nodes(row.id)}
     rows, calls = await store.hook_calls(row.id), await store.calls(row.id)
-    answers = await _answers(store, row.id, calls)
+    events = await store.events(row.id)
+    answers = _answers(calls, events)
     turns = [
         Turn(
             number,
@@ -90,10 +97,13 @@ async def recorded(store: Store, session: str, *, outputs: bool = False) -> Reco
             [item for item in rows if item.turn == run.id],
             [item for item in calls if item.turn == run.id],
             answers.get(run.id, {}),
+            [item for item in events if item.turn == run.id],
         )
         for number, run in enumerate(await store.runs(row.id), 1)
     ]
-    return Recorded(row, nodes, turns, await _outputs(store, row.id) if outputs else {})
+    if not outputs:
+        return Recorded(row, nodes, turns)
+    return Recorded(row, nodes, turns, await _outputs(store, row.id), await store.plugin_state(row.id))
 
 
 async def _outputs(store: Store, session: str) -> dict[str, str]:
@@ -112,12 +122,12 @@ async def _outputs(store: Store, session: str) -> dict[str, str]:
     return found
 
 
-async def _answers(store: Store, session: str, calls: Sequence[CallRow]) -> dict[str, dict[int, str]]:
+def _answers(calls: Sequence[CallRow], events: Sequence[Event]) -> dict[str, dict[int, str]]:
     """Return, by turn and step, the node of the answer: a step's end names it, and so does each call of it."""
     found: dict[str, dict[int, str]] = {}
     for call in calls:
         found.setdefault(call.turn, {})[call.step] = call.node
-    for event in await store.events(session):
+    for event in events:
         node = event.data.get("node") if event.type == "step.finish" else None
         if node and event.turn and event.step:
             found.setdefault(event.turn, {})[event.step] = node

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from moryflow_sdk import HOOKS, ConfigError, PluginError
 
@@ -14,47 +14,36 @@ from moryflow.kernel.plugins import PluginSet, PluginSettings, dispose, load_plu
 from moryflow.loading.discovery import Candidate, discover, in_development
 from moryflow.loading.plugin_context import plain_context
 
-from .difference import Difference, first_difference
+from .comparing import NOT_CALLED, Found, at, failing, given_to, made_otherwise
+from .difference import first_difference
 from .rebuilding import UNKNOWN, Moment
-from .rerunning import Rerun, as_json, only
+from .rerunning import Rerun, only
+from .telling import deltas_of, wants
 
 if TYPE_CHECKING:
     from moryflow.host import Host
 
     from .recorded import Recorded, Turn
-    from .rerunning import Outcome
 
 GATES = tuple(name for name, info in HOOKS.items() if info.kind == "gate")
-REPLAYED = ("chat_messages", "chat_system", "chat_params", "tool_before", "tool_gate", "tool_decided", "tool_after")
-"""What can be replayed: observers change nothing, and what was compacted and contributed is not rebuilt."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """A hook that would have done something else; `file` is where its code is now."""
-
-    moment: Moment
-    difference: Difference
-    file: str = ""
-    line: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        moment, change = self.moment, self.difference
-        place = {"turn": moment.turn.number, "step": moment.step, "hook": HOOKS[moment.hook].dotted}
-        about = {"call_id": moment.call.id, "tool": moment.call.tool} if moment.call else {}
-        where = {"file": self.file, "line": self.line} if self.file else {}
-        return {**place, **about, "path": change.path, "before": change.before, "after": change.after, **where}
+REPLAYED = ("system_blocks", *(name for name, info in HOOKS.items() if info.kind in ("transform", "gate", "observe")))
+"""The hooks that turns call. The others are called while a plugin loads, with nothing that a session knows."""
+LOST = "what it was given was not written down (a redactor, or too large)"
 
 
 @dataclass
 class Replay:
-    """What came of it: how many hook calls were compared, what differs, and what could not be compared."""
+    """What came of it: how many hook calls were compared, what differs, and what could not be compared.
+
+    :ivar left_out: hooks of the plugin, or parts of what they do, that no replay looks at, and why.
+    """
 
     plugin: str
     recorded_as: str
     compared: int = 0
     found: list[Found] = field(default_factory=list[Found])
     skipped: list[tuple[Moment, str]] = field(default_factory=list[tuple[Moment, str]])
+    left_out: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
 async def replay(host: Host, recorded: Recorded, turns: Sequence[Turn], path: Path, recorded_as: str | None = None) -> Replay:
@@ -108,60 +97,66 @@ async def _loaded(host: Host, home: Path, candidate: Candidate) -> PluginSet:
 async def _through(rerun: Rerun, recorded: Recorded, turns: Sequence[Turn], result: Replay) -> None:
     wanted = {turn.run.id for turn in turns}
     last = max((turn.number for turn in turns), default=0)
+    _leave_out(rerun, recorded.turns[:last], result)
     for turn in recorded.turns[:last]:
         for moment in rerun.moments(turn):
             if moment.hook in REPLAYED:
                 await _compare(rerun, moment, result, turn.run.id in wanted)
+        if turn.run.id in wanted:
+            _compare_state(rerun, recorded, turn, result)
 
 
 async def _compare(rerun: Rerun, moment: Moment, result: Replay, counts: bool) -> None:
     """Call the plugin's hook as it was called then, and note whether it does the same."""
     implementations = rerun.plugin_set.ordered(moment.hook)
     own = [row for row in moment.rows if row.plugin == result.recorded_as]
-    if not implementations and not any(row.outcome == "changed" or row.delta for row in own):
+    called = wants(implementations, moment.values[0]) if moment.hook == "event" else bool(implementations)
+    if not called and not any(row.outcome == "changed" or row.delta for row in own):
         return
-    gate = moment.hook in GATES
-    given = None if gate else _given(moment, own)
-    if given is UNKNOWN:
-        result.skipped.append((moment, "what it was given was not written down (a redactor, or too large)"))
-        return
+    given = given_to(moment, own)
     failed = next((row.outcome for row in own if row.outcome not in ("ok", "changed")), "")
-    expected = _verdict(own) if gate else as_json(_made(moment, own, given))
+    lost = LOST if given is UNKNOWN else f"it was not called then: {failed}" if failed in NOT_CALLED else ""
+    if lost:
+        result.skipped += [(moment, lost)] if counts else []
+        return
     outcome = await rerun.call(moment, given)
     if not counts:
         return
     result.compared += 1
     if outcome.failures or failed:
-        result.found += _failing(moment, outcome, failed)
+        found = failing(moment, outcome, failed)
+        result.found += [found] if found else []
         return
-    actual = next(iter(outcome.value.values()), None) if gate else outcome.value
-    found = first_difference(expected, actual, "" if gate else HOOKS[moment.hook].value)
-    if found is not None:
+    difference = made_otherwise(moment, own, given, outcome.value)
+    if difference is not None:
         file, line = implementations[0].place if implementations else ("", 0)
-        result.found.append(Found(moment, found, file, line))
+        result.found.append(at(moment, difference, file, line))
 
 
-def _failing(moment: Moment, outcome: Outcome, failed: str) -> list[Found]:
-    """Return the difference between a call that failed and one that did not; of two that failed, none."""
-    if failed and outcome.failures:
-        return []
-    if failed:
-        return [Found(moment, Difference("outcome", failed, "worked"))]
-    failure = outcome.failures[0]
-    return [Found(moment, Difference("outcome", "worked", f"{failure.outcome}: {failure.error}"), failure.file, failure.line)]
+def _leave_out(rerun: Rerun, turns: Sequence[Turn], result: Replay) -> None:
+    """Note what the plugin does that is not looked at, and why."""
+    plugin_set = rerun.plugin_set
+    loading = [HOOKS[hook].dotted for hook in HOOKS if hook not in REPLAYED and plugin_set.ordered(hook)]
+    result.left_out += [(hook, "called while a plugin loads, not in a turn") for hook in loading]
+    result.left_out += [(f"event {kind}", "not stored") for kind in deltas_of(plugin_set.ordered("event"))]
+    own = {name for name, owned in plugin_set.tools.items() if owned.plugin == result.plugin}
+    ran = {call.tool for turn in turns for call in turn.calls} & own
+    result.left_out += [(f"tool {name}", "no tool is called") for name in sorted(ran)]
 
 
-def _given(moment: Moment, own: Sequence[Any]) -> Any:
-    """Return what the plugin was given; one that was not there, or said nothing, what came before truncation."""
-    if own:
-        return moment.before(own[0].position)
-    final = next((row.position for row in moment.rows if row.plugin == "truncation"), None)
-    return moment.before(final) if final is not None else moment.values[-1]
+def _compare_state(rerun: Rerun, recorded: Recorded, turn: Turn, result: Replay) -> None:
+    """Compare what the plugin keeps after `turn`: all that an observer may do shows there.
 
-
-def _made(moment: Moment, own: Sequence[Any], given: Any) -> Any:
-    return moment.before(own[-1].position + 1) if own else given
-
-
-def _verdict(own: Sequence[Any]) -> Any:
-    return next((row.delta for row in own if row.delta), None)
+    The session's is known as the session was left. What is not called again may have changed it too.
+    """
+    if result.skipped or any(hook.startswith(("event ", "tool ")) for hook, _ in result.left_out):
+        return
+    of_turn, of_session = rerun.state(result.plugin)
+    pairs = [("turn.state", f"turn:{turn.run.id}", of_turn)]
+    if turn is recorded.turns[-1]:
+        pairs.append(("turn.session_state", "session", of_session))
+    for kind, scope, now in pairs:
+        difference = first_difference(recorded.state.get((result.recorded_as, scope), {}), now, kind)
+        if difference is not None:
+            file = rerun.plugin_set.plugins[result.plugin].file
+            result.found.append(Found(f"after turn {turn.number}", {"turn": turn.number}, difference, file))

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import HOOKS, ChatParams, Ruling, ToolCall, ToolError, thaw
+from moryflow_sdk import HOOKS, Ruling, ToolCall, ToolError, thaw
 
+from moryflow.compaction.agent import COMPACT_AGENT
 from moryflow.kernel.dispatch import Withheld
 from moryflow.kernel.prepare import call_as_judged
+from moryflow.kernel.request import first_params, first_prompt
 from moryflow.looking import looking_scope
+from moryflow.services.history import node_view
 
-from .rebuilding import UNKNOWN, Moment, base_prompt, moments
+from .past_compaction import compaction_base
+from .rebuilding import UNKNOWN, Base, Moment, moments
+from .telling import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from moryflow_sdk import NodeView
+
     from moryflow.host import Host
     from moryflow.kernel.records import HookFailure, PluginSet
+    from moryflow.kernel.scope import TurnScope
 
     from .recorded import Recorded, Turn
 
 READING = ("files", "history", "resolve")
-"""Services that a hook may use while it is run again; of files only what reads."""
+"""Services that a hook may use while it is run again; of files only what reads, of history what was there then."""
 
 
 @dataclass(frozen=True)
@@ -51,37 +59,49 @@ class Rerun:
     def plugin_set(self) -> PluginSet:
         return self._scope.plugin_set
 
+    def state(self, plugin: str) -> tuple[Any, Any]:
+        """Return what a plugin keeps by now for the turn and for the session."""
+        live = self._scope.live
+        return live.turn_states.get(plugin, {}), live.state.get(plugin, {})
+
     def moments(self, turn: Turn) -> Iterator[Moment]:
         """Begin `turn` and yield the hooks that it called."""
-        scope, run, host = self._scope, turn.run, self._host
-        scope.turn, scope.step = run.id, 0
-        scope.purpose = run.purpose  # type: ignore[assignment]
-        scope.agent = host.agents.get(run.agent) or host.agent(None)
-        scope.model = _model(host, run.model)
-        scope.live.turn_states = {}
-        settings = scope.agent.settings
-        params = ChatParams(temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_tokens)
-        prompt = base_prompt(host.base_prompt(scope), str(scope.vault))
-        return moments(self._recorded, turn, prompt, params)
+        run, host = turn.run, self._host
+        compact = run.purpose == "compact"
+        if not compact:
+            self._scope.live.turn_states = {}  # a compaction is a part of the turn that it stands in
+        fresh: dict[str, Any] = {"turn": run.id, "purpose": run.purpose, "step": 0, "_views": {}, "_saved": {}}
+        agent = COMPACT_AGENT if compact else host.agents.get(run.agent) or host.agent(None)
+        self._scope = scope = replace(self._scope, agent=agent, model=_model(host, run.model), **fresh)
+        if compact:
+            base = compaction_base(self._recorded, turn, host.config, scope.model)
+        else:
+            base = Base(first_prompt(scope), first_params(scope))
+        return told(turn, moments(self._recorded, turn, base))
 
     async def call(self, moment: Moment, value: Any = None) -> Outcome:
         """Call the hook of `moment` with `value`; of a gate, with the recorded call."""
         scope, dispatcher = self._scope, self._host.surroundings.dispatcher
         scope.step, scope.failures, scope.notices = moment.step, [], []
+        if moment.node is not None:
+            scope.live.hold.path = self._recorded.path(moment.node)
         context: dict[str, Any] = {}
         if moment.call is not None and moment.hook != "tool_before":
             context["call"] = self._call(moment)
         if moment.hook == "tool_decided" and moment.call is not None:
             context["ruling"] = Ruling.model_validate(thaw(moment.call.ruling))
-        if HOOKS[moment.hook].kind == "gate":
-            verdicts = await dispatcher.gates(scope, moment.hook, **context)
-            said = {plugin: verdict_json(verdict) for plugin, verdict in verdicts}
-            return Outcome(said, tuple(scope.failures))
-        try:
-            after = await dispatcher.transform(scope, moment.hook, value, **context)
-        except Withheld as error:
-            return Outcome({"withheld by": error.plugin}, tuple(scope.failures))
-        return Outcome(as_json(after), tuple(scope.failures))
+        made: Any = None
+        match HOOKS[moment.hook].kind:
+            case "gate":
+                verdicts = await dispatcher.gates(scope, moment.hook, **context)
+                made = {plugin: verdict_json(verdict) for plugin, verdict in verdicts}
+            case "observe":
+                await dispatcher.observe(scope, moment.values[0])
+            case "contribute":
+                made = as_json([block for _, block in await dispatcher.contribute(scope, moment.hook)])
+            case _:
+                made = await _transformed(scope, moment.hook, value, context)
+        return Outcome(made, tuple(scope.failures))
 
     def _call(self, moment: Moment) -> ToolCall:
         """Return the call as it was judged; its targets are resolved against the files as they are now."""
@@ -97,6 +117,13 @@ class Rerun:
         except ToolError:
             args = {}
         return ToolCall(id=row.id, tool=row.tool, args=args, step=row.step, hash=row.hash)
+
+
+async def _transformed(scope: TurnScope, hook: str, value: Any, context: dict[str, Any]) -> Any:
+    try:
+        return as_json(await scope.around.dispatcher.transform(scope, hook, value, **context))
+    except Withheld as error:
+        return {"withheld by": error.plugin}
 
 
 def verdict_json(verdict: Any) -> dict[str, Any]:
@@ -129,6 +156,7 @@ def _harmless(services: Mapping[str, Any]) -> dict[str, Any]:
 
     kept = {name: factory for name, factory in services.items() if name in READING}
     kept["files"] = lambda scope, plugin: _ReadOnly(services["files"](scope, plugin))
+    kept["history"] = lambda scope, plugin: _AsItWas(services["history"](scope, plugin), scope)
     kept["emit"] = lambda scope, plugin: lambda kind, /, **data: None
     return {**{name: refusing(name) for name in services}, **kept}
 
@@ -154,6 +182,22 @@ class _ReadOnly:
 
     def __getattr__(self, name: str) -> Any:
         return _Refusing(f"files.{name}") if name in ("write", "remove", "move") else getattr(self._files, name)
+
+
+class _AsItWas:
+    """The history of the session up to the place that is run again."""
+
+    def __init__(self, history: Any, scope: TurnScope) -> None:
+        self._history, self._scope = history, scope
+
+    async def path(self, session: str | None = None) -> Sequence[NodeView]:
+        """Return the path that was active then; of another session, as it is."""
+        if session not in (None, self._scope.session):
+            return await self._history.path(session)
+        return [node_view(node) for node in self._scope.live.hold.path]
+
+    def __getattr__(self, name: str) -> Any:
+        return _Refusing("history.switch") if name == "switch" else getattr(self._history, name)
 
 
 def only(plugin_set: PluginSet, plugins: frozenset[str]) -> PluginSet:

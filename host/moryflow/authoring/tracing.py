@@ -107,7 +107,7 @@ def _prompt(recorded: Recorded, turn: Turn) -> str:
     return str(said.payload.get("text", "")) if said else ""
 
 
-_CHAT = ("chat_messages", "chat_system", "system_blocks", "chat_params")
+_CHAT = ("compaction", "chat_messages", "chat_system", "system_blocks", "chat_params")
 _ORDER = {name: place for place, name in enumerate([*_CHAT, *(name for name in HOOKS if name not in _CHAT)])}
 
 

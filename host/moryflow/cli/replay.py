@@ -44,6 +44,7 @@ def command(
         "compared": result.compared,
         "differences": [found.as_json() for found in shown],
         "skipped": [{"where": moment.place, "reason": reason} for moment, reason in result.skipped],
+        "not_replayed": [{"what": what, "reason": reason} for what, reason in result.left_out],
     }
     show(flags, document, plain(_text(result, shown)))
     return 3 if result.found else 0
@@ -70,8 +71,8 @@ def _text(result: Replay, shown: list[Any]) -> str:
     lines: list[str] = []
     for found in shown:
         change = found.difference
-        lines += [f"{found.moment.place}: {change.path or 'the verdict'}", *(f"  {line}" for line in change.lines())]
-        lines += [f"  {found.file}:{found.line}"] if found.file else []
+        lines += [f"{found.place}: {change.path or 'the verdict'}", *(f"  {line}" for line in change.lines())]
+        lines += [f"  {found.file}:{found.line}" if found.line else f"  {found.file}"] if found.file else []
     if len(result.found) > len(shown):
         lines.append(f"and {len(result.found) - len(shown)} more (--all shows them)")
     count = f"{result.compared} hook call{'s' if result.compared != 1 else ''} of {result.recorded_as} compared"
@@ -79,6 +80,14 @@ def _text(result: Replay, shown: list[Any]) -> str:
     if result.skipped:
         moment, reason = result.skipped[0]
         lines.append(f"{len(result.skipped)} could not be compared; the first: {moment.place}: {reason}")
+    lines += [f"not replayed: {', '.join(names)} ({reason})" for reason, names in _by_reason(result).items()]
     if not result.compared and not result.skipped:
         lines.append("the plugin implements no hook that this session called, or the session has no turns")
     return "\n".join(lines)
+
+
+def _by_reason(result: Replay) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for what, reason in result.left_out:
+        found.setdefault(reason, []).append(what)
+    return found

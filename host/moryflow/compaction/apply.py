@@ -31,7 +31,9 @@ class Record:
         """Record that a compaction is being written; it shows at once (S1.19)."""
         pen = Journal(self.writing.fork)
         pen.run(self._run("running", None))
-        pen.event("compaction", **self._said("pending"))
+        job, focus = self.writing.job, self.writing.focus
+        planned = {"anchor": job.anchor, "first_kept": job.first_kept, **({"focus": focus} if focus else {})}
+        pen.event("compaction", **self._said("pending", **planned))
         await pen.commit()
 
     async def done(self, payload: Payload, live: LiveSession) -> bool:
@@ -57,6 +59,7 @@ class Record:
         pen.event("compaction", **self._said("done", **about))
         try:
             await pen.commit()
+            await pen.settle()
         except Outdated as error:
             await self.stale(error.message)
             return False
@@ -84,6 +87,7 @@ class Record:
         pen.run(self._run("ended", reason))
         pen.event("compaction", **self._said(state, reason=why))
         await pen.commit()
+        await pen.settle()
 
     def _said(self, state: str, **more: Any) -> dict[str, Any]:
         job: Job = self.writing.job

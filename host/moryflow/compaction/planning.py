@@ -130,6 +130,14 @@ class Job:
         return replace(self, protected=tuple(node.id for node in self.covered if node.id in kept))
 
 
+def in_view(path: Sequence[Node]) -> tuple[Node | None, tuple[Node, ...], str]:
+    """Return the compaction that counts on `path`, the nodes that are seen besides it, and the summary so far."""
+    head, shown = effective(path)
+    visible = tuple(node for node in shown if node.kind != "compaction")
+    details: Mapping[str, Any] = (head.payload.get("details") or {}) if head is not None else {}
+    return head, visible, "" if head is None else str(details.get("text") or head.payload["summary"])
+
+
 def plan_job(
     path: Sequence[Node],
     context: ContextBuilder,
@@ -142,8 +150,7 @@ def plan_job(
     """Return what to compact on `path`, or ``None`` when there is nothing worth it."""
     if not path:
         return None
-    head, shown = effective(path)
-    visible = tuple(node for node in shown if node.kind != "compaction")
+    head, visible, previous = in_view(path)
     placeholders = pruned(path)
     sizes = tuple(_size(node, placeholders.get(node.id, ""), context, meter) for node in visible)
     details: Mapping[str, Any] = (head.payload.get("details") or {}) if head is not None else {}
@@ -151,7 +158,6 @@ def plan_job(
     cut = find_cut(visible, sizes, keep=room.keep, room=room.tail, turns=settings.protected_turns, start=start)
     if cut is None:
         return None
-    previous = "" if head is None else str(details.get("text") or head.payload["summary"])
     job = Job(
         trigger=trigger,
         anchor=path[-1].id,

@@ -113,8 +113,7 @@ class Summarizer:
 
     @property
     def _output(self) -> int:
-        window = self.model.context_window or UNKNOWN_WINDOW
-        return max(64, min(self.most_tokens, self.model.max_output or self.most_tokens, window // 4))
+        return output_of(self.model, self.most_tokens)
 
     async def _ask(self, instructions: str, conversation: str, previous: str, told: str) -> str:
         closing = CLOSING.format(number=secrets.token_hex(4))
@@ -123,9 +122,8 @@ class Summarizer:
             parts.insert(0, f"<previous-summary>\n{previous}\n</previous-summary>")
         if told:
             parts.append(f"<context>\n{told}\n</context>")
-        params = await self.fork.around.dispatcher.transform(
-            self.fork, "chat_params", ChatParams(max_tokens=self._output, temperature=0)
-        )
+        first = first_params(self.model, self.most_tokens)
+        params = await self.fork.around.dispatcher.transform(self.fork, "chat_params", first)
         request = ModelRequest(
             model=self.model,
             messages=(
@@ -165,6 +163,16 @@ class Summarizer:
         cost = self.model.cost(usage)
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
+
+
+def output_of(model: ModelInfo, most: int) -> int:
+    """Return how many tokens a summary may take: `most`, or what the model can say, or a share of a small window."""
+    return max(64, min(most, model.max_output or most, (model.context_window or UNKNOWN_WINDOW) // 4))
+
+
+def first_params(model: ModelInfo, most: int) -> ChatParams:
+    """Return the parameters of a summary's requests before any plugin."""
+    return ChatParams(max_tokens=output_of(model, most), temperature=0)
 
 
 async def _quietly(attempt: int, seconds: float, reason: str) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider
 
     from moryflow.kernel.scope import TurnScope
+    from moryflow.sessions import Node
 
 _HUGE_SHARE = 0.5
 _UNCLOSED = "the summary does not end as it was asked to; look at it (moryflow session show), undo it (session undo-compaction)"
@@ -104,14 +105,7 @@ class Writing:
 
     async def _plan(self) -> CompactionPlan:
         job = self.job
-        own = self.settings.instructions or INSTRUCTIONS
-        plan = CompactionPlan(
-            covered=tuple(node.id for node in job.covered),
-            first_kept=job.first_kept,
-            tokens_before=job.tokens_before,
-            previous_summary=job.previous,
-            instructions=f"{own}\nThe person asks to keep above all: {self.focus}\n" if self.focus else own,
-        )
+        plan = first_plan(job.covered, job.first_kept, job.previous, job.tokens_before, self.settings, self.focus)
         return await self.fork.around.dispatcher.transform(self.fork, "compaction", plan)
 
     def _changed(self, plan: CompactionPlan) -> Job:
@@ -201,6 +195,20 @@ class Writing:
     def replaced_by(self, payload: Payload) -> float:
         """Return the tokens that `payload` takes away."""
         return self.job.replaced - self.job.protected_tokens - self.meter.estimate(payload.summary)
+
+
+def first_plan(
+    covered: Sequence[Node], first_kept: str, previous: str, tokens: int, settings: CompactionSettings, focus: str
+) -> CompactionPlan:
+    """Return a compaction as the first plugin is shown it."""
+    own = settings.instructions or INSTRUCTIONS
+    return CompactionPlan(
+        covered=tuple(node.id for node in covered),
+        first_kept=first_kept,
+        tokens_before=tokens,
+        previous_summary=previous,
+        instructions=f"{own}\nThe person asks to keep above all: {focus}\n" if focus else own,
+    )
 
 
 def forked(scope: TurnScope, turn: str) -> TurnScope:

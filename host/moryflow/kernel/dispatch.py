@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, SystemBlock, Turn, Verdict
@@ -17,7 +18,7 @@ from .calls import Outcome, call, describe, root_of
 from .ledger import Ledger, Place
 from .quarantine import Quarantine
 from .records import HookFailure, Implementation, PluginSet
-from .values import blocks, changed, judged
+from .values import blocks, changed, judged, summary_of
 from .workers import Broken
 
 T = TypeVar("T")
@@ -112,7 +113,7 @@ class Dispatcher:
             outcome = await self._call(scope, place, implementation, context)
             found = _checked(outcome, blocks) if outcome.value else ()
             if outcome.status == "ok":
-                added = {"blocks": [{"id": block.id, "chars": len(block.text)} for block in found]} if found else None
+                added = {"blocks": [summary_of(block) for block in found]} if found else None
                 scope.ledger.add(place, implementation, "changed" if added else "ok", outcome.ns, added)
                 items += [(implementation.plugin, block) for block in found or ()]
             else:
@@ -134,7 +135,7 @@ class Dispatcher:
             if outcome.status == "ok":
                 scope.ledger.add(place, implementation, "ok", outcome.ns)
             else:
-                self._fail(scope, place, implementation, outcome, "ignored")
+                self._fail(scope, place, implementation, outcome, "ignored", {"event": event.type, "seq": event.seq})
 
     def observe_soon(self, scope: HookScope, event: Event) -> None:
         """Tell observers of a delta without waiting for them; the oldest are dropped when they cannot keep up."""
@@ -163,13 +164,18 @@ class Dispatcher:
         return await call(implementation, context)
 
     def _fail(
-        self, scope: HookScope, place: Place, implementation: Implementation, outcome: Outcome, action: str
+        self,
+        scope: HookScope,
+        place: Place,
+        implementation: Implementation,
+        outcome: Outcome,
+        action: str,
+        about: Mapping[str, Any] = MappingProxyType({}),
     ) -> HookFailure:
-        """Record, count and report a call that did not succeed."""
+        """Record, count and report a call that did not succeed; `about` says with what, where the place does not."""
         failure = _failure(implementation, outcome, action)
-        scope.ledger.add(
-            place, implementation, action if action == "withheld" else outcome.status, outcome.ns, _reason(outcome)
-        )
+        said = "withheld" if action == "withheld" else outcome.status
+        scope.ledger.add(place, implementation, said, outcome.ns, {**_reason(outcome), **about} or None)
         if outcome.status not in ("failed", "timeout"):
             return failure  # known already: it was reported when it was quarantined or broke
         number = scope.quarantine.count(implementation, outcome.status)
@@ -192,8 +198,8 @@ def _checked(outcome: Outcome, check: Callable[[Any], T]) -> T | None:
         return None
 
 
-def _reason(outcome: Outcome) -> dict[str, str] | None:
-    return None if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
+def _reason(outcome: Outcome) -> dict[str, str]:
+    return {} if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
 
 
 def _failure(

@@ -63,6 +63,11 @@ class Journal:
             await asyncio.wait((writing,))
             raise
 
+    async def settle(self) -> None:
+        """Write what observers of the last events left behind: state that they changed, and that they failed."""
+        if self._scope.notices or self._scope.unsaved:
+            await self.commit()
+
     async def _write(self) -> list[Node]:
         scope, commit = self._scope, self._next
         self._next = Commit()

@@ -57,12 +57,7 @@ class RequestBuilder:
     async def system_prompt(self) -> SystemPrompt:
         """Return the turn's system prompt: the base, what transforms made of it, then the blocks nobody can remove (D52)."""
         scope = self._scope
-        base = SystemPrompt(
-            blocks=(
-                SystemBlock(id="base", text=scope.around.base_prompt(scope)),
-                SystemBlock(id="place", text=f"Working folder: {scope.vault}", stable=False),
-            )
-        )
+        base = first_prompt(scope)
         if scope.purpose not in CHAT_PURPOSES:
             return base
         dispatcher = scope.around.dispatcher
@@ -85,17 +80,28 @@ class RequestBuilder:
 
     async def _params(self) -> ChatParams:
         scope = self._scope
-        custom = scope.around.config.section("agents.runtime.prompt")
-        chosen = dict(custom.get("params", {})) if custom.get("mode") == "custom" else {}
-        settings = scope.agent.settings
-        params = ChatParams(
-            temperature=_first(settings.temperature, chosen.get("temperature")),
-            top_p=_first(settings.top_p, chosen.get("topP")),
-            max_tokens=_first(settings.max_tokens, chosen.get("maxTokens")),
-        )
+        params = first_params(scope)
         if scope.purpose == "complete":
             return params
         return await scope.around.dispatcher.transform(scope, "chat_params", params)
+
+
+def first_params(scope: TurnScope) -> ChatParams:
+    """Return the parameters before any plugin: the agent's own, else those that go with a prompt of the person's."""
+    custom = scope.around.config.section("agents.runtime.prompt")
+    chosen = dict(custom.get("params", {})) if custom.get("mode") == "custom" else {}
+    settings = scope.agent.settings
+    return ChatParams(
+        temperature=_first(settings.temperature, chosen.get("temperature")),
+        top_p=_first(settings.top_p, chosen.get("topP")),
+        max_tokens=_first(settings.max_tokens, chosen.get("maxTokens")),
+    )
+
+
+def first_prompt(scope: TurnScope) -> SystemPrompt:
+    """Return the system prompt before any plugin."""
+    base = SystemBlock(id="base", text=scope.around.base_prompt(scope))
+    return SystemPrompt(blocks=(base, SystemBlock(id="place", text=f"Working folder: {scope.vault}", stable=False)))
 
 
 def _first(own: Any, other: Any) -> Any:

@@ -199,13 +199,17 @@ class TurnScope:
         return found
 
     def changed_state(self) -> dict[tuple[str, str], Any]:
-        """Return the plugin states that differ from what was committed last."""
-        changed: dict[tuple[str, str], Any] = {}
-        for key, before in self._saved.items():
-            plugin, place = key
-            value = (self.live.state if place == "session" else self.live.turn_states)[plugin]
-            after = json.dumps(value, sort_keys=True, default=str)
-            if after != before:
-                changed[key] = json.loads(after)
-                self._saved[key] = after
-        return changed
+        """Return the plugin states that differ from what was committed last; they count as committed from now on."""
+        changed = self._changed()
+        self._saved.update(changed)
+        return {key: json.loads(after) for key, after in changed.items()}
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether a plugin has changed its state since the last commit."""
+        return bool(self._changed())
+
+    def _changed(self) -> dict[tuple[str, str], str]:
+        places = {key: self.live.state if key[1] == "session" else self.live.turn_states for key in self._saved}
+        now = {key: json.dumps(place[key[0]], sort_keys=True, default=str) for key, place in places.items()}
+        return {key: after for key, after in now.items() if after != self._saved[key]}

@@ -169,6 +169,7 @@ class Turn:
         self._journal.event("session.status", status="waiting" if reason == "approval_required" else "idle")
         self._journal.event("turn.finish", end_reason=reason, steps=self._scope.step, cost=self._tally.cost)
         await self._journal.commit()
+        await self._journal.settle()
         return self.result(reason, error)
 
     def result(self, reason: EndReason, error: MoryflowError | None = None) -> TurnResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from moryflow_sdk import (
@@ -84,6 +85,11 @@ def blocks(returned: Any) -> tuple[SystemBlock, ...]:
         if not isinstance(item, SystemBlock):
             raise Nonsense(f"system_blocks must return SystemBlock items, not {type(item).__name__}")
     return items
+
+
+def summary_of(block: SystemBlock) -> dict[str, Any]:
+    """Return what the ledger keeps of a block: not its text, but enough to see whether another text is the same."""
+    return {"id": block.id, "chars": len(block.text), "hash": sha256(block.text.encode("utf-8", "replace")).hexdigest()[:16]}
 
 
 def judged(hook: str, returned: Any) -> Verdict | None:

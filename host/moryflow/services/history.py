@@ -30,7 +30,7 @@ class HistoryService:
         nodes: Sequence[Node] = self._scope.live.hold.path if asked == self._scope.session else ()
         if not nodes or any(node.kind == "compaction" for node in nodes):  # what a compaction covers is only on the disk
             nodes = await self._store.path(asked)
-        return [_node(node) for node in nodes]
+        return [node_view(node) for node in nodes]
 
     async def calls(self, *, session: str | None = None, since: str | None = None) -> Sequence[StoredCall]:
         """Return stored calls, oldest first."""
@@ -46,7 +46,8 @@ def _session(row: SessionRow) -> SessionView:
     return SessionView(**{name: getattr(row, name) for name in fields})
 
 
-def _node(node: Node) -> NodeView:
+def node_view(node: Node) -> NodeView:
+    """Return a node as plugins see it."""
     fields = ("id", "session", "seq", "parent", "kind", "payload", "created")
     values: dict[str, Any] = {name: getattr(node, name) for name in fields}
     return NodeView(**values)

@@ -77,7 +77,7 @@ def test_the_same_plugin_does_the_same(stored) -> None:
     """Every input is rebuilt as it was, for every hook; exit code 0 (ARCHITECTURE §4, ledger)."""
     done = replayed(stored)
     assert (done.code, done.json["differences"], done.json["skipped"]) == (0, [], [])
-    assert done.json["compared"] == 14, "five of chat and six of calls in the first turn, three in the second"
+    assert done.json["compared"] == 16, "six of chat and six of calls in the first turn, four in the second"
 
 
 @pytest.mark.parametrize(("old", "new", "hook", "path", "before", "after"), PLANTED)

@@ -1,0 +1,107 @@
+"""What a hook made then and what it makes now, and where the two differ first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from moryflow_sdk import HOOKS, SystemBlock
+
+from moryflow.kernel.values import summary_of
+
+from .difference import Difference, first_difference
+from .rerunning import as_json
+
+if TYPE_CHECKING:
+    from moryflow.sessions import HookCallRow
+
+    from .rebuilding import Moment
+    from .rerunning import Outcome
+
+    Rows = Sequence[HookCallRow]
+
+NOT_CALLED = ("quarantined", "skipped")
+"""Outcomes of a plugin that the host passed over."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something that would have been otherwise; `file` is where its code is now.
+
+    :ivar place: where it was, for people; `about` says it for programs.
+    """
+
+    place: str
+    about: Mapping[str, Any]
+    difference: Difference
+    file: str = ""
+    line: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        change = self.difference
+        where = {"file": self.file, "line": self.line} if self.file else {}
+        return {**self.about, "path": change.path, "before": change.before, "after": change.after, **where}
+
+
+def at(moment: Moment, difference: Difference, file: str = "", line: int = 0) -> Found:
+    """Return what was found in a hook."""
+    place: dict[str, Any] = {"turn": moment.turn.number, "step": moment.step, "hook": HOOKS[moment.hook].dotted}
+    if moment.call is not None:
+        place |= {"call_id": moment.call.id, "tool": moment.call.tool}
+    if moment.hook == "event":
+        place["event"] = moment.values[0].type
+    return Found(moment.place, place, difference, file, line)
+
+
+def given_to(moment: Moment, own: Rows) -> Any:
+    """Return the value that the plugin was given; one that was not there, or said nothing, what came before truncation."""
+    if HOOKS[moment.hook].kind != "transform":
+        return None
+    if own:
+        return moment.before(own[0].position)
+    final = next((row.position for row in moment.rows if row.plugin == "truncation"), None)
+    return moment.before(final) if final is not None else moment.values[-1]
+
+
+def failing(moment: Moment, outcome: Outcome, failed: str) -> Found | None:
+    """Return the difference between a call that failed and one that did not; of two that failed, none."""
+    if failed and outcome.failures:
+        return None
+    if failed:
+        return at(moment, Difference("outcome", failed, "worked"))
+    failure = outcome.failures[0]
+    return at(moment, Difference("outcome", "worked", f"{failure.outcome}: {failure.error}"), failure.file, failure.line)
+
+
+def made_otherwise(moment: Moment, own: Rows, given: Any, made: Any) -> Difference | None:
+    """Return where what a hook made now differs from what it made of `given` then."""
+    match HOOKS[moment.hook].kind:
+        case "gate":
+            said = next((row.delta for row in own if row.delta), None)
+            return first_difference(said, next(iter(made.values()), None))
+        case "contribute":
+            return _of_blocks([block for row in own for block in (row.delta or {}).get("blocks", ())], made)
+        case "observe":
+            return None
+        case _:
+            then = moment.before(own[-1].position + 1) if own else given
+            return first_difference(as_json(then), made, HOOKS[moment.hook].value)
+
+
+def _of_blocks(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Difference | None:
+    """Compare blocks of the system prompt; of those then only id, length and hash are known."""
+    for index, (old, new) in enumerate(zip_longest(then, now)):
+        path = f"blocks[{index}]"
+        if old is None or new is None:
+            return Difference(path, old and _lengthy(old), new and new.get("text", ""))
+        if old["id"] != new["id"]:
+            return Difference(f"{path}.id", old["id"], new["id"])
+        if summary_of(SystemBlock.model_validate(new)) != dict(old):
+            return Difference(f"{path}.text", _lengthy(old), new.get("text", ""))
+    return None
+
+
+def _lengthy(block: Mapping[str, Any]) -> str:
+    return f"(another text of {block['chars']} characters, which is not stored)"
