@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from moryflow_sdk import Agent, ModelInfo, Tool
@@ -11,11 +11,13 @@ from .records import OwnedTool
 from .scope import TurnScope
 
 
-def offered_tools(scope: TurnScope) -> dict[str, OwnedTool]:
-    """Return the tools of this turn's agent and model, by name."""
-    agent, model = scope.agent, scope.model
-    tools = scope.plugin_set.tools.items()
-    return {name: owned for name, owned in tools if _is_offered(owned.tool, agent, model) and _has_use(owned, scope)}
+def offered_tools(scope: TurnScope) -> Mapping[str, OwnedTool]:
+    """Return the tools of this turn's agent and model, by name; the same ones all through the turn."""
+    if scope.offered is None:
+        agent, model = scope.agent, scope.model
+        tools = scope.plugin_set.tools.items()
+        scope.offered = {name: owned for name, owned in tools if _is_offered(owned.tool, agent, model) and _has_use(owned, scope)}
+    return scope.offered
 
 
 def named(tool: str, patterns: Iterable[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .models import Models
     from .outcome import EndReason
-    from .records import HookFailure, PluginSet
+    from .records import HookFailure, OwnedTool, PluginSet
 
 
 @dataclass
@@ -117,6 +118,7 @@ class TurnScope:
     """One turn: its generation, its place, its records. Implements what dispatch needs of a scope.
 
     :ivar started: the turn that this one is a child of; `children` starts this turn's own.
+    :ivar offered: the tools of this turn, once they were asked for: what the model was told of is what it may call.
     :ivar spent: what children used, not yet on this turn's account; `ending` is why this turn must end with its step.
     """
 
@@ -140,11 +142,12 @@ class TurnScope:
     notices: list[Event] = field(default_factory=list)
     extra_usage: list[tuple[Usage, float | None]] = field(default_factory=list)
     files: Files | None = None
+    offered: Mapping[str, OwnedTool] | None = None
     artifacts: list[Artifact] = field(default_factory=list)
-    _views: dict[str, View] = field(default_factory=dict)
+    _views: dict[str, Turn] = field(default_factory=dict)
     _saved: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def session(self) -> str:
         return self.live.row.id
 
@@ -161,15 +164,16 @@ class TurnScope:
     def strict(self) -> bool:
         return self.around.strict
 
-    @property
+    @cached_property
     def vault(self) -> Path:
         return Path(self.live.row.vault)
 
     def view(self, plugin: str) -> Turn:
         """Return the turn as `plugin` sees it; one object per plugin and turn."""
-        if plugin not in self._views:
-            self._views[plugin] = View(self, plugin)
-        return cast("Turn", self._views[plugin])
+        view = self._views.get(plugin)
+        if view is None:
+            view = self._views[plugin] = cast("Turn", View(self, plugin))
+        return view
 
     def event(self, kind: str, /, **data: Any) -> Event:
         """Return an event stamped with this turn's place."""
