@@ -52,23 +52,18 @@ class Deadline:
                 timer.reschedule(loop.time() + self._left)
 
     async def hold(self, work: Awaitable[Any]) -> Any:
-        """Return what `work` gives, in a task of its own, so that one that ignores its cancellation holds up nobody.
+        """Return what `work` gives.
 
         :raises ToolError: it did not end in time.
         """
-        task = asyncio.ensure_future(guarded(work))
+        self._timer = asyncio.timeout(self.seconds)
         try:
-            async with asyncio.timeout(self.seconds) as self._timer:
-                await asyncio.wait((task,))
+            async with self._timer:
+                return await (_apart(work) if _foreign(self.owned) else guarded(work))
         except TimeoutError:
-            await self._end(task)
-            raise self.passed() from None
-        except asyncio.CancelledError:
-            await self._end(task)
+            if self._timer.expired():
+                raise self.passed() from None
             raise
-        finally:
-            self._timer = None
-        return task.result()
 
     def passed(self) -> ToolError:
         """Return the error of a body that was given up, with the place where its time can be changed."""
@@ -83,10 +78,18 @@ class Deadline:
         place = f" in {Path(file).name}{line}" if file else ""
         return ToolError(text, code="timeout", next_step=f"if it needs longer, @tool(timeout=SECONDS){place} says so")
 
-    async def _end(self, task: asyncio.Task[Any]) -> None:
+
+async def _apart(work: Awaitable[Any]) -> Any:
+    """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
+    task = asyncio.ensure_future(guarded(work))
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
         task.cancel()
-        await asyncio.wait((task,), timeout=GRACE if _foreign(self.owned) else None)
+        await asyncio.wait((task,), timeout=GRACE)
         leave(task)
+        raise
+    return task.result()
 
 
 async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
