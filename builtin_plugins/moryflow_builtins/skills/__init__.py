@@ -1,12 +1,14 @@
 """Skills: folders with a ``SKILL.md``, of the person (``~/.moryflow/skills``) and of the vault (S2.5).
 
-Name and description stand in the system prompt; the body is read on demand with the tool ``skill``. A skill is text: scripts
-that it brings are run through ``bash`` like anything else, and nothing in it sets a permission (R13).
+Name and description stand in the system prompt; the body, and the pages it refers to, are read on demand with the tool
+``skill``. A skill is text: scripts that it brings are run through ``bash`` like anything else, and nothing in it sets a
+permission (R13).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, Turn, hookimpl, tool
 
@@ -43,14 +45,15 @@ def _there_are_skills(turn: Turn) -> bool:
 
 
 @tool(domain="read", parallel_safe=True, offered_in=_there_are_skills)
-def skill(name: str, ctx: ToolContext) -> str:
-    """Read a skill: how to do something, step by step, as somebody wrote it down.
+def skill(
+    name: Annotated[str, "one of the names listed under Skills"],
+    ctx: ToolContext,
+    file: Annotated[str, "another file of the skill, as it names it: references/more.md"] = "",
+) -> str:
+    """Read a skill: how to do something, step by step, as somebody wrote it down."""
+    from .reading import read_page, read_skill
 
-    :param name: one of the names listed under Skills.
-    """
-    from .reading import read_skill
-
-    return read_skill(name, ctx.vault, ctx.home)
+    return read_page(name, file, ctx.vault, ctx.home) if file else read_skill(name, ctx.vault, ctx.home)
 
 
 @hookimpl

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow_builtins.skills.finding import skills_for
+from moryflow_builtins.skills.reading import read_page
+from moryflow_sdk import ToolError
 from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
 
@@ -133,3 +135,36 @@ def test_the_command_lists_and_shows(vault, home):
     assert [row["usable"] for row in json.loads(cli("list", "--json").stdout)] == [False, True]
     assert "Do release." in cli("show", "release").stdout
     assert cli("show", "nope").returncode == 2
+
+
+async def test_the_pages_that_a_skill_refers_to_are_read_without_a_question(vault, home):
+    """They lie in the person's home, outside the vault; headless, nobody could be asked (S2.5, S3.2)."""
+    put(home / "skills", "release")
+    (home / "skills/release/references").mkdir()
+    (home / "skills/release/references/how.md").write_text("Tag it.")
+    calls = [
+        replies.calls(("skill", {"name": "release", "file": file})) for file in ("references/how.md", "references/gone.md")
+    ]
+    *_, second, third = await ask(vault, home, *calls, replies.text("ok"))
+    assert second["messages"][-1]["content"] == "Tag it."
+    assert "has no file 'references/gone.md'" in third["messages"][-1]["content"]
+    assert "references/how.md" in third["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    "file", ["../../config.jsonc", "/etc/hostname", "link.md", ".env", "pipe", "folder", "bytes", "big", "../other/SKILL.md"]
+)
+def test_a_skill_opens_nothing_but_its_own_text(vault, home, file):
+    """No way out of its folder, no secrets, nothing that hangs or is no text (R13)."""
+    folder = put(home / "skills", "release").parent
+    put(home / "skills", "other")
+    (home / "config.jsonc").write_text("SECRET")
+    (folder / "link.md").symlink_to(home / "config.jsonc")
+    (folder / ".env").write_text("SECRET=1")
+    os.mkfifo(folder / "pipe")
+    (folder / "folder").mkdir()
+    (folder / "bytes").write_bytes(b"caf\xe9")
+    (folder / "big").write_bytes(b"x" * (1024 * 1024 + 1))
+    with pytest.raises(ToolError) as refused:
+        read_page("release", file, vault, home)
+    assert "SECRET" not in str(refused.value)
