@@ -32,17 +32,19 @@ class OpenAICompatible(BaseProvider):
         self._environ = environ
         self._clients: dict[str, ChatClient] = {}
         self._first_listed: dict[str, str] = {}
+        self._found: dict[str, ModelInfo | None] = {}
         configured = {p for p, own in settings.providers.items() if own.base_url and p not in _NATIVE}
         self.prefixes: tuple[str, ...] = tuple(dict.fromkeys([*SERVICES, *sorted(configured)]))
 
     def find(self, model: str) -> ModelInfo | None:
         """Know ``prefix/name``; a bare name is one of OpenAI's, a configured one, or one of the server at
         ``OPENAI_BASE_URL``."""
-        prefix, slash, name = model.partition("/")
-        if slash and name and prefix in self.prefixes:
-            return self._info(prefix, name)
-        prefix = self._prefix_of(model)
-        return self._info(prefix, model) if prefix else None
+        if model not in self._found:
+            prefix, slash, name = model.partition("/")
+            if not (slash and name and prefix in self.prefixes):
+                prefix, name = self._prefix_of(model), model
+            self._found[model] = self._info(prefix, name) if prefix else None
+        return self._found[model]
 
     def default(self, environ: Mapping[str, str]) -> str | None:
         """Choose the first service with a key; a server at ``OPENAI_BASE_URL`` needs none."""

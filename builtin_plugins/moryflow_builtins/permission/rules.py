@@ -73,6 +73,9 @@ class RuleSet:
         return (compiled for compiled in self.of(domain) if compiled.pattern.problem)
 
 
+_newest = [RuleSet()]
+
+
 def simple(text: str) -> Probe:
     """Return the probe for a target that is one piece of text."""
     return lambda compiled: Hit(compiled.rule, compiled.rule.decision) if compiled.matches(text) else None
@@ -80,7 +83,10 @@ def simple(text: str) -> Probe:
 
 def compile_rules(rules: Iterable[Rule]) -> RuleSet:
     """Return `rules` compiled; equal rules give the same object while it is remembered."""
-    return _compiled(tuple(rules))
+    wanted, newest = tuple(rules), _newest[0]
+    if newest.rules != wanted:  # the same objects are equal at once, while hashing all rules costs more than a judgement
+        newest = _newest[0] = _compiled(wanted)
+    return newest
 
 
 @lru_cache(maxsize=64)

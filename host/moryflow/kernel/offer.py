@@ -16,7 +16,8 @@ def offered_tools(scope: TurnScope) -> Mapping[str, OwnedTool]:
     if scope.offered is None:
         agent, model = scope.agent, scope.model
         tools = scope.plugin_set.tools.items()
-        scope.offered = {name: owned for name, owned in tools if _is_offered(owned.tool, agent, model) and _has_use(owned, scope)}
+        known = {name: owned for name, owned in tools if _is_offered(owned.tool, agent, model)}
+        scope.offered = {name: owned for name, owned in known.items() if _has_use(owned, scope)}
     return scope.offered
 
 
