@@ -61,6 +61,7 @@ def test_a_rule_that_a_later_one_covers_is_shadowed(earlier, later):
         (("read", "vault:/src/**", "ask"), ("read", "vault:/src/*", "allow")),
         (("read", "vault:**", "ask"), ("edit", "**", "allow")),
         (("read", "vault:/src/**/a", "ask"), ("read", "vault:/src/?*/**", "allow")),
+        (("read", "vault:/**/a", "ask"), ("read", "vault:/?/**", "allow")),
         (("bash", "git *", "deny"), ("bash", "sandbox:commands", "allow")),
         (("read", "**/*.md", "deny"), ("read", "vault:**/*.md", "allow")),
         (("bash", "regex:git", "deny"), ("bash", "regex:git", "allow")),
