@@ -148,7 +148,8 @@ class Children:
             self._host.models(scope.plugin_set).choose(model, self._host.config.get("model"))
         except MoryflowError as error:
             raise ToolError(error.message, code="unknown_model", next_step=error.next_step) from error
-        started = Started(scope, Spawned(plugin=plugin, metadata=freeze(dict(wish.metadata))))
+        by = Spawned(plugin=plugin, metadata=freeze(dict(wish.metadata)), turn=scope.turn, node=scope.node)
+        started = Started(scope, by)
         if wish.session:
             return self._host.child(await self._earlier(scope, wish.session, chosen), agent, model, started)
         hold = await self._new(scope, started, agent, wish.title)

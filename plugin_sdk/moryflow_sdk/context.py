@@ -45,6 +45,7 @@ class Turn(Protocol):
     """The turn a hook runs in, as one plugin sees it.
 
     :ivar session: id of the session; `id` is the turn's, `step` counts model calls from 1.
+    :ivar node: the model's answer whose calls are running, or ran last; empty before the first.
     :ivar parent: the session that this one is a child of; `spawned` says which plugin started this very turn as a child's.
     :ivar vault: the folder the agent works in, resolved; `home` is Moryflow's own folder.
     :ivar mode: ``agent`` or ``full_access``, read now and not when the turn began.
@@ -77,6 +78,9 @@ class Turn(Protocol):
     log: Logger
     state: dict[str, Any]
     session_state: dict[str, Any]
+
+    @property
+    def node(self) -> str: ...
 
     @property
     def watched(self) -> tuple[Path, ...]: ...

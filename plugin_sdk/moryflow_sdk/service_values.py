@@ -81,10 +81,14 @@ class Spawned(Frozen):
 
     Made by the kernel for the one turn that :class:`Spawn` runs. It is not stored and not read back, so neither a name, nor
     a resumed, forked or imported session can claim it.
+
+    :param turn: the turn of ``turn.parent`` that started this one; `node` is the answer whose call did it.
     """
 
     plugin: str
     metadata: FrozenMapping = {}
+    turn: str = ""
+    node: str = ""
 
 
 class SpawnResult(Frozen):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from moryflow_sdk import Command, Event, Turn, hookimpl
+from moryflow_sdk import Command, Event, ToolCall, ToolResult, Turn, hookimpl
 
 from .settings import SnapshotSettings
 
@@ -18,26 +18,46 @@ services = ("emit", "files", "history")
 config_model = SnapshotSettings
 config_path = "agents.runtime.snapshots"
 
-_READS = frozenset({"read", "web_fetch", "web_search"})
-"""Domains whose tools change no files of the vault."""
+_ELSEWHERE = frozenset({"read", "web_fetch", "web_search", "task"})
+"""Domains whose tools change no files of the vault themselves; a child records its own."""
 
 
-@hookimpl(timeout=60.0, events=("tool.start", "step.finish", "turn.finish"))
+@hookimpl(timeout=60.0, events=("turn.start", "tool.start", "tool.result", "step.finish", "turn.finish"))
 async def event(event: Event, turn: Turn | None) -> None:
     """Record the files when the first call of a step that may change them begins, and when the step has ended."""
-    if turn is None or not turn.config.enabled:
+    if turn is None:
         return
     match event.type:
-        case "tool.start" if event.data["state"] == "running" and event.data["domain"] not in _READS:
-            from .taking import begin
+        case "tool.start" if event.data["state"] == "running" and event.data["domain"] not in _ELSEWHERE:
+            from . import taking
 
-            await begin(turn)
-        case "step.finish" | "turn.finish" if "before" in turn.state:
+            if turn.config.enabled:
+                await taking.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
+            else:
+                taking.switched_off(turn)
+        case "tool.result" if "segment" in turn.state:
+            from .taking import end
+
+            await end(turn, event.data["call_id"])
+        case "step.finish" | "turn.finish" if "segment" in turn.state:
             from .taking import finish
 
-            await finish(turn, event.data.get("node", ""))
+            await finish(turn)
         case _:
             pass
+    if turn.spawned is not None and event.type in ("turn.start", "turn.finish"):
+        from .taking import link
+
+        link(turn, over=event.type == "turn.finish")
+
+
+@hookimpl
+def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> None:
+    """Note which files a call has written, so that they are told apart from what a person saves meanwhile."""
+    if call.domain == "edit" and result.status == "ok" and "segment" in turn.state:
+        from .taking import name
+
+        name(turn, call.targets)
 
 
 @hookimpl

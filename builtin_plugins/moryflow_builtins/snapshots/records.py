@@ -1,27 +1,102 @@
-"""Which steps changed files, one line of JSON per step and a file per session."""
+"""What each session changed, a file per session with one line of JSON for each thing that happened.
+
+A *segment* is a span of a step in which calls that may change files ran. A *link* says that a turn of a child session was
+started by an answer of this one. A *gap* is an answer whose changes were not recorded.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
-class Record:
-    """A step that changed files.
+class Segment:
+    """The files of the vault before and after calls of one answer.
 
-    :param node: the model's answer whose calls changed them.
-    :param before: the tree when its first call was about to run; `after`, when its last one had ended.
+    :ivar node: the model's answer whose calls changed them.
+    :ivar before: the tree when the first of them was about to run; `began` is its place in the order of all snapshots.
+    :ivar after: the tree when the last one had ended; empty while they run, and for ever when the host was killed.
+    :ivar named: the files that they said they would write, relative to the vault, or absolute where they lie outside.
+    :ivar commands: the tools that may write what they like, such as ``bash``.
+    :ivar mixed: those of `named` that somebody else wrote too before the segment ended.
     """
 
     node: str
     turn: str
-    step: int
     before: str
-    after: str
+    began: int
+    after: str = ""
+    ended: int = 0
+    named: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    mixed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Link:
+    """A turn of a child session, `by`, which `node` of this session's `turn` started.
+
+    :ivar pid: the process that runs it; `over` once it has ended.
+    """
+
+    node: str
+    turn: str
+    session: str
+    by: str
+    agent: str
+    pid: int
+    over: bool = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it still works: one that was killed with its process does not."""
+        if self.over:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+@dataclass(frozen=True)
+class Gap:
+    """An answer whose changes could not be recorded, and why."""
+
+    node: str
+    turn: str
+    reason: str
+
+
+Line = Segment | Link | Gap
+_KINDS: Mapping[str, type[Line]] = {"segment": Segment, "link": Link, "gap": Gap}
+
+
+@dataclass(frozen=True)
+class Log:
+    """What is recorded of one session; of each thing, the line that came last."""
+
+    segments: dict[int, Segment] = field(default_factory=dict[int, Segment])
+    links: dict[str, Link] = field(default_factory=dict[str, Link])
+    gaps: dict[str, Gap] = field(default_factory=dict[str, Gap])
+
+    def add(self, line: Line) -> None:
+        """Take a line in."""
+        match line:
+            case Segment():
+                self.segments[line.began] = line
+            case Link():
+                self.links[line.by] = line
+            case Gap():
+                self.gaps[line.node] = line
 
 
 class Records:
@@ -30,20 +105,34 @@ class Records:
     def __init__(self, folder: Path, session: str) -> None:
         self._file = folder / "sessions" / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', session)}.jsonl"
 
-    def add(self, record: Record) -> None:
-        """Append a record."""
+    @property
+    def exist(self) -> bool:
+        """Whether anything was recorded here."""
+        return self._file.exists()
+
+    def add(self, line: Line) -> None:
+        """Append a line."""
+        kind = next(name for name, shape in _KINDS.items() if isinstance(line, shape))
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(record)) + "\n")
+            file.write(json.dumps({"is": kind, **asdict(line)}) + "\n")
 
-    def __iter__(self) -> Iterator[Record]:
-        """Yield the records, oldest first; a line that was cut off is left out."""
+    def log(self) -> Log:
+        """Return what is recorded; a line that was cut off is left out."""
+        log = Log()
+        for line in self._lines():
+            log.add(line)
+        return log
+
+    def _lines(self) -> Iterator[Line]:
         try:
             lines = self._file.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return
-        for line in lines:
+        for text in lines:
             try:
-                yield Record(**json.loads(line))
-            except (ValueError, TypeError):
+                fields: dict[str, Any] = json.loads(text)
+                lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+                yield _KINDS[fields.pop("is")](**{**fields, **lists})
+            except (ValueError, TypeError, KeyError, AttributeError):
                 continue

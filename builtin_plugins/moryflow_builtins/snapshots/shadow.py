@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +21,33 @@ from .settings import SnapshotSettings
 _PLAIN = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
 """Bytes are stored as they are, whatever ``.gitattributes`` in the vault says; this file beats all of them."""
 
+UNRECORDED = "160000"
+"""The mode of what stands in a tree for a file that is too large or cannot be read; git keeps no content for it. Its hash is
+that of the file's size and time, so that a change of the file is a change of the tree.
+"""
+
+_READ_BY_GIT = frozenset({".gitignore", ".gitattributes"})
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _DAY = 86400.0
 
 
 @dataclass(frozen=True)
 class Blob:
-    """A file in a tree: its mode as git writes it (``100644``, ``100755``, ``120000``) and the hash of its content."""
+    """A file in a tree: its mode as git writes it (``100644``, ``100755``, ``120000``) and the hash of its content.
+
+    Of a file whose content is not recorded, see :data:`UNRECORDED`.
+    """
 
     mode: str
     hash: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The files at one moment: the tree's id, and its place in the order of the vault's snapshots."""
+
+    tree: str
+    number: int
 
 
 @dataclass(frozen=True)
@@ -56,8 +73,8 @@ class Shadow:
         self._settings = settings
         self.git = Git(self._repository, vault, timeout=settings.timeout)
 
-    def snapshot(self) -> str:
-        """Record the files as they are and return the tree's id.
+    def snapshot(self) -> Snapshot:
+        """Record the files as they are.
 
         :raises ToolError: git is missing, failed, or the vault is too large for it.
         """
@@ -67,11 +84,18 @@ class Shadow:
                 self._prepare()
                 changed = self._changed()
                 behind = {path for path in changed if _behind_a_link(self.vault, path)}
+                stand_ins = {path: blob for path in changed if path not in behind and (blob := self._stand_in(path))}
                 self._update(behind, "--force-remove")
-                self._update([path for path in changed if path not in behind], "--add", "--remove", "--replace")
-                return self.git("write-tree").decode().strip()
+                self._update(
+                    [path for path in changed if path not in behind | stand_ins.keys()], "--add", "--remove", "--replace"
+                )
+                self._enter(stand_ins)
+                return Snapshot(self.git("write-tree").decode().strip(), self._next_number())
             except ToolError as error:
                 if error.code == "timeout":
+                    if pipe := _pipe_that_git_reads(self.vault):
+                        said = f"{pipe} is a pipe, and git waits for what it says"
+                        raise ToolError(said, code="pipe", next_step="remove it") from error
                     self._slow.touch()
                 raise
 
@@ -93,7 +117,31 @@ class Shadow:
             place = end + size + 2
         return found
 
+    def paths(self, tree: str) -> frozenset[str]:
+        """Return the names of the files in a tree."""
+        return frozenset(split(self.git("ls-tree", "-r", "-z", "--name-only", tree)))
+
+    def why_unrecorded(self, path: str) -> str:
+        """Return why no snapshot has a file that a call wrote; empty where one would have it."""
+        place = Path(self.vault, path)
+        if not place.is_relative_to(self.vault):
+            return "it lies outside this folder"
+        if self._home is not None and place.is_relative_to(self._home):
+            return "it lies in Moryflow's own folder"
+        if any((self.vault / above / ".git").exists() for above in Path(path).parents if above != Path()):
+            return "it lies in a git repository inside this folder"
+        if not self._settings.ignored and self._is_ignored(path):
+            return ".gitignore names it, and agents.runtime.snapshots.ignored is false"
+        tracked = None if self._settings.untracked else self._tracked()
+        return "git does not track it" if tracked is not None and path not in tracked else ""
+
     # ---------------------------------------------------------------- inside
+
+    def _is_ignored(self, path: str) -> bool:
+        try:
+            return bool(self.git("check-ignore", "--no-index", "--", path))
+        except ToolError:  # git ends with an error where it is not
+            return False
 
     @property
     def _slow(self) -> Path:
@@ -132,6 +180,21 @@ class Shadow:
         if paths:
             self.git("update-index", "-z", *how, "--stdin", given=b"\0".join(os.fsencode(path) for path in paths))
 
+    def _enter(self, blobs: Mapping[str, Blob]) -> None:
+        if blobs:
+            lines = (os.fsencode(f"{blob.mode} {blob.hash}\t{path}\0") for path, blob in blobs.items())
+            self.git("update-index", "--replace", "-z", "--index-info", given=b"".join(lines))
+
+    def _next_number(self) -> int:
+        """Return the place of this snapshot among all of the vault; the caller has the lock."""
+        file = self.folder / "number"
+        try:
+            number = int(file.read_text()) + 1
+        except (OSError, ValueError):
+            number = time.time_ns()  # above every number before, should the file have been lost
+        file.write_text(str(number))
+        return number
+
     def _changed(self) -> Sequence[str]:
         """Return the paths whose record is out of date; what cannot or may not be recorded is left out."""
         if self._home == self.vault:
@@ -143,20 +206,28 @@ class Shadow:
         return [path for path in paths if (tracked is None or path in tracked) and self._recordable(path)]
 
     def _recordable(self, path: str) -> bool:
-        """Whether a file is one that git can store and that can be restored, or is gone.
+        """Whether a path is a file or link that can be restored, or is gone.
 
         A nested repository is listed with a slash at its end; a name that is not UTF-8 has no target to restore it by.
         """
         if path.endswith("/") or _SURROGATES.search(path):
             return False
         try:
-            found = os.lstat(self.vault / path)
+            mode = os.lstat(self.vault / path).st_mode
         except OSError:
             return True
-        if stat.S_ISLNK(found.st_mode):
-            return True
-        readable = stat.S_ISREG(found.st_mode) and os.access(self.vault / path, os.R_OK)
-        return readable and found.st_size <= self._settings.max_file_bytes
+        return stat.S_ISLNK(mode) or stat.S_ISREG(mode)
+
+    def _stand_in(self, path: str) -> Blob | None:
+        """Return what stands in the tree for a file whose content is not recorded."""
+        try:
+            found = os.lstat(self.vault / path)
+        except OSError:
+            return None
+        too_large = found.st_size > self._settings.max_file_bytes
+        if stat.S_ISREG(found.st_mode) and (too_large or not os.access(self.vault / path, os.R_OK)):
+            return _unrecorded(found)
+        return None
 
     def _tracked(self) -> frozenset[str] | None:
         """Return the files in the index of the vault's own repository, ``None`` where there is none."""
@@ -164,20 +235,47 @@ class Shadow:
         return frozenset(split(self.git("ls-files", "-z", repository=own))) if own.is_dir() else None
 
 
-def blob_of(path: Path) -> tuple[Blob, bytes] | None:
-    """Return what git would store for a file as it is now, and its content; ``None`` where there is no file."""
+def blob_of(path: Path, limit: int | None = None) -> tuple[Blob, bytes] | None:
+    """Return what a snapshot would hold for a file as it is now, and its content; ``None`` where there is no file.
+
+    :param limit: the content of a larger file is not read.
+    """
     try:
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
             mode, content = "120000", os.fsencode(path.readlink())
-        elif stat.S_ISREG(found.st_mode):
-            mode, content = "100755" if found.st_mode & stat.S_IXUSR else "100644", path.read_bytes()
-        else:
+        elif not stat.S_ISREG(found.st_mode):
             return Blob("040000", ""), b""
+        elif limit is not None and found.st_size > limit:
+            return _unrecorded(found), b""
+        else:
+            mode, content = "100755" if found.st_mode & stat.S_IXUSR else "100644", path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    name = hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
-    return Blob(mode, name), content
+    except PermissionError:
+        return _unrecorded(path.lstat()), b""
+    return Blob(mode, _hash(b"blob %d\0%b" % (len(content), content))), content
+
+
+def _unrecorded(found: os.stat_result) -> Blob:
+    return Blob(UNRECORDED, _hash(f"{found.st_size} {found.st_mtime_ns} {found.st_ino}".encode()))
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha1(content, usedforsecurity=False).hexdigest()
+
+
+def _pipe_that_git_reads(vault: Path) -> str:
+    """Return a file of git's own that is a pipe, as nobody would make by mistake; looks for a second at most."""
+    until = time.monotonic() + 1.0
+    for folder, _, files in os.walk(vault):
+        for name in _READ_BY_GIT & set(files):
+            place = Path(folder, name)
+            if stat.S_ISFIFO(place.lstat().st_mode):
+                return place.relative_to(vault).as_posix()
+        if time.monotonic() > until:
+            break
+    return ""
 
 
 def _behind_a_link(vault: Path, path: str) -> bool:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import NodeView, ToolError, Turn
 
-from .records import Record, Records
-from .shadow import Blob, Shadow, blob_of
+from .joining import Found, Span, found_for, spans, unseen
+from .shadow import UNRECORDED, Blob, Shadow, blob_of
 from .taking import shadow_of
 
 _OUTSIDE = Blob("outside", "")
@@ -24,13 +25,17 @@ _OUTSIDE = Blob("outside", "")
 
 @dataclass(frozen=True)
 class Change:
-    """One file: what it becomes, what the agent made of it, and what it is now; ``None`` where there is no file."""
+    """One file: what it becomes, what the agent made of it, and what it is now; ``None`` where there is no file.
+
+    :ivar commands: the tools while which it changed, where it may as well have been a person who did it.
+    """
 
     path: str
     then: Blob | None
     left: Blob | None
     now: Blob | None
     content: bytes = b""
+    commands: Sequence[str] = ()
 
     @property
     def foreign(self) -> bool:
@@ -45,6 +50,9 @@ class Plan:
     :ivar target: the node that becomes the active one; ``None`` is the place before the first.
     :ivar source: the node that is active now.
     :ivar title: the prompt that is taken back or done again.
+    :ivar others: files that somebody else changed while the calls ran; they stay as they are.
+    :ivar missing: files that were changed and cannot be brought back, each with the reason.
+    :ivar notes: what else is not included.
     """
 
     verb: str
@@ -54,11 +62,27 @@ class Plan:
     title: str
     changes: Sequence[Change]
     nodes: Sequence[str]
+    others: Sequence[str] = ()
+    missing: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
 
     @property
     def foreign(self) -> list[Change]:
         """The files that someone else has changed since."""
         return [change for change in self.changes if change.foreign]
+
+    def without_foreign(self) -> Plan:
+        """Return the plan that leaves the files alone which someone else has changed since."""
+        kept = [change for change in self.changes if not change.foreign]
+        return replace(self, changes=kept, others=sorted([*self.others, *(change.path for change in self.foreign)]))
+
+
+@dataclass(frozen=True)
+class Done:
+    """The files that were restored, and the commands that show what was overwritten of somebody else's."""
+
+    touched: Sequence[str]
+    kept: Sequence[str]
 
 
 async def plan_undo(turn: Turn, *, step: bool = False) -> Plan:
@@ -70,10 +94,9 @@ async def plan_undo(turn: Turn, *, step: bool = False) -> Plan:
     first = next((at for at in range(len(path) - 1, -1, -1) if _begins(path[at], step)), None)
     if first is None:
         raise ToolError("there is nothing to undo", code="nothing", next_step="moryflow session show")
-    undone = [node.id for node in path[first:]]
-    changes = await asyncio.to_thread(_changes, shadow_of(turn), turn.session, undone, forward=False)
     target = path[first - 1].id if first else None
-    return Plan("undo", turn.session, target, path[-1].id, _gist(path[first]), changes, undone)
+    nodes = [node.id for node in path[first:]]
+    return await _planned(turn, Plan("undo", turn.session, target, path[-1].id, _gist(path[first]), (), nodes))
 
 
 async def plan_redo(turn: Turn) -> Plan:
@@ -87,18 +110,50 @@ async def plan_redo(turn: Turn) -> Plan:
     if not undone or undone[-1]["to"] != here:
         raise ToolError("there is nothing to redo", code="nothing", next_step="moryflow session tree")
     last = undone[-1]
-    changes = await asyncio.to_thread(_changes, shadow_of(turn), turn.session, last["nodes"], forward=True)
-    return Plan("redo", turn.session, last["from"], here or "", last["title"], changes, last["nodes"])
+    return await _planned(turn, Plan("redo", turn.session, last["from"], here or "", last["title"], (), last["nodes"]))
 
 
-async def carry_out(turn: Turn, plan: Plan) -> list[str]:
-    """Restore the files, then move the conversation; return the paths that were written or removed.
+async def _planned(turn: Turn, plan: Plan) -> Plan:
+    """Add to a plan what it does to files.
+
+    :raises ToolError: a sub-agent of what is taken back still works.
+    """
+    sessions: Sequence[str] = turn.session_state.get("recorded_as", ())
+    return await asyncio.to_thread(_with_files, shadow_of(turn), plan, sessions, turn.config.max_file_bytes)
+
+
+def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int) -> Plan:
+    found = found_for(shadow, sessions or [plan.session], plan.nodes)
+    if found.running:
+        names = ", ".join(f"{link.agent} {link.session}" for link in found.running)
+        raise ToolError(f"{names} still works on it; nothing was done", code="busy", next_step="/stop in chat, or wait for it")
+    joined, others = spans(shadow, found)
+    here = [span for span in joined if not span.unrecorded]
+    large = f"it is larger than agents.runtime.snapshots.maxFileBytes ({limit}), or cannot be read"
+    missing = [(span.path, large) for span in joined if span.unrecorded]
+    missing += unseen(shadow, found, {span.path for span in joined})
+    changes = [_change(shadow.vault, span, plan.verb == "redo", limit) for span in here]
+    return replace(plan, changes=changes, others=others, missing=missing, notes=_notes(found, sessions))
+
+
+def _notes(found: Found, sessions: Sequence[str]) -> list[str]:
+    """Return in sentences what an undo leaves out that no name can be given of."""
+    said = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(gap.reason for gap in found.gaps)]
+    if sessions and found.elsewhere:
+        said.append(f"session {', '.join(found.elsewhere)} was recorded elsewhere: files that it changed stay as they are")
+    commands = sorted({tool for segment in found.segments for tool in segment.commands})
+    if commands:
+        said.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network stays done")
+    return said
+
+
+async def carry_out(turn: Turn, plan: Plan) -> Done:
+    """Restore the files, then move the conversation.
 
     :raises ToolError: a file cannot be written; what was restored before it stays restored, and it can be tried again.
     """
     shadow = shadow_of(turn)
-    if any(change.foreign for change in plan.changes):
-        await asyncio.to_thread(shadow.snapshot)
+    kept = await asyncio.to_thread(_keep, shadow, plan) if plan.foreign else ()
     touched = [change.path for change in plan.changes if change.now != change.then]
     contents = await asyncio.to_thread(_contents, shadow, plan.changes) if touched else {}
     for change in plan.changes:
@@ -110,7 +165,14 @@ async def carry_out(turn: Turn, plan: Plan) -> list[str]:
         undone.pop()
     else:
         undone.append({"from": plan.source, "to": plan.target, "title": plan.title, "nodes": list(plan.nodes)})
-    return touched
+    return Done(touched, kept)
+
+
+def _keep(shadow: Shadow, plan: Plan) -> Sequence[str]:
+    """Record what somebody else wrote and is about to be overwritten; return the commands that show it."""
+    tree = shadow.snapshot().tree
+    lost = [change for change in plan.foreign if change.now is not None and change.now.mode not in (UNRECORDED, "outside")]
+    return [shlex.join(["git", "-C", str(shadow.folder / "git"), "show", f"{tree}:{change.path}"]) for change in lost]
 
 
 def _begins(node: NodeView, step: bool) -> bool:
@@ -124,39 +186,17 @@ def _gist(node: NodeView) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def _changes(shadow: Shadow, session: str, nodes: Iterable[str], *, forward: bool) -> list[Change]:
-    """Join the steps of `nodes`: each file from what it was before the first that changed it to what the last one left."""
-    wanted = set(nodes)
-    spans: dict[str, tuple[Blob | None, Blob | None]] = {}
-    broken: set[str] = set()
-    for record in _records(shadow, session, wanted):
-        for found in shadow.differences(record.before, record.after):
-            if found.path not in spans:
-                spans[found.path] = (found.before, found.after)
-                continue
-            first, last = spans[found.path]
-            if last != found.before:
-                broken.add(found.path)
-            spans[found.path] = (first, found.after)
-    return [_change(shadow.vault, path, span, forward, path in broken) for path, span in sorted(spans.items())]
-
-
-def _records(shadow: Shadow, session: str, wanted: set[str]) -> list[Record]:
-    return [record for record in Records(shadow.folder, session) if record.node in wanted]
-
-
-def _change(vault: Path, path: str, span: tuple[Blob | None, Blob | None], forward: bool, broken: bool) -> Change:
+def _change(vault: Path, span: Span, forward: bool, limit: int) -> Change:
     """Compare a file with what is on the disk; one that was changed between two steps counts as someone else's."""
-    before, after = span
-    then, left = (after, before) if forward else (before, after)
-    place = vault / path
+    then, left = (span.after, span.before) if forward else (span.before, span.after)
+    place = vault / span.path
     if not place.parent.resolve().is_relative_to(vault):
-        return Change(path, then, left, _OUTSIDE)
-    found = blob_of(place)
+        return Change(span.path, then, left, _OUTSIDE)
+    found = blob_of(place, limit)
     now, content = found if found else (None, b"")
-    if broken and now != then:
-        return Change(path, then, _OUTSIDE, now, content)
-    return Change(path, then, left, now, content)
+    if span.broken and now != then:
+        left = _OUTSIDE
+    return Change(span.path, then, left, now, content, span.commands)
 
 
 def _contents(shadow: Shadow, changes: Iterable[Change]) -> dict[str, bytes]:

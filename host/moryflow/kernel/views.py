@@ -41,6 +41,10 @@ class View:
         return self._scope.step
 
     @property
+    def node(self) -> str:
+        return self._scope.node
+
+    @property
     def mode(self) -> str:
         return self._scope.live.mode
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from moryflow_builtins.snapshots.settings import SnapshotSettings
-from moryflow_builtins.snapshots.shadow import Shadow, blob_of
+from moryflow_builtins.snapshots.shadow import UNRECORDED, Shadow, Snapshot, blob_of
 from moryflow_sdk import ToolError
 
 
@@ -24,8 +24,8 @@ def shadow(vault: Path, **settings) -> Shadow:
     return Shadow(vault.parent / "data", vault, SnapshotSettings(**settings))
 
 
-def changed(made: Shadow, before: str, after: str) -> list[str]:
-    return [found.path for found in made.differences(before, after)]
+def changed(made: Shadow, before: Snapshot, after: Snapshot) -> list[str]:
+    return [found.path for found in made.differences(before.tree, after.tree)]
 
 
 def git(vault: Path, *words: str) -> None:
@@ -43,19 +43,17 @@ def test_a_snapshot_leaves_the_vault_and_its_repository_as_they_are(vault):
     assert {path: path.stat().st_mtime_ns for path in vault.rglob("*")} == before
 
 
-@pytest.mark.parametrize("where", ["config", "environment"])
-def test_a_hostile_repository_starts_nothing(vault, tmp_path, monkeypatch, where):
-    """Monitors, hooks, filters and attributes of a repository, or of the surroundings, never run (R13, R15)."""
-    marker = tmp_path / "marker"
-    evil = tmp_path / "evil.sh"
-    evil.write_text(f"#!/bin/sh\ntouch '{marker}'\ncat\n")
-    evil.chmod(0o755)
-    settings = f"""[core]
+HOSTILE = """[core]
     fsmonitor = {evil}
-    hooksPath = {tmp_path}
-    attributesFile = {tmp_path}/attributes
+    hooksPath = {base}
+    attributesFile = {base}/attributes
+    excludesFile = {base}/excludes
+    worktree = {base}/elsewhere
     sshCommand = {evil}
     pager = {evil}
+    editor = {evil}
+    askPass = {evil}
+    alternateRefsCommand = {evil}
 [filter "evil"]
     clean = {evil}
     smudge = {evil}
@@ -66,16 +64,65 @@ def test_a_hostile_repository_starts_nothing(vault, tmp_path, monkeypatch, where
     textconv = {evil}
 [diff]
     external = {evil}
+[alias]
+    ls-files = !{evil}
+    update-index = !{evil}
+[extensions]
+    worktreeConfig = true
+    partialClone = origin
+[remote "origin"]
+    url = ext::{evil}
+    promisor = true
+    uploadpack = {evil}
+[submodule "inner"]
+    path = inner
+    url = ext::{evil}
+    update = !{evil}
+[submodule]
+    recurse = true
+[credential]
+    helper = !{evil}
 """
+VARIABLES = {
+    "GIT_DIR": "{vault}/.git", "GIT_WORK_TREE": "{base}/elsewhere", "GIT_INDEX_FILE": "{base}/index",
+    "GIT_OBJECT_DIRECTORY": "{base}/objects", "GIT_ALTERNATE_OBJECT_DIRECTORIES": "{base}/objects",
+    "GIT_EXTERNAL_DIFF": "{evil}", "GIT_SSH_COMMAND": "{evil}", "GIT_ASKPASS": "{evil}", "GIT_PAGER": "{evil}",
+    "GIT_EDITOR": "{evil}", "GIT_EXEC_PATH": "{base}", "GIT_TEMPLATE_DIR": "{base}", "GIT_TRACE": "{base}/marker",
+    "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": "{evil}",
+    "GIT_CONFIG_PARAMETERS": "'core.fsmonitor={evil}'", "GIT_CONFIG_GLOBAL": "{base}/settings",
+    "GIT_CONFIG_SYSTEM": "{base}/settings", "XDG_CONFIG_HOME": "{base}", "HOME": "{base}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["config", "include", "worktree config", "environment"])
+def test_a_hostile_repository_starts_nothing(vault, tmp_path, monkeypatch, where):
+    """Monitors, hooks, filters, aliases, includes, work trees, submodules, alternates and variables never count (R13, R15)."""
+    marker = tmp_path / "marker"
+    evil = tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch '{marker}'\ncat\n")
+    evil.chmod(0o755)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "of-another-place").touch()
+    settings = HOSTILE.format(evil=evil, base=tmp_path)
+    for name in ("settings", ".gitconfig"):
+        (tmp_path / name).write_text(settings)
     git(vault, "init", "-q")
-    if where == "config":
-        with (vault / ".git/config").open("a") as file:
-            file.write(settings)
-    else:
-        (tmp_path / "global").write_text(settings)
-        monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "global"))
-        monkeypatch.setenv("GIT_EXTERNAL_DIFF", str(evil))
-        monkeypatch.setenv("GIT_DIR", str(vault / ".git"))
+    (vault / ".git/objects/info/alternates").write_text(f"{tmp_path}/objects\n")
+    (vault / ".gitmodules").write_text(f'[submodule "inner"]\n\tpath = inner\n\turl = ext::{evil}\n\tupdate = !{evil}\n')
+    match where:
+        case "config":
+            with (vault / ".git/config").open("a") as file:
+                file.write(settings)
+        case "include":
+            with (vault / ".git/config").open("a") as file:
+                file.write(f'[include]\n\tpath = {tmp_path}/settings\n[includeIf "gitdir:**"]\n\tpath = {tmp_path}/settings\n')
+        case "worktree config":
+            with (vault / ".git/config").open("a") as file:
+                file.write("[extensions]\n\tworktreeConfig = true\n")
+            (vault / ".git/config.worktree").write_text(settings)
+        case _:
+            for name, value in VARIABLES.items():
+                monkeypatch.setenv(name, value.format(evil=evil, base=tmp_path, vault=vault))
     (tmp_path / "post-index-change").write_text(evil.read_text())
     (tmp_path / "post-index-change").chmod(0o755)
     (vault / ".gitattributes").write_text("* filter=evil diff=evil text eol=crlf ident working-tree-encoding=UTF-16\n")
@@ -84,7 +131,9 @@ def test_a_hostile_repository_starts_nothing(vault, tmp_path, monkeypatch, where
         made = shadow(vault, untracked=untracked)
         first = made.snapshot()
         (vault / "a").write_bytes(b"two\n")
-        made.differences(first, made.snapshot())
+        second = made.snapshot()
+        assert changed(made, first, second) == (["a"] if untracked else [])
+        assert "of-another-place" not in made.paths(second.tree)
         (vault / "a").write_bytes(b"one\r\n$Id$\n")
     assert not marker.exists()
 
@@ -97,7 +146,7 @@ def test_bytes_are_stored_as_they_are(vault):
     made = shadow(vault)
     first = made.snapshot()
     (vault / "a").unlink()
-    (found,) = made.differences(first, made.snapshot())
+    (found,) = made.differences(first.tree, made.snapshot().tree)
     assert found.before is not None and made.contents([found.before.hash])[found.before.hash] == content
 
 
@@ -108,7 +157,7 @@ def test_what_git_would_store_is_told_without_git(vault):
     (vault / "l").symlink_to("nowhere")
     made = shadow(vault)
     tree = made.snapshot()
-    listed = made.git("ls-tree", "-r", tree).decode().split()
+    listed = made.git("ls-tree", "-r", tree.tree).decode().split()
     for name in ("a", "l"):
         found = blob_of(vault / name)
         assert found is not None and found[0].hash in listed and found[0].mode in listed
@@ -136,10 +185,42 @@ def test_ignored_large_and_odd_files_are_left_out(vault):
     nested.mkdir()
     git(nested, "init", "-q")
     (nested / "inner").write_text("of another repository")
-    names = changed(made, first, made.snapshot())
+    second = made.snapshot()
+    found = {one.path: one.after.mode for one in made.differences(first.tree, second.tree) if one.after is not None}
     server.close()
-    assert set(names) - {"secret"} == {"small"}
+    found.pop("secret")
+    assert found == {"small": "100644", "big": UNRECORDED}
+    assert made.snapshot().tree == second.tree
+    (vault / "big").write_bytes(b"y" * 101)
+    assert changed(made, second, made.snapshot()) == ["big"]
     assert "x.log" in changed(made, first, shadow(vault, max_file_bytes=100, ignored=True).snapshot())
+
+
+@pytest.mark.parametrize("name", [".gitignore", "sub/.gitattributes"])
+def test_a_pipe_where_git_looks_for_its_own_files_is_named(vault, name):
+    """It is not waited for longer than git may take, and what to do is said (S4.8, R13)."""
+    (vault / "sub").mkdir()
+    (vault / "sub/a").write_text("a")
+    os.mkfifo(vault / name)
+    with pytest.raises(ToolError, match=f"{name} is a pipe"):
+        shadow(vault, timeout=0.5).snapshot()
+    (vault / name).unlink()
+    assert shadow(vault).snapshot()
+
+
+def test_odd_files_where_git_looks_for_its_own(vault):
+    """A device, a link out of the vault, a folder, a repository that is a file: nothing hangs, the rest is recorded (R13)."""
+    (vault / "a").write_text("a")
+    (vault / ".gitignore").symlink_to("/dev/zero")
+    (vault / "sub").mkdir()
+    (vault / "sub/.gitattributes").symlink_to("/dev/zero")
+    (vault / ".git").write_text("gitdir: /nowhere\n")
+    with (vault / "huge").open("wb") as file:
+        file.truncate(1 << 43)
+    (vault / "round").symlink_to("round")
+    made = shadow(vault)
+    names = made.paths(made.snapshot().tree)
+    assert names >= {"a", "huge", "round"} and names <= {"a", "huge", "round", ".gitignore", "sub/.gitattributes"}
 
 
 def test_untracked_files_may_be_left_out(vault):
@@ -210,4 +291,4 @@ def test_a_folder_that_became_a_link(vault, tmp_path):
     (vault / "d").symlink_to(tmp_path / "elsewhere")
     second = made.snapshot()
     assert changed(made, first, second) == ["d", "d/f.txt"]
-    assert made.snapshot() == second
+    assert made.snapshot().tree == second.tree

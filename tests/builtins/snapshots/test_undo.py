@@ -8,64 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from moryflow import RunOptions, open_host
-
-ALLOW = [{"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("read", "edit", "bash", "tool", "task")]
-
-
-class Desk:
-    """A vault, a home, and what a person does."""
-
-    def __init__(self, base: Path) -> None:
-        self.home, self.vault = base / "home", base / "vault"
-        self.home.mkdir(mode=0o700)
-        self.vault.mkdir()
-        self.config()
-
-    def config(self, **snapshots) -> None:
-        file = self.home / "config.jsonc"
-        runtime = {"permission": {"rules": ALLOW}, "snapshots": snapshots}
-        file.write_text(json.dumps({"agents": {"runtime": runtime}, "disabledPlugins": ["litellm_models"]}), "utf-8")
-        file.chmod(0o600)
-
-    async def turn(self, *answers, prompt="go", session=None, environ=None, events=None, watch=None):
-        """Run a prompt; return the session's id."""
-        script = self.home.parent / "script.json"
-        script.write_text(json.dumps(list(answers)), "utf-8")
-        async with await open_host(self.home, environ=environ or {"PATH": os.environ["PATH"]}) as host:
-            if events is not None:
-                host.bus.subscribe(events.append)
-            if watch is not None:
-                host.bus.subscribe(watch)
-            if session:
-                opened = await host.resume(self.vault, session, model=f"script:{script}")
-            else:
-                opened = await host.new_session(self.vault, model=f"script:{script}")
-            result = await opened.prompt(prompt, options=RunOptions(on_ask="deny"))
-            assert result.end_reason == "completed", result
-            return opened.id
-
-    def cli(self, *words: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the real program."""
-        done = subprocess.run(
-            [sys.executable, "-m", "moryflow", *words],
-            cwd=self.vault,
-            env={**os.environ, "MORYFLOW_HOME": str(self.home), **environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr
-        return done
-
-    def texts(self, session: str) -> list[str]:
-        """What the conversation's prompts say."""
-        shown = json.loads(self.cli("session", "show", session, "--json").stdout)
-        return [node["payload"]["text"] for node in shown["nodes"] if node["kind"] == "user"]
-
 
 def call(name: str, **arguments) -> dict:
     """A model's answer that calls one tool."""
@@ -74,11 +16,6 @@ def call(name: str, **arguments) -> dict:
 
 def write(path: str, content: str) -> dict:
     return call("write", path=path, content=content)
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
 
 
 async def test_undo_takes_back_the_conversation_and_the_files_together(desk):
@@ -121,7 +58,7 @@ async def test_a_file_that_the_person_changed_since_is_not_touched_without_askin
     session = await desk.turn(write("a.txt", "agent\n"), write("b.txt", "agent\n"), "done")
     (desk.vault / "a.txt").write_text("mine\n")
     done = desk.cli("session", "undo", "-y", code=2)
-    assert "a.txt changed since, not by the agent" in done.stderr and "undo -y --force" in done.stderr
+    assert "a.txt changed since, not by the agent" in done.stderr and "-y --force overwrites it" in done.stderr
     assert (desk.vault / "a.txt").read_text() == "mine\n" and (desk.vault / "b.txt").exists()
     assert desk.texts(session) == ["go"]
     desk.cli("session", "undo", "-y", "--force")
@@ -218,5 +155,5 @@ async def test_an_odd_name_holds_up_no_undo_and_drives_no_terminal(desk):
 
     await desk.turn(write("e", "\x1b]0;z\x07"), "done", watch=command)
     done = desk.cli("session", "undo", "-y")
-    assert "\x1b" not in done.stderr and "-\\x1b]0;z\\x07" in done.stderr and "- f\\n- g\n" in done.stderr
+    assert "\x1b" not in done.stderr and "-\\x1b]0;z\\x07" in done.stderr and "left alone: f\\n- g was" in done.stderr
     assert not (desk.vault / "e").exists() and odd.read_bytes() == b"y"
