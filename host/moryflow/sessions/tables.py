@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 from typing import Any, ForwardRef, Generic, TypeVar
 
 from moryflow_sdk import Artifact
@@ -61,7 +63,19 @@ class Table(Generic[R]):
 
     def values(self, row: Any) -> list[Any]:
         """Return the row's columns as SQLite takes them."""
-        return [self._column(name, getattr(row, name)) for name in self.columns]
+        found = list(self._fields(row))
+        for place in self._encoded:
+            if found[place] is not None:
+                found[place] = encode(found[place])
+        return found
+
+    @cached_property
+    def _fields(self) -> Callable[[Any], tuple[Any, ...]]:
+        return attrgetter(*self.columns)
+
+    @cached_property
+    def _encoded(self) -> tuple[int, ...]:
+        return tuple(place for place, column in enumerate(self.columns) if column in self.json)
 
     def load(self, values: Sequence[Any]) -> R:
         """Return the value of a database row."""
@@ -83,9 +97,6 @@ class Table(Generic[R]):
             if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
                 return f"the field {name!r} is too large"
         return ""
-
-    def _column(self, name: str, value: Any) -> Any:
-        return encode(value) if name in self.json and value is not None else value
 
 
 def _type_of(row: type, name: str) -> str:

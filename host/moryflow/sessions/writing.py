@@ -178,7 +178,7 @@ def _write_rows(connection: sqlite3.Connection, session: str, commit: Commit) ->
     for call in commit.calls:
         if call.state not in CALL_STATES:
             raise invalid(f"there is no call state {call.state!r}; the states are {', '.join(CALL_STATES)}")
-    _upsert(connection, session, CALLS, commit.calls)
+    _upsert(connection, session, CALLS, list({(call.node, call.id): call for call in commit.calls}.values()))
     _upsert(connection, session, APPROVALS, commit.approvals)
     _upsert(connection, session, RUNS, commit.runs)
     _upsert(connection, session, ARTIFACTS, commit.artifacts)
