@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from io import TextIOWrapper
 
+from . import stdout
 from .group import cli
 
 __all__ = ["cli", "main"]
@@ -103,3 +104,4 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    stdout.install()

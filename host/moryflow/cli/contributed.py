@@ -17,6 +17,7 @@ from moryflow_sdk import Tool, ToolCall, Turn
 from moryflow.host import Host
 from moryflow.kernel.prepare import prepared_call
 
+from . import stdout
 from .finding import find
 from .hosting import host_for, warn
 from .options import Flags, flags_ahead
@@ -31,6 +32,7 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     for command in host.plugin_set.commands.values():
         if command.cli is not None and name in (command.name, *command.aliases):
             warn(host, given)
+            stdout.share()
             plugin = host.plugin_set.command_owners[command.name]
             built = command.cli()
             built.name = command.name

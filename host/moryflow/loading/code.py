@@ -11,6 +11,7 @@ from moryflow.consent import Consents
 from moryflow.kernel.calls import describe
 
 from .admission import Admission, admit_all
+from .aside import printing_aside
 from .discovery import Candidate
 from .sources import Sources, check_owned, digest, forget, load_sources, read_owned
 
@@ -52,7 +53,8 @@ class LoadedCode:
             return known[1]
         admission.code(Candidate(path.stem, "user", str(path), str(path), file=str(path)), content)
         try:
-            module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
+            with printing_aside():
+                module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
         except BaseException as error:  # whatever a person's file raises, SystemExit too, is told and not passed on
             raise _failure(error, path) from error
         self._loaded[key] = (content, module)

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from moryflow.kernel.calls import describe, root_of
 from moryflow.kernel.records import LoadFailure, Plugin
 
 from . import packages
+from .aside import printing_aside
 from .discovery import Candidate
 from .manifest import ATTRIBUTES
 from .packages import import_module
@@ -67,7 +69,8 @@ def import_sources(candidate: Candidate, known: Plugin | None, check: Check | No
         if check is not None:
             check(sources.hash)
         try:
-            module = load_sources(candidate.name, sources)
+            with printing_aside():
+                module = load_sources(candidate.name, sources)
         except BaseException as error:
             raise _failure(error, str(sources.main), candidate) from error
     return Imported(module, sources.hash, str(sources.main), partial(forget, module.__name__))
@@ -88,10 +91,11 @@ def import_named(
     if check is not None and unit is not None and not (known is not None and known.hash == content):
         check(content)
     try:
-        module = import_module(module_name, unit, content)
-        plugin: Any = module
-        for part in attributes:
-            plugin = getattr(plugin, part)
+        with printing_aside() if unit is not None else nullcontext():
+            module = import_module(module_name, unit, content)
+            plugin: Any = module
+            for part in attributes:
+                plugin = getattr(plugin, part)
     except LoadFailure:
         raise
     except BaseException as error:

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +25,10 @@ from moryflow.loading.lifecycle import start
 from moryflow.loading.plugin_context import plain_context
 
 from .guarded import Guarded, harm, remarks, take
+from .modules import Watch
 
+WATCH = Watch()
+"""What everyone's modules are; the helper begins it before it forks."""
 Mark = Callable[[str], None]
 
 
@@ -53,6 +57,7 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
     atexit._clear()  # of the helper, which this fork never ends as
+    atexit.register(_nothing)
     forked: list[bool] = []
     os.register_at_fork(before=lambda: forked.append(True))
     before = take()
@@ -60,14 +65,14 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     mark("import")
     raised = False
     try:
-        found = _file(Path(request["file"])) if "file" in request else _plugin(request, mark, before)
+        found = _file(Path(request["file"])) if "file" in request else _plugin(request, mark)
     except BaseException as error:  # the isolation boundary of the probe, where nobody can press Ctrl-C
         raised = True
-        text, file, line = describe(error, root_of(str(request.get("root") or request.get("file"))))
-        found = {"ok": False, "stage": "import", "error": text, "file": file, "line": line}
+        found = _raised(error, str(request.get("root") or request.get("file")))
     if found["ok"] or raised:
+        harmed = _harmed(before)
         after = take()
-        harmed = [*harm(before, after), *(["what runs: it forks this process"] if forked else ())]
+        harmed += ["what runs: it forks this process"] if forked else []
         found["changed"] = list(remarks(before, after))
         if harmed:
             found |= {"ok": False, "fatal": True, "stage": "import", "hint": _HARM_HINT}
@@ -77,6 +82,31 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
             atexit._run_exitfuncs()
     found["ms"] = round((time.perf_counter() - started) * 1000, 1)
     return found
+
+
+def _raised(error: BaseException, root: str) -> dict[str, Any]:
+    """Say what was raised, and where, unless what says so is broken by now."""
+    found = {"ok": False, "stage": "import", "error": type(error).__name__, "file": root}
+    with suppress(BaseException):
+        found["error"], found["file"], found["line"] = describe(error, root_of(root))
+    return found
+
+
+def _harmed(before: Guarded) -> list[str]:
+    """Return what was changed that others rely on; that the comparison itself cannot go on is one such change."""
+    found: list[str] = []
+    try:
+        found.extend(WATCH.changes())  # first: it mends what the rest needs
+        found.extend(harm(before, take()))
+        if not atexit._ncallbacks():
+            found.append("what runs at the end of the program (atexit)")
+    except BaseException as error:  # the isolation boundary of the probe
+        found.append(f"what the probe itself needs ({type(error).__name__}: {error})")
+    return found
+
+
+def _nothing() -> None:
+    """Stand for what the host has registered to run at its end."""
 
 
 _HARM_HINT = "do it in plugin_start and undo it in what that returns, or not at all"
@@ -92,7 +122,7 @@ def _file(path: Path) -> dict[str, Any]:
     return {"ok": True, "stage": "import", "file": str(path)}
 
 
-def _plugin(request: Mapping[str, Any], mark: Mark, before: Guarded) -> dict[str, Any]:
+def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     home = Path(request["home"])
     candidate = Candidate(**request["candidate"])
     plugin_set = load_alone(candidate, home=home, config=Settings(request["config"]), mark=mark)
@@ -100,7 +130,7 @@ def _plugin(request: Mapping[str, Any], mark: Mark, before: Guarded) -> dict[str
     if record.status == "failed":
         # Settings are not part of the code: the host holds them against the plugin itself.
         return {"ok": True, "stage": "register"} if record.stage == "config" else _failed(record)
-    if not plugin_set.plugins or next(harm(before, take()), None):
+    if not plugin_set.plugins:
         return {"ok": True, "stage": "register"}
     mark("contribute")
     record = asyncio.run(_contributed(plugin_set, plain_context(home)))
@@ -123,10 +153,15 @@ def _failed(record: LoadRecord) -> dict[str, Any]:
     return {"ok": False, "fatal": record.error.startswith("MemoryError"), **said}
 
 
-def silence() -> None:
-    """Let nothing that a plugin prints or reads reach the helper's own streams."""
+def silence(output: int) -> None:
+    """Let nothing that a plugin prints or reads reach the helper's own streams.
+
+    :param output: takes what it prints, so that it can be told; each stream is a file of its own, so that one that is
+        put in the place of another is noticed.
+    """
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(nowhere, number)
+    for number, target in enumerate((nowhere, output, nowhere)):
+        os.dup2(target, number)
+    os.close(output)
     if nowhere > 2:
         os.close(nowhere)

@@ -3,104 +3,78 @@
 from __future__ import annotations
 
 import gc
+import locale
+import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-_MODULES = (
-    "asyncio", "builtins", "hashlib", "io", "json", "json.decoder", "json.encoder", "logging", "os", "pathlib", "pluggy",
-    "posixpath", "re", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time",
+_FACTS = (
+    "argv", "byteorder", "dont_write_bytecode", "exec_prefix", "executable", "flags", "hexversion", "maxsize", "platform",
+    "prefix", "version_info",
 )  # fmt: skip
-_OURS = ("moryflow", "moryflow_builtins", "moryflow_sdk")
-_SYS = ("stdin", "stdout", "stderr", "excepthook", "displayhook", "unraisablehook", "breakpointhook")
-
+_NEEDED = ("HOME", "MORYFLOW_")
+"""Beginnings of the variables that may not be changed; others may be set, but not taken away."""
 _ALARM = 0.5
 """Seconds by which two looks at the same alarm may differ."""
+_TIMERS = {signal.ITIMER_REAL: "ITIMER_REAL", signal.ITIMER_VIRTUAL: "ITIMER_VIRTUAL", signal.ITIMER_PROF: "ITIMER_PROF"}
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """One moment of what is guarded."""
+    """One moment of what is guarded: what must stay as it is, what should, and what may only grow."""
 
-    functions: dict[str, dict[str, Any]]
-    streams: dict[str, Any]
-    handlers: dict[int, Any]
-    path: list[str]
+    fixed: dict[str, Any]
+    polite: dict[str, Any]
+    timers: dict[str, float]
     environ: dict[str, str]
-    policy: Any
-    folder: str
-    mask: int
-    tracing: Any
+    lists: dict[str, list[Any]]
+    errors: int
     recursion: int
-    finders: list[Any]
     threads: set[int | None]
-    limits: dict[int, tuple[int, int]]
-    alarm: float
+    children: bool
 
 
 def take() -> Guarded:
     """Return the state of this moment."""
-    import asyncio
-
     return Guarded(
-        functions={name: _functions(module) for name, module in _modules()},
-        streams={name: getattr(sys, name) for name in _SYS},
-        handlers={number: signal.getsignal(number) for number in signal.valid_signals()},
-        path=list(sys.path),
+        fixed={name: _read(read) for name, read in _FIXED.items()} | _handlers(),
+        polite={name: _read(read) for name, read in _POLITE.items()},
+        timers=_timers(),
         environ=dict(os.environ),
-        policy=asyncio.get_event_loop_policy(),
-        folder=_folder(),
-        mask=_mask(),
-        tracing=(sys.gettrace(), sys.getprofile()),
+        lists={"sys.path": list(sys.path), "sys.meta_path": list(sys.meta_path), "sys.path_hooks": list(sys.path_hooks)},
+        errors=_errors(),
         recursion=sys.getrecursionlimit(),
-        finders=list(sys.meta_path),
         threads={thread.ident for thread in threading.enumerate()},
-        limits=_limits(),
-        alarm=time.monotonic() + signal.getitimer(signal.ITIMER_REAL)[0],
+        children=_has_children(),
     )
 
 
 def harm(before: Guarded, after: Guarded) -> Iterator[str]:
     """Say what was changed that others rely on."""
-    for name, functions in before.functions.items():
-        now = after.functions.get(name, {})
-        changed = [key for key, value in functions.items() if now.get(key) is not value]
-        if changed:
-            yield f"{name}.{changed[0]}" if len(changed) == 1 else f"{name} ({', '.join(changed[:3])})"
-    yield from (f"sys.{name}" for name, value in before.streams.items() if after.streams[name] is not value)
-    for number, handler in before.handlers.items():
-        if after.handlers[number] is not handler and after.handlers[number] != handler:
-            yield f"the handler of {signal.Signals(number).name}"
-    if abs(after.alarm - before.alarm) > _ALARM:
+    yield from (name for name, value in before.fixed.items() if not _same(value, after.fixed[name]))
+    if any(abs(after.timers[name] - at) > _ALARM for name, at in before.timers.items()):
         yield "the alarm of this process"
-    if after.limits != before.limits:
-        yield "the limits of this process"
-    if after.policy is not before.policy:
-        yield "the event loop policy"
-    if after.folder != before.folder:
-        yield "the current folder"
-    if after.mask != before.mask:
-        yield "the umask"
-    if after.tracing != before.tracing:
-        yield "the tracing of this process"
     if after.recursion < before.recursion:
         yield "the recursion limit"
-    if not gc.isenabled():
-        yield "the garbage collector"
-    if [finder for finder in before.finders if finder not in after.finders]:
-        yield "sys.meta_path"
-    if [entry for entry in before.path if entry not in after.path]:
-        yield "sys.path"
-    if any(action == "error" and not module for action, _, category, module, _ in warnings.filters if category is Warning):
+    for name, entries in before.lists.items():
+        if any(entry not in after.lists[name] for entry in entries):
+            yield name
+    if after.errors > before.errors:
         yield "the warnings filter (warnings become errors)"
+    names = {*before.environ, *after.environ}
+    lost = [name for name in names if before.environ.get(name) != after.environ.get(name) and _is_needed(name, after)]
+    if lost:
+        yield f"os.environ ({', '.join(sorted(lost)[:3])})"
     yield from _lingering(before)
     yield from _unusable()
 
@@ -110,26 +84,64 @@ def remarks(before: Guarded, after: Guarded) -> Iterator[str]:
     names = sorted(name for name in {*before.environ, *after.environ} if before.environ.get(name) != after.environ.get(name))
     if names:
         yield f"os.environ ({', '.join(names[:5])})"
-    if after.path[: len(before.path)] != before.path and set(before.path) <= set(after.path):
+    path, now = before.lists["sys.path"], after.lists["sys.path"]
+    if now[: len(path)] != path and all(entry in now for entry in path):
         yield "the beginning of sys.path"
+    if any(finder not in before.lists["sys.meta_path"] and not _ours(finder) for finder in after.lists["sys.meta_path"]):
+        yield "sys.meta_path"
+    if after.recursion > before.recursion:
+        yield "the recursion limit"
+    yield from (name for name, value in before.polite.items() if not _same(value, after.polite[name]))
+    for thread in threading.enumerate():
+        if thread.ident not in before.threads and thread.daemon and not _is_known(thread):
+            yield f"its thread {thread.name!r} goes on"
+    if after.children and not before.children:
+        yield "a process that it started goes on"
 
 
-def _modules() -> Iterator[tuple[str, ModuleType]]:
-    for name, module in list(sys.modules.items()):
-        if name in _MODULES or name.partition(".")[0] in _OURS:
-            yield name, module
+# ---------------------------------------------------------------- what is looked at
 
 
-def _functions(module: ModuleType) -> dict[str, Any]:
-    kinds = (FunctionType, BuiltinFunctionType, type)
-    return {name: value for name, value in list(vars(module).items()) if isinstance(value, kinds) and name != "_"}
+def _read(read: Callable[[], Any]) -> Any:
+    """Return one state; what it is read with may be broken by now, which is a state too."""
+    try:
+        return read()
+    except BaseException as error:
+        return type(error).__name__
 
 
-def _limits() -> dict[int, tuple[int, int]]:
+def _streams() -> list[Any]:
+    """Return the streams, and what was set on them: a ``write`` of somebody else, for example."""
+    streams = [getattr(sys, f"{kept}{name}{kept}") for name in ("stdin", "stdout", "stderr") for kept in ("", "__")]
+    return [(id(stream), *_own(stream)) for stream in streams]
+
+
+def _own(stream: Any) -> list[tuple[str, int]]:
+    return sorted((name, id(value)) for name, value in getattr(stream, "__dict__", {}).items() if callable(value))
+
+
+def _descriptors() -> list[Any]:
+    """Return which files the standard streams are, however they are called now."""
+    return [(status.st_dev, status.st_ino) if (status := _status(number)) else None for number in range(3)]
+
+
+def _status(number: int) -> os.stat_result | None:
+    try:
+        return os.fstat(number)
+    except OSError:
+        return None
+
+
+def _handlers() -> dict[str, Any]:
+    names = {number: signal.Signals(number).name for number in signal.Signals}
+    return {f"the handler of {name}": signal.getsignal(number) for number, name in names.items()}
+
+
+def _limits() -> Any:
     import resource
 
     kinds = (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC)
-    return {kind: resource.getrlimit(kind) for kind in kinds}
+    return [resource.getrlimit(kind) for kind in kinds]
 
 
 def _folder() -> str:
@@ -145,14 +157,98 @@ def _mask() -> int:
     return mask
 
 
+def _policy() -> int:
+    import asyncio
+
+    return id(asyncio.get_event_loop_policy())
+
+
+def _tracing() -> Any:
+    return sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()
+
+
+def _wakeup() -> int:
+    """Return the descriptor that signals are written to; asking is setting."""
+    number = signal.set_wakeup_fd(-1)
+    if number != -1:
+        signal.set_wakeup_fd(number)
+    return number
+
+
+def _logging() -> Any:
+    root = logging.getLogger()
+    return root.level, list(root.handlers), list(root.filters)
+
+
+def _start_method() -> Any:
+    known = sys.modules.get("multiprocessing")
+    return known.get_start_method(allow_none=True) if known is not None else None
+
+
+_FIXED: dict[str, Callable[[], Any]] = {
+    "sys.stdin, sys.stdout or sys.stderr": _streams,
+    "the files behind the standard streams": _descriptors,
+    "the limits of this process": _limits,
+    "the priority of this process": lambda: os.getpriority(os.PRIO_PROCESS, 0),
+    "the process group": lambda: (os.getpgrp(), os.getsid(0)),
+    "the user of this process": lambda: (os.geteuid(), os.getegid()),
+    "the event loop policy": _policy,
+    "the current folder": _folder,
+    "the umask": _mask,
+    "the tracing of this process": _tracing,
+    "the signals that are blocked": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+    "the descriptor that signals wake": _wakeup,
+    "the garbage collector": lambda: (gc.isenabled(), gc.get_threshold()[0] > 0, list(gc.callbacks)),
+    "the default timeout of sockets": socket.getdefaulttimeout,
+    "what is logged (logging.disable)": lambda: logging.root.manager.disable,
+    "what sys says of this process": lambda: [repr(getattr(sys, name, None)) for name in _FACTS],
+    "the time that threads get": sys.getswitchinterval,
+}
+_POLITE: dict[str, Callable[[], Any]] = {
+    "the warnings filter": lambda: list(warnings.filters),
+    "the root logger": _logging,
+    "the locale": lambda: locale.setlocale(locale.LC_ALL),
+    "the longest number that is read": sys.get_int_max_str_digits,
+    "how multiprocessing starts": _start_method,
+}
+
+
+def _timers() -> dict[str, float]:
+    """Return when each alarm rings; the clock stands in for an alarm that is off, so that only the difference counts."""
+    now = time.monotonic()
+    return {name: now + left if (left := signal.getitimer(kind)[0]) else 0.0 for kind, name in _TIMERS.items()}
+
+
+def _errors() -> int:
+    """Return how many filters make errors of warnings, whoever they are from."""
+    return sum(action == "error" and not (module or message) for action, message, _, module, _ in warnings.filters)
+
+
+def _has_children() -> bool:
+    """Whether this process has children that run."""
+    if not hasattr(os, "waitid"):
+        return False
+    with suppress(ChildProcessError):
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    return False
+
+
+def _is_needed(name: str, after: Guarded) -> bool:
+    return name not in after.environ or name.startswith(_NEEDED)
+
+
 def _lingering(before: Guarded) -> Iterator[str]:
     """Name a thread that would keep the host from ending."""
     for thread in threading.enumerate():
-        if thread.ident not in before.threads and not thread.daemon and thread.is_alive() and not _ours(thread):
+        if thread.ident not in before.threads and not thread.daemon and thread.is_alive() and not _is_known(thread):
             yield f"the end of the program: its thread {thread.name!r} is no daemon"
 
 
-def _ours(thread: threading.Thread) -> bool:
+def _ours(finder: Any) -> bool:
+    return str(getattr(type(finder), "__module__", "")).startswith("moryflow")
+
+
+def _is_known(thread: threading.Thread) -> bool:
     return thread is threading.current_thread() or thread.name.startswith("moryflow-")
 
 
@@ -164,10 +260,15 @@ def _unusable() -> Iterator[str]:
     except BaseException:  # an audit hook may raise anything
         yield "open(): files cannot be opened any more"
     try:
-        for number in range(3):
-            os.fstat(number)
         closed = any(getattr(stream, "closed", False) for stream in (sys.stdin, sys.stdout, sys.stderr))
-    except OSError:
+    except BaseException:  # a stream of somebody else
         closed = True
     if closed:
         yield "the standard streams: they are closed"
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except BaseException:  # what is compared may be a plugin's
+        return False

@@ -8,6 +8,7 @@ standard input does, and takes its children along.
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import re
 import select
@@ -23,6 +24,12 @@ AT_ONCE = 2
 _FILES = 256
 _MEMORY = 4 << 30
 _FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
+_MOST_READS = 64
+"""Times that 64 KB are read of a pipe at the end: what a child left behind may write into it for ever."""
+_PRINTED = 200
+"""Bytes of what it prints that are told."""
+_VERDICT = b"="
+_write, _leave, _packed = os.write, os._exit, marshal.dumps  # as they are before a plugin may have changed them
 _LOOK = 0.05
 """Seconds between two looks at children that have neither reported nor reached their deadline."""
 
@@ -35,10 +42,16 @@ class Running:
     request: dict[str, Any]
     report: int
     trace: int
+    output: int
     deadline: float
     started: float = field(default_factory=time.monotonic)
     said: bytes = b""
     traced: bytes = b""
+    printed: bytes = b""
+
+    @property
+    def pipes(self) -> list[int]:
+        return [pipe for pipe in (self.report, self.trace, self.output) if pipe >= 0]
 
     @property
     def lines(self) -> list[bytes]:
@@ -47,7 +60,7 @@ class Running:
     @property
     def verdict(self) -> dict[str, Any] | None:
         last = self.lines[-1] if self.lines else b""
-        return json.loads(last) if last.startswith(b"{") else None
+        return marshal.loads(bytes.fromhex(last[1:].decode())) if last.startswith(_VERDICT) else None
 
 
 def main() -> None:
@@ -71,7 +84,8 @@ def _preload() -> None:
     from . import child
 
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
-    assert child and asyncio.runners and sqlite3
+    assert asyncio.runners and sqlite3
+    child.WATCH.begin()
     gc.collect()
     gc.freeze()
 
@@ -83,7 +97,7 @@ def _serve(source: int, sink: int) -> None:
     while True:
         while waiting and len(running) < AT_ONCE:
             running.append(_fork(waiting.popleft(), source, sink, running))
-        pipes = {pipe: each for each in running for pipe in (each.report, each.trace) if pipe >= 0}
+        pipes = {pipe: each for each in running for pipe in each.pipes}
         readable, _, _ = select.select([source, *pipes], (), (), _patience(running))
         if source in readable:
             data = os.read(source, 1 << 16)
@@ -110,20 +124,21 @@ def _patience(running: list[Running]) -> float | None:
 def _fork(request: dict[str, Any], source: int, sink: int, running: list[Running]) -> Running:
     hear, report = os.pipe()
     look, trace = os.pipe()
+    read, output = os.pipe()
     seconds = float(request["seconds"])
     pid = os.fork()
     if pid == 0:
-        for pipe in (source, sink, hear, look, *(p for each in running for p in (each.report, each.trace) if p >= 0)):
+        for pipe in (source, sink, hear, look, read, *(pipe for each in running for pipe in each.pipes)):
             os.close(pipe)
-        _be_child(request, seconds, report, trace)
-    os.close(report)
-    os.close(trace)
+        _be_child(request, seconds, report, trace, output)
+    for pipe in (report, trace, output):
+        os.close(pipe)
     with suppress(OSError):
         os.setpgid(pid, pid)  # here too: whoever comes first
-    return Running(pid, request, hear, look, time.monotonic() + seconds)
+    return Running(pid, request, hear, look, read, time.monotonic() + seconds)
 
 
-def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int) -> None:
+def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, output: int) -> None:
     """Do the probe and leave. Never returns."""
     import faulthandler
 
@@ -131,23 +146,25 @@ def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int) 
 
     with suppress(OSError):
         os.setpgid(0, 0)
-    child.silence()
+    child.silence(output)
     _limit(seconds)
     signal.alarm(int(seconds) + 2)  # should the helper be gone
     faulthandler.enable(trace, all_threads=False)
     faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
     try:
         found = child.examine(request, lambda stage: _say(report, stage.encode()))
-        _say(report, json.dumps(found).encode())
-        os._exit(0)
+        with suppress(BaseException):
+            sys.stdout.flush()
+        _say(report, _VERDICT + _packed(found).hex().encode())
+        _leave(0)
     finally:
-        os._exit(70)
+        _leave(70)
 
 
 def _say(report: int, line: bytes) -> None:
     data = line + b"\n"
     while data:
-        data = data[os.write(report, data) :]
+        data = data[_write(report, data) :]
 
 
 def _limit(seconds: float) -> None:
@@ -173,9 +190,20 @@ def _hear(child: Running, pipe: int) -> None:
     if pipe == child.report:
         child.said += data
         child.report = child.report if data else _closed(pipe)
-    else:
+    elif pipe == child.trace:
         child.traced = (child.traced + data)[-(1 << 16) :]
         child.trace = child.trace if data else _closed(pipe)
+    else:
+        child.printed = (child.printed + data)[:_PRINTED]
+        child.output = child.output if data else _closed(pipe)
+
+
+def _drain(child: Running, pipe: int) -> None:
+    """Take what it wrote just before it ended, which has not been read yet."""
+    for _ in range(_MOST_READS):
+        if pipe not in child.pipes or not select.select([pipe], (), (), 0)[0]:
+            return
+        _hear(child, pipe)
 
 
 def _closed(pipe: int) -> int:
@@ -190,7 +218,11 @@ def _settled(child: Running, sink: int) -> bool:
         verdict = _overdue(child) or _gone(child)
         if verdict is None:
             return False
+    _drain(child, child.output)
     _kill(child)
+    if child.printed.strip():
+        line = child.printed.strip().splitlines()[0].decode("utf-8", "replace")
+        verdict["changed"] = [*verdict.get("changed", ()), f"standard output: it prints {line!r}"]
     verdict = {"ms": round((time.monotonic() - child.started) * 1000, 1), **verdict}
     _say(sink, json.dumps({"id": child.request["id"], "verdict": verdict}).encode())
     return True
@@ -210,9 +242,8 @@ def _gone(child: Running) -> dict[str, Any] | None:
     if pid == 0:
         return None
     child.pid = 0
-    for pipe in (child.report, child.trace):  # what it wrote just before it ended has not been read yet
-        while pipe >= 0 and pipe in (child.report, child.trace) and select.select([pipe], (), (), 0)[0]:
-            _hear(child, pipe)
+    for pipe in child.pipes:
+        _drain(child, pipe)
     if child.verdict is not None:
         return child.verdict
     code = os.waitstatus_to_exitcode(status)
@@ -239,9 +270,8 @@ def _fatal(child: Running, error: str) -> dict[str, Any]:
 
 def _kill(child: Running) -> None:
     """End a child and its whole process group, and close the pipes."""
-    for pipe in (child.report, child.trace):
-        if pipe >= 0:
-            os.close(pipe)
+    for pipe in child.pipes:
+        os.close(pipe)
     if child.pid:
         with suppress(OSError):
             os.killpg(child.pid, signal.SIGKILL)

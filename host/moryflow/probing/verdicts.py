@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-_VERSION = 1
+_VERSION = 2
 AGAIN = 3600.0
 """Seconds after which code that did not finish in time is given another try: the machine may have been busy."""
 _KEPT = 500

@@ -120,6 +120,42 @@ async def test_code_that_the_host_would_not_survive_costs_the_probe(home, source
         ("import signal\nsignal.alarm(60)\n", "the alarm"),
         ("import os\nif os.fork() == 0:\n    os._exit(0)\n", "it forks"),
         ("import sys\ndef no(event, args):\n    if event == 'open': raise RuntimeError\nsys.addaudithook(no)\n", "open()"),
+        ("import moryflow.kernel.verdicts as v\nv.combine = lambda *a: None\n", "moryflow.kernel.verdicts.combine"),
+        ("import pydantic\npydantic.BaseModel.model_validate = classmethod(lambda *a: 1)\n", "BaseModel.model_validate"),
+        ("import pathlib\npathlib.Path.exists = lambda self: True\n", "pathlib.Path.exists"),
+        ("import pathlib\npathlib.PosixPath.exists = lambda self: True\n", "pathlib.PosixPath.exists"),
+        ("import httpx\nhttpx.AsyncClient.send = None\n", "AsyncClient.send"),
+        ("import yaml\nyaml.SafeLoader.construct_document = None\n", "SafeLoader.construct_document"),
+        ("import json\njson.loads.__code__ = (lambda *a, **k: {}).__code__\n", "json.loads"),
+        ("import json\njson.dumps.__kwdefaults__['skipkeys'] = True\n", "json.dumps"),
+        ("import uuid\ndel uuid.uuid4\n", "uuid.uuid4"),
+        ("import moryflow_sdk\nmoryflow_sdk.HOOKS.clear()\n", "HOOKS"),
+        ("import moryflow.builtins as b\nb.BUILTINS = ()\n", "moryflow.builtins.BUILTINS"),
+        ("import moryflow_builtins.permission as p\np.tool_gate = None\n", "moryflow_builtins.permission.tool_gate"),
+        ("import moryflow.kernel.calls as c\nc.isinstance = lambda *a: True\n", "moryflow.kernel.calls.isinstance"),
+        ("import sys\nsys.modules['httpx'] = None\n", "sys.modules['httpx']"),
+        ("import sys\nsys.modules.pop('moryflow.kernel.records')\n", "sys.modules['moryflow.kernel.records']"),
+        ("import asyncio\nasyncio.BaseEventLoop.create_task = None\n", "BaseEventLoop.create_task"),
+        ("import builtins\nbuiltins.sorted = builtins.list = None\n", "builtins."),
+        ("import sys\nsys.stdout.write = lambda text: 0\n", "sys.stdout"),
+        ("import os\nos.dup2(2, 1)\n", "the files behind the standard streams"),
+        ("import os\nos.close(2)\n", "the files behind the standard streams"),
+        ("import os\nos.name = 'nt'\n", "os.name"),
+        ("import os\nos.environ.clear()\n", "os.environ"),
+        ("import os\nos.environ = {}\n", "os.environ"),
+        ("import os\nos.environ['MORYFLOW_HOME'] = '/nowhere'\n", "os.environ (MORYFLOW_HOME)"),
+        ("import sys\nsys.settrace(lambda *a: None)\n", "the tracing"),
+        ("import threading\nthreading.setprofile(lambda *a: None)\n", "the tracing"),
+        ("import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n", "signals that are blocked"),
+        ("import signal\nsignal.setitimer(signal.ITIMER_VIRTUAL, 60)\n", "the alarm"),
+        ("import sys\nsys.path_hooks.clear()\n", "sys.path_hooks"),
+        ("import sys\nsys.argv[:] = ['other']\n", "what sys says"),
+        ("import gc\ngc.set_threshold(0)\n", "garbage"),
+        ("import os\nos.nice(5)\n", "the priority"),
+        ("import atexit\natexit._clear()\n", "atexit"),
+        ("import socket\nsocket.setdefaulttimeout(0.001)\n", "default timeout of sockets"),
+        ("import logging\nlogging.disable()\n", "what is logged"),
+        ("import warnings\nwarnings.simplefilter('error', DeprecationWarning)\n", "warnings"),
     ],
 )
 async def test_code_that_changes_what_belongs_to_everyone_is_refused(home, source, what):
@@ -127,6 +163,53 @@ async def test_code_that_changes_what_belongs_to_everyone_is_refused(home, sourc
     verdict = await probed(home, source)
     assert (verdict.ok, verdict.fatal) == (False, True)
     assert what in verdict.error and "plugin_start" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("source", "remark"),
+    [
+        ("import os\nos.environ['TOKENIZERS_PARALLELISM'] = 'false'\n", "os.environ (TOKENIZERS_PARALLELISM)"),
+        ("import warnings\nwarnings.simplefilter('ignore')\n", "the warnings filter"),
+        ("import logging\nlogging.basicConfig(level=10)\n", "the root logger"),
+        ("import sys\nsys.path.insert(0, '/nowhere')\n", "the beginning of sys.path"),
+        ("import sys\nsys.setrecursionlimit(20000)\n", "the recursion limit"),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n", "its thread"),
+        ("print('hello')\n", "standard output: it prints 'hello'"),
+        ("import os\nos.write(1, b'raw')\n", "standard output: it prints 'raw'"),
+    ],
+)
+async def test_bad_manners_are_told_and_no_reason_to_refuse(home, source, remark):
+    """What others can live with is remarked, also what is printed (ARCHITECTURE §4, probe)."""
+    verdict = await probed(home, source + HELLO)
+    assert verdict.ok
+    assert any(remark in each for each in verdict.changed), verdict.changed
+
+
+async def test_good_code_that_uses_much_has_changed_nothing(home):
+    """What libraries do while they are imported is no harm: half of Python's own, and ours, imported (ARCHITECTURE §4)."""
+    modules = "httpx, yaml, json5, rich.console, prompt_toolkit, watchdog.observers, wcmatch.glob, click, pathspec, frontmatter"
+    python = "unittest.mock, multiprocessing, http.server, xml.etree.ElementTree, email, decimal, ctypes, concurrent.futures"
+    ours = "moryflow_sdk.testing, moryflow.host, moryflow.cli, moryflow_builtins.files, moryflow_builtins.permission"
+    use = (
+        "import typing\nclass P(typing.Protocol):\n    def f(self): ...\nclass Q(P): pass\nQ()\n"
+        "class M(pydantic.BaseModel):\n    a: int = 1\nM(a=2).model_dump_json()\n"
+    )
+    verdict = await probed(home, f"import pydantic, {modules}, {python}, {ours}\n{use}{HELLO}", seconds=10)
+    assert (verdict.ok, verdict.error, verdict.changed) == (True, "", ())
+
+
+async def test_a_plugin_may_do_what_it_likes_with_libraries_of_its_own(home, tmp_path):
+    """Guarded is what the host relies on (ARCHITECTURE §4, probe)."""
+    package = home / "plugins" / "mine"
+    package.mkdir(mode=0o700)
+    for name, text in {
+        "__init__.py": "from . import helper\nhelper.word = lambda: 2\n" + HELLO,
+        "helper.py": "def word(): return 1\n",
+    }.items():
+        (package / name).write_text(text)
+        (package / name).chmod(0o600)
+    found = Candidate("mine", "user", str(package), str(package), file=str(package / "__init__.py"))
+    assert (await probe(found, home=home)).ok
 
 
 @pytest.mark.parametrize(

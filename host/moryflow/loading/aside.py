@@ -1,0 +1,40 @@
+"""What code prints while it is imported is no answer of ours: it goes to standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+
+
+@contextmanager
+def printing_aside() -> Iterator[None]:
+    """Let standard error take what is written to standard output meanwhile, also what other programs write.
+
+    For work that does not wait: nothing of the host's may be written until it ends.
+    """
+    with suppress(OSError, ValueError):  # a stream that is closed, or no file, has nothing of ours in it
+        sys.stdout.flush()
+    ours = _swapped()
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if ours >= 0:
+            os.dup2(ours, 1)
+            os.close(ours)
+
+
+def _swapped() -> int:
+    """Put standard error in the place of standard output; return what is to be put back, -1 when one of them is closed."""
+    try:
+        ours = os.dup(1)
+    except OSError:
+        return -1
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        os.close(ours)
+        return -1
+    return ours
