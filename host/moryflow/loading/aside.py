@@ -7,6 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 
+_as_it_is = False
+
+
+def leave_as_it_is() -> None:
+    """Move nothing from here on: in the probe, which wants to see it."""
+    global _as_it_is
+    _as_it_is = True
+
 
 @contextmanager
 def printing_aside() -> Iterator[None]:
@@ -14,6 +22,9 @@ def printing_aside() -> Iterator[None]:
 
     For work that does not wait: nothing of the host's may be written until it ends.
     """
+    if _as_it_is:
+        yield
+        return
     with suppress(OSError, ValueError):  # a stream that is closed, or no file, has nothing of ours in it
         sys.stdout.flush()
     ours = _swapped()

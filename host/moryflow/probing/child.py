@@ -19,6 +19,7 @@ from moryflow_sdk import PluginContext
 from moryflow.kernel.calls import describe, root_of
 from moryflow.kernel.records import LoadFailure, LoadRecord, PluginSet
 from moryflow.loading.alone import load_alone
+from moryflow.loading.aside import leave_as_it_is
 from moryflow.loading.discovery import Candidate
 from moryflow.loading.importing import import_sources
 from moryflow.loading.lifecycle import start
@@ -56,6 +57,7 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     sys.path[:] = request["path"]
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
+    leave_as_it_is()
     atexit._clear()  # of the helper, which this fork never ends as
     atexit.register(_nothing)
     forked: list[bool] = []
@@ -134,7 +136,7 @@ def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
         return {"ok": True, "stage": "register"}
     mark("contribute")
     record = asyncio.run(_contributed(plugin_set, plain_context(home)))
-    file = {"file": record.file, "hooks": record.hooks, "tools": record.tools}
+    file = {"file": record.file, "hooks": record.hooks, "tools": record.tools, "notes": record.notes}
     return {"ok": True, "stage": "contribute", **file}
 
 

@@ -25,6 +25,7 @@ class ProbeVerdict:
     :param stage: how far it came: ``import``, ``register``, ``contribute``.
     :param fatal: the host itself would not have survived it, or not unharmed; such code is not imported. Other failures
         happen again, harmlessly, when the host imports it.
+    :param notes: what it contributes and the host leaves out, each with its place.
     :param changed: what it changed that belongs to everyone but does no harm (``os.environ`` and the like).
     :param lost: nothing was found out, because the probe itself could not be made; not kept.
     :param fresh: found by this process, not read from the cache.
@@ -44,6 +45,7 @@ class ProbeVerdict:
     timeout: bool = False
     lost: bool = False
     changed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     at: float = 0.0
     fresh: bool = False
 
@@ -55,7 +57,7 @@ class ProbeVerdict:
 
 def verdict_of(values: Mapping[str, Any]) -> ProbeVerdict:
     """Return the verdict in a JSON object."""
-    lists = {name: tuple(values.get(name, ())) for name in ("hooks", "tools", "changed")}
+    lists = {name: tuple(values.get(name, ())) for name in ("hooks", "tools", "changed", "notes")}
     return ProbeVerdict(**{**values, **lists})
 
 
