@@ -70,6 +70,7 @@ class Sources:
         """
         config = load_config(self.home, inline=self.inline, environ=self.environ, flags=self.flags)
         config = last.after(config) if last is not None else config
+        config.keep(self.home)
         settings = wanted_plugins(config, safe_mode=self.safe_mode, only=self.only)
         found = list(discover(self.home, self.builtins, self.development))
         keeper = await self._keeper(found, settings, config, self.wait if wait is None else wait) if self.probe else None

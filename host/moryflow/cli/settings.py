@@ -11,11 +11,12 @@ import click
 from moryflow_sdk import ConfigError, Rule
 
 from moryflow.config import Config
-from moryflow.config.checks import drop_bad_values, unknown_keys
+from moryflow.config.checks import drop_bad_values
 from moryflow.config.layers import Layer, merged, nested
 from moryflow.config.problems import MOST, Problem
 from moryflow.config.rules import RULES, read_rules
 from moryflow.config.schema import Known, defaults, host_models
+from moryflow.config.unknown import unknown_keys
 
 from .hosting import settings_of_plugins, unknown_agent, with_host
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Rule
 
+from .good import good_copy, keep
 from .layers import MISSING, Layer, merged
-from .load import environment_layer, flag_layer, inline_layer, user_layer
+from .load import environment_layer, flag_layer, inline_layer, user_layers
+from .meant import as_meant
 from .problems import Origin, Problem
 from .rules import RULES, read_rules
 
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from .schema import Known
 
 __all__ = ["Config", "Origin", "Problem", "config_file", "load_config"]
+
+
+_TORN = ("config_syntax", "config_encoding", "config_unreadable", "config_limits")
+"""Classes of reports on a file of which nothing can be taken as it stands."""
 
 
 def config_file(home: Path, environ: Mapping[str, str] | None = None) -> Path:
@@ -47,7 +53,7 @@ def load_config(
     problems: list[Problem] = []
     path = config_file(home, environ)
     layers = [
-        user_layer(path, problems, asked_for=path != home / "config.jsonc"),
+        *user_layers(home, path, problems),
         environment_layer(environ),
         inline_layer(inline, problems) if inline is not None else Layer("inline", {}, "--config"),
         flag_layer(flags or {}),
@@ -109,7 +115,7 @@ class Config:
     @property
     def torn(self) -> Problem | None:
         """Why the user's file could not be read as a configuration, where that is so."""
-        return next((item for item in self.problems if item.code == "config_syntax" and item.file == str(self.path)), None)
+        return next((item for item in self.problems if item.code in _TORN and item.file == str(self.path)), None)
 
     def after(self, newer: Config) -> Config:
         """Return the settings that hold once `newer` was read: those, unless its file is torn and this one's was not."""
@@ -118,15 +124,22 @@ class Config:
         torn = replace(newer.torn, hint="the settings before hold until it is mended")
         kept = copy(self)
         kept._outlived = True
-        kept.problems = (*(item for item in self.problems if item.code != "config_syntax"), torn)
+        kept.problems = (*(item for item in self.problems if item.code not in _TORN), torn)
         return kept
+
+    def keep(self, home: Path) -> None:
+        """Keep the user's file as it is now, for a start at which it cannot be read; a host does so when it begins."""
+        if self.torn is None and all(item.code != "config_permissions" for item in self.problems):
+            own = next((layer.text for layer in self.layers if layer.source == "user" and layer.value), "")
+            keep(good_copy(home, self.path), own)
 
     def checked(self, known: Iterable[Known]) -> Config:
         """Return the configuration held against the plugins' settings too: bad values dropped, unknown keys reported."""
         if not any(layer.value for layer in self.layers):
             return self
-        from .checks import drop_bad_values, unknown_keys
+        from .checks import drop_bad_values
         from .schema import host_models
+        from .unknown import unknown_keys
 
         known = tuple(known)
         layers, problems = [], list(self.problems)
@@ -142,11 +155,14 @@ class Config:
             return self
         from .checks import drop_bad_values
         from .schema import host_models
+        from .servers import checked_servers
 
         layers, problems = [], list(self.problems)
-        for layer in map(_mode_alias, self.layers):
+        for layer in self.layers:
+            layer, slips = as_meant(layer)
+            layer, bad_servers = checked_servers(layer)
             clean, bad = drop_bad_values(layer, host_models(), strict=True)
-            problems.extend([*bad, *_rules_shape(clean)])
+            problems.extend([*slips, *bad_servers, *bad, *_rules_shape(clean)])
             layers.append(clean)
         checked = self._with(layers, problems)
         for layer in layers:
@@ -178,10 +194,3 @@ def _rules_shape(layer: Layer) -> list[Problem]:
     if rules is MISSING or isinstance(rules, list):
         return []
     return [layer.problem(RULES, "permission.rules must be a list of rules", code="rule_invalid", fatal=True)]
-
-
-def _mode_alias(layer: Layer) -> Layer:
-    """``ask`` is the older name of the mode ``agent`` (D1)."""
-    if layer.find(("agents", "runtime", "mode", "default")) != "ask":
-        return layer
-    return replace(layer, value=merged(layer.value, {"agents": {"runtime": {"mode": {"default": "agent"}}}}))

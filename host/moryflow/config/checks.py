@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from .layers import MISSING, Layer, dotted, merged, step_into
+from .layers import MISSING, Layer, dotted, step_into
 from .problems import MOST, Problem
-from .schema import RULES_PATH, Known
+from .schema import Known
 
 _ROUNDS = 5
 """Dropping one value may bring another error to light; after this many rounds the whole section goes."""
+
+_TIGHTENING = (("disabledPlugins",), ("onlyPlugins",), ("safeMode",), ("profile",), ("limits",))
+"""Settings whose defaults are looser than whatever was meant: one that is lost fails the check, as a lost deny does."""
 
 
 def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = False) -> tuple[Layer, list[Problem]]:
@@ -74,10 +74,10 @@ def _without_bad(
 ) -> Layer:
     bad: dict[tuple[str | int, ...], str] = {}
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
-        place = (*path, *_deepest(section, detail["loc"]))
+        place = (*path, *deepest(section, detail["loc"]))
         bad.setdefault(place, _fault(layer, place, (*path, *detail["loc"]), str(detail["msg"])))
     for place, message in bad.items():
-        problems.append(layer.problem(place, message, code="config_value"))
+        problems.append(layer.problem(place, message, code="config_value", fatal=place[:1] in _TIGHTENING))
     for place in sorted(bad, key=_last_first, reverse=True):
         layer = layer.without(place) if place else layer
     return layer
@@ -91,14 +91,14 @@ def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int
         value, name, left_out = layer.find(place), dotted(place), "the default holds"
     plain = value is not MISSING and not isinstance(value, Mapping | list)
     shown = f", not {json.dumps(value, ensure_ascii=False)[:60]}" if plain else ""
-    return f"{name}: {_sentence(message)}{shown}; {left_out}"
+    return f"{name}: {sentence(message)}{shown}; {left_out}"
 
 
 def _last_first(place: tuple[str | int, ...]) -> tuple[Any, ...]:
     return tuple((0, part, "") if isinstance(part, int) else (1, 0, part) for part in place)
 
 
-def _deepest(value: Any, location: tuple[str | int, ...]) -> list[str | int]:
+def deepest(value: Any, location: tuple[str | int, ...]) -> list[str | int]:
     """Follow `location` as far as it exists; union members and missing keys are steps that do not."""
     place: list[str | int] = []
     for step in location:
@@ -117,7 +117,8 @@ def _whole_entry(place: list[str | int]) -> list[str | int]:
     return place
 
 
-def _sentence(message: str) -> str:
+def sentence(message: str) -> str:
+    """Return what pydantic says as the end of a sentence."""
     message = message.removeprefix("Value error, ").removeprefix("Input ")
     return message[:1].lower() + message[1:]
 
@@ -128,72 +129,6 @@ def kind(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
-    """Report every key that no model declares, with the name that was probably meant."""
-    shape: dict[str, Any] = {}
-    for path, model in known:
-        branch: Any = _shape(model)
-        for name in reversed(path.split(".") if path else []):
-            branch = {name: branch}
-        shape = merged(shape, branch)
-    branch = None
-    for name in reversed(RULES_PATH.split(".")):
-        branch = {name: branch}
-    problems: list[Problem] = []
-    _compare(layer, (), layer.value, merged(shape, branch), problems)
-    return problems
-
-
-def _compare(layer: Layer, path: tuple[str | int, ...], value: Any, shape: Any, problems: list[Problem]) -> None:
-    if isinstance(value, list) and isinstance(shape, Entries):
-        for index, item in enumerate(value):
-            _compare(layer, (*path, index), item, shape.shape, problems)
-    if not isinstance(value, Mapping) or not isinstance(shape, Mapping):
-        return
-    for key, item in value.items():
-        if len(problems) >= MOST:
-            return  # looking for what was meant takes time, and nobody reads on
-        if key in shape:
-            _compare(layer, (*path, key), item, shape[key], problems)
-        elif not shape.get("*"):
-            close = difflib.get_close_matches(key, [name for name in shape if name != "*"], n=1)
-            hint = f'did you mean "{close[0]}"?' if close else ""
-            problems.append(
-                layer.problem((*path, key), f'unknown key "{dotted((*path, key))}"', hint, code="config_unknown_key")
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """A list, and the shape of each of its entries."""
-
-    shape: Any
-
-
 def fields(model: type[BaseModel]) -> dict[str, Any]:
     """Return the names a section of `model` may hold, with their types."""
     return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-
-
-def _shape(model: type[BaseModel]) -> dict[str, Any]:
-    shape: dict[str, Any] = {name: _inner(annotation) for name, annotation in fields(model).items()}
-    if model.model_config.get("extra") == "allow":
-        shape["*"] = True
-    return shape
-
-
-def _inner(annotation: Any) -> Any:
-    """Return the shape below a field: of a model, ``{"*": True}`` for a free mapping, else nothing."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _shape(annotation)
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _inner(get_args(annotation)[0])
-    if origin in (Union, types.UnionType):
-        return next((inner for inner in map(_inner, get_args(annotation)) if inner), None)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"*": True}
-    if origin in (tuple, list):
-        shape = _inner(get_args(annotation)[0])
-        return Entries(shape) if shape else None
-    return None

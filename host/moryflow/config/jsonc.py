@@ -117,7 +117,8 @@ def parse(text: str) -> Any:
         return value
 
     def constant(name: str) -> Any:
-        raise JsoncError(f"{name} is not a number that JSON knows", *position(text, max(0, plain.find(name))))
+        place = next((start for start, token in _tokens(plain) if token == name), 0)
+        raise JsoncError(f"{name} is not a number that JSON knows", *position(text, place))
 
     try:
         value = json.loads(plain, object_pairs_hook=pairs, parse_constant=constant)
@@ -135,6 +136,10 @@ def parse(text: str) -> Any:
 
 def _readable(error: json.JSONDecodeError, plain: str) -> str:
     found = repr(plain[error.pos]) if error.pos < len(plain) else "the end of the file"
+    if error.msg.startswith("Unterminated string"):
+        return "a text begins here that is not closed"
+    if error.msg.startswith("Invalid control character"):
+        return f"a text holds {found}, or is not closed; write \\n for a line end in it"
     return f"{error.msg[0].lower()}{error.msg[1:]}, found {found}"
 
 

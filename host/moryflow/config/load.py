@@ -4,54 +4,99 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ConfigError
 
 from .files import Unreadable, read_source
+from .good import good_copy, text_of
 from .jsonc import JsoncError, parse
-from .layers import Layer, dotted, merged, nested
-from .problems import Problem, SourceName
-from .rules import RULES, salvage_denies
-
-HARMLESS = ("$schema", "language", "model", "limits", "agents.runtime.agent", "agents.runtime.truncation")
-"""What a file that others can write to, or that is not plain JSONC, may still set; none of it loosens anything (R17)."""
-
-Lines = dict[tuple[str | int, ...], int]
-
-_JSON5_BYTES = 64 * 1024
-"""json5 needs about 15 ms a kilobyte; a larger file is not tried."""
+from .layers import MISSING, Layer, dotted, merged, nested
+from .problems import Problem
 
 
-def user_layer(path: Path, problems: list[Problem], *, asked_for: bool = False) -> Layer:
-    """Read the user's file; one that is missing means defaults."""
+def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
+    """Read the user's file; one that is missing means defaults, and while one cannot be read its last good copy holds."""
+    layer = Layer("user", {}, str(path), is_file=True)
     try:
-        return _file_layer(path, "user", problems)
+        found = read_source(path)
     except FileNotFoundError:
-        if asked_for:
+        if path != home / "config.jsonc":
             hint = "MORYFLOW_CONFIG names it"
             problems.append(Problem(str(path), None, None, "there is no such file", hint, code="config_missing"))
-        return Layer("user", {}, str(path), is_file=True)
+        return []
     except Unreadable as error:
-        problems.append(Problem(str(path), None, None, error.message, error.hint, fatal=True, code=error.code))
-        return Layer("user", {}, str(path), is_file=True)
-
-
-def _file_layer(path: Path, source: SourceName, problems: list[Problem]) -> Layer:
-    found = read_source(path)
-    layer = Layer(source, {}, str(path), found.text, is_file=True)
+        fault = Problem(str(path), None, None, error.message, error.hint, fatal=True, code=error.code)
+        return _instead(home, layer, fault, problems)
+    layer = replace(layer, text=found.text)
     try:
-        value = _parsed(found.text)
+        layer = _parsed_layer(layer, problems)
     except JsoncError as error:
-        return _salvaged(layer, error, problems)
-    layer = _finite(Layer(source, value, str(path), found.text, is_file=True), problems)
+        message = f"this is not JSON with comments: {error.message}"
+        fault = Problem(str(path), error.line, error.column, message, fatal=True, code="config_syntax")
+        return _instead(home, layer, fault, problems, trusted=not found.distrust)
     if not found.distrust:
-        return layer
-    message = f"this file gives no allow rules and loosens nothing, because {found.distrust}"
-    hint = f"chmod go-w {path}" if "write" in found.distrust else f"chown it to yourself: {path}"
-    problems.append(Problem(str(path), None, None, message, hint, code="config_permissions"))
-    return _restricted(layer, ("ask", "deny"))
+        return [layer]
+    return [_distrusted(layer, found.distrust, problems, good=_good(good_copy(home, path)))]
+
+
+def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], *, trusted: bool = True) -> list[Layer]:
+    """Return what holds in place of a file that cannot be read, and say so; where others may write to it, no allow rules."""
+    from .salvage import denies_of, salvaged
+
+    kept, json5 = salvaged(layer)
+    copy = good_copy(home, Path(layer.file))
+    good = _good(copy)
+    if not trusted:
+        kept, good = denies_of(kept), _loosening_nothing(good, good) if good else None
+    if good is not None:
+        hint = f"until it is mended what was read last holds: {copy}"
+        layers = [good, denies_of(kept)]
+    elif json5:
+        hint = "it is JSON5: write names and texts in double quotes; until it is mended only what loosens nothing holds"
+        layers = [kept]
+    else:
+        hint = "defaults hold until it is mended, and what can still be read of deny rules and disabled plugins"
+        layers = [kept]
+    problems.append(replace(fault, hint=f"{fault.hint}; {hint}" if fault.hint else hint))
+    return layers
+
+
+def _good(copy: Path) -> Layer | None:
+    text = text_of(copy)
+    try:
+        return _parsed_layer(Layer("user", {}, str(copy), text, is_file=True), []) if text else None
+    except JsoncError:
+        return None
+
+
+def _distrusted(layer: Layer, why: str, problems: list[Problem], *, good: Layer | None = None) -> Layer:
+    """Return of a file that others may have written what loosens nothing, and say so (R17)."""
+    message = f"this file gives no allow rules and loosens nothing, because {why}"
+    hint = f"chmod go-w {layer.file}" if "write" in why else f"chown it to yourself: {layer.file}"
+    problems.append(Problem(layer.file, None, None, message, hint, code="config_permissions"))
+    return _loosening_nothing(layer, good)
+
+
+def _loosening_nothing(layer: Layer, good: Layer | None) -> Layer:
+    """Keep asks, denies and what is harmless; plugins stay off that are off in `good` too, for they may be gates."""
+    from .salvage import restricted
+
+    kept = restricted(layer, ("ask", "deny"))
+    before, now = (each.find(("disabledPlugins",)) if each else MISSING for each in (good, layer))
+    if not (isinstance(before, list) and isinstance(now, list)):
+        return kept
+    return replace(kept, value={**kept.value, "disabledPlugins": [name for name in now if name in before]})
+
+
+def _parsed_layer(layer: Layer, problems: list[Problem]) -> Layer:
+    """Return `layer` with the values of its text.
+
+    :raises JsoncError: it is no configuration.
+    """
+    return _finite(replace(layer, value=_parsed(layer.text)), problems)
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -59,61 +104,6 @@ def _parsed(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise JsoncError("a configuration is an object: { … }", 1, 1)
     return value
-
-
-def _salvaged(layer: Layer, error: JsoncError, problems: list[Problem]) -> Layer:
-    """Keep of a text that is not JSONC what cannot loosen anything: harmless settings and readable denies."""
-    value = _as_json5(layer.text)
-    if value is not None:
-        hint = "only JSON5 reads this; write it as JSON with comments (names and texts in double quotes)"
-        kept = _restricted(Layer(layer.source, value, layer.file, is_file=True), ("deny",))
-    else:
-        hint = "defaults and the deny rules that can still be read hold until it is mended"
-        rules = list(salvage_denies(layer.text))
-        lines: Lines = {(*RULES, index): line for index, (_, line) in enumerate(rules)}
-        value = nested(RULES, [rule for rule, _ in rules]) if rules else {}
-        kept = Layer(layer.source, value, layer.file, is_file=True, lines=lines)
-    message = f"this is not JSON with comments: {error.message}"
-    problems.append(Problem(layer.file, error.line, error.column, message, hint, fatal=True, code="config_syntax"))
-    return kept
-
-
-def _as_json5(text: str) -> dict[str, Any] | None:
-    if len(text) > _JSON5_BYTES:
-        return None
-    import json5
-
-    try:
-        value = json5.loads(text, allow_duplicate_keys=False)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _restricted(layer: Layer, decisions: tuple[str, ...]) -> Layer:
-    value: dict[str, Any] = {}
-    for path in (("$schema",), *(tuple(name.split(".")) for name in HARMLESS[1:])):
-        found = layer.find(path)
-        if found is not None and _plain(found):
-            value = merged(value, nested(path, found))
-    rules = layer.find(RULES)
-    if isinstance(rules, list):
-        kept = [(index, rule) for index, rule in enumerate(rules) if _decides(rule, decisions)]
-        value = merged(value, nested(RULES, [rule for _, rule in kept]))
-        lines: Lines = {}
-        for place, (index, _) in enumerate(kept):
-            if line := layer.position((*RULES, index))[0]:
-                lines[(*RULES, place)] = line
-        return Layer(layer.source, value, layer.file, is_file=True, lines=lines)
-    return Layer(layer.source, value, layer.file, is_file=True)
-
-
-def _plain(value: Any) -> bool:
-    return isinstance(value, str | dict)
-
-
-def _decides(rule: Any, decisions: tuple[str, ...]) -> bool:
-    return isinstance(rule, Mapping) and isinstance(rule.get("decision"), str) and rule["decision"] in decisions
 
 
 def _finite(layer: Layer, problems: list[Problem]) -> Layer:
@@ -143,26 +133,25 @@ def inline_layer(inline: str, problems: list[Problem]) -> Layer:
     if not inline.lstrip().startswith(("{", "[")):
         return _inline_file(Path(inline).expanduser(), problems)
     try:
-        value = _parsed(inline)
+        return _parsed_layer(Layer("inline", {}, "--config", inline), problems)
     except JsoncError as error:
         where = f"--config:{error.line}:{error.column}"
         raise ConfigError(f"the inline configuration is not JSON: {error.message}", where=where) from error
-    return _finite(Layer("inline", value, "--config", inline), problems)
 
 
 def _inline_file(path: Path, problems: list[Problem]) -> Layer:
-    found: list[Problem] = []
+    layer = Layer("inline", {}, str(path), is_file=True)
     try:
-        layer = _file_layer(path, "inline", found)
+        found = read_source(path)
+        layer = _parsed_layer(replace(layer, text=found.text), problems)
     except FileNotFoundError as error:
         raise ConfigError("there is no such file", where=str(path), next_step="pass JSON text or the path of a file") from error
     except Unreadable as error:
         raise ConfigError(error.message, where=str(path), next_step=error.hint) from error
-    for problem in found:
-        if problem.code == "config_syntax":
-            raise ConfigError(problem.message, where=problem.where, next_step=problem.hint)
-    problems.extend(found)
-    return layer
+    except JsoncError as error:
+        where = f"{path}:{error.line}:{error.column}"
+        raise ConfigError(f"this is not JSON with comments: {error.message}", where=where, next_step="mend it") from error
+    return _distrusted(layer, found.distrust, problems) if found.distrust else layer
 
 
 def _switch(text: str) -> bool:

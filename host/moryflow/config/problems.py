@@ -16,7 +16,8 @@ class Problem:
     """One thing that is wrong: where, what, and what helps.
 
     :param code: the class of the report, for example ``config_syntax`` or ``rule_invalid``.
-    :param fatal: a deny may be lost, so ``config check`` fails and runs say so (D26).
+    :param fatal: a deny, a limit or a plugin that is switched off may be lost, so ``config check`` fails and runs say so
+        (D26).
     """
 
     file: str

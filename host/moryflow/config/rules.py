@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import DOMAINS, Rule
 
-from .jsonc import JsoncError, blank, position
 from .layers import Layer
 from .problems import MOST, Problem
 
@@ -30,7 +27,6 @@ _MAY_FAIL = ("regex:", "{", "[")
 """What stands in patterns that can be wrong; compiling all of them just to look would slow every start. A deny is always
 looked at."""
 _KEYS = ("domain", "pattern", "decision")
-_FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +134,3 @@ def _meant(word: Any, known: Any, verb: str = "did you mean") -> str:
         return ""
     original = next(str(name) for name in known if str(name).casefold() == close[0])
     return f'{verb} "{original}"' + ("?" if verb == "did you mean" else "")
-
-
-def salvage_denies(text: str) -> Iterator[tuple[dict[str, str], int]]:
-    """Yield what can still be read as a deny rule in a text that does not parse, with its line."""
-    with contextlib.suppress(JsoncError):
-        text = blank(text)
-    for match in _FLAT_OBJECT.finditer(text):
-        try:
-            pairs = json.loads(match.group(), object_pairs_hook=list)
-        except (ValueError, RecursionError):
-            continue
-        rule = {key: value for key, value in pairs if isinstance(value, str)}
-        decisions = [value for key, value in pairs if key == "decision"]
-        if "deny" in decisions and rule.get("domain") in DOMAINS and "pattern" in rule:
-            yield {**{key: rule[key] for key in ("domain", "pattern")}, "decision": "deny"}, position(text, match.start())[0]

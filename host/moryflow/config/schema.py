@@ -95,6 +95,8 @@ def host_models() -> tuple[Known, ...]:
     """Return the host's own settings by path."""
     from moryflow.compaction.settings import PATH, CompactionSettings
 
+    from .servers import ServersSettings
+
     return (
         ("", RootSettings),
         (PATH, CompactionSettings),
@@ -102,6 +104,7 @@ def host_models() -> tuple[Known, ...]:
         ("agents.runtime.mode", ModeSettings),
         ("agents.runtime.prompt", PromptSettings),
         ("agents.runtime.tools.external", ExternalToolSettings),
+        ("mcp", ServersSettings),
     )
 
 
@@ -160,7 +163,7 @@ def _join(root: dict[str, Any], path: str, schema: dict[str, Any]) -> None:
         place = place.setdefault("properties", {}).setdefault(name, {"type": "object", "properties": {}})
     if last:
         place = place.setdefault("properties", {}).setdefault(last, {})
-    properties = {**place.get("properties", {}), **schema.pop("properties", {})}
+    properties = {**schema.pop("properties", {}), **place.get("properties", {})}
     place.update(schema)
     if properties:
         place["properties"] = properties

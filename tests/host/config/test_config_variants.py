@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import time
@@ -11,14 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.builtins import BUILTINS
 from moryflow.config import load_config
-
-
-def models() -> tuple[Any, ...]:
-    modules = [importlib.import_module(name) for name in BUILTINS]
-    return tuple((module.config_path, module.config_model) for module in modules if hasattr(module, "config_model"))
-
 
 RUNTIME: dict[str, list[Any]] = {
     "mode": ["agent", {"default": "root"}, {"default": 1}, {"default": "Full_Access"}, []],
@@ -54,28 +46,28 @@ WRONG = [*TOP, *({"agents": {"runtime": {key: value}}} for key, values in RUNTIM
 
 
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: json.dumps(value)[:70])
-def test_every_wrong_value_is_named_and_loosens_nothing(tmp_path, value):
+def test_every_wrong_value_is_named_and_loosens_nothing(known, tmp_path, value):
     """With the file and a line; the default holds, and no allow comes of it (S0.87, SECURITY §4)."""
     file = tmp_path / "config.jsonc"
     file.write_text(json.dumps(value))
-    config = load_config(tmp_path, environ={}, known=models())
+    config = load_config(tmp_path, environ={}, known=known)
     assert config.problems and all(problem.file == str(file) and problem.line == 1 for problem in config.problems)
     assert [rule for rule in config.rules() if rule.decision == "allow"] == []
     assert config.get("agents.runtime.tools.external.enabled") in (None, False)
     assert config.get("agents.runtime.mode.default") is None
 
 
-def test_the_schema_key_of_editors_is_accepted(tmp_path):
+def test_the_schema_key_of_editors_is_accepted(known, tmp_path):
     """``$schema`` is theirs (S0.87)."""
     (tmp_path / "config.jsonc").write_text('{"$schema": "./moryflow.schema.json"}')
-    assert load_config(tmp_path, environ={}, known=models()).problems == ()
+    assert load_config(tmp_path, environ={}, known=known).problems == ()
 
 
-def test_twenty_thousand_unknown_keys_are_read_in_no_time(tmp_path):
+def test_twenty_thousand_unknown_keys_are_read_in_no_time(known, tmp_path):
     """What was meant is looked for only as long as somebody reads on (SECURITY §4)."""
     (tmp_path / "config.jsonc").write_text(json.dumps({f"k{number}": 1 for number in range(20_000)}))
     started = time.monotonic()
-    assert len(load_config(tmp_path, environ={}, known=models()).problems) == 50
+    assert len(load_config(tmp_path, environ={}, known=known).problems) == 50
     assert time.monotonic() - started < 2
 
 
@@ -90,8 +82,8 @@ PLACES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("make", PLACES.values(), ids=PLACES.keys())
-def test_what_is_no_file_of_the_persons_own_is_named(tmp_path, make):
+def test_what_is_no_file_of_the_persons_own_is_named(known, tmp_path, make):
     """Pipes, folders, devices and loops hold up nothing (R17, SECURITY §4)."""
     make(tmp_path / "config.jsonc")
-    [problem] = load_config(tmp_path, environ={}, known=models()).problems
+    [problem] = load_config(tmp_path, environ={}, known=known).problems
     assert problem.file == str(tmp_path / "config.jsonc")

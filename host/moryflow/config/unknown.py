@@ -1,0 +1,132 @@
+"""Report keys that no setting has, with what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from .checks import fields
+from .layers import Layer, dotted, merged, nested
+from .problems import MOST, Problem
+from .schema import RULES_PATH, Known
+
+ELSEWHERE = {
+    "modelsettings": "agents.runtime.prompt.params",
+    "mcpservers": "mcp.servers",
+    "permissions": "agents.runtime.permission.rules",
+    "systemprompt": "agents.runtime.prompt.text",
+    "tools": "agents.runtime.tools",
+    "plugin": "plugins",
+}
+"""Names that other systems, and agent files, have for settings; in small letters."""
+
+_VARIABLE = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|\{env:[^}]*\}|%[A-Za-z_]\w*%")
+
+FEW = 6
+"""As many names are listed where none is near."""
+
+
+def unknown_keys(layer: Layer, known: Iterable[Known]) -> list[Problem]:
+    """Report every key that no model declares, with the name that was probably meant."""
+    shape: dict[str, Any] = nested(RULES_PATH.split("."), None)
+    for path, model in reversed(list(known)):
+        shape = merged(shape, nested(path.split(".") if path else [], _shape(model)))
+    return [*_Search(layer, shape).compare((), layer.value, shape), *_unfilled(layer, (), layer.value)]
+
+
+def _unfilled(layer: Layer, path: tuple[str | int, ...], value: Any) -> Iterator[Problem]:
+    """Report texts that look as if a variable were filled in, which nothing does."""
+    if isinstance(value, Mapping | list) and ".".join(map(str, path)) != RULES_PATH:
+        for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _unfilled(layer, (*path, name), item)
+    elif isinstance(value, str) and len(value) < 80 and _VARIABLE.fullmatch(value):
+        text = f"{dotted(path)}: {value!r} is taken as it stands: variables are not filled in"
+        yield layer.problem(path, text, "write the value itself", code="config_value")
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A list, and the shape of each of its entries."""
+
+    shape: Any
+
+
+class _Search:
+    """One comparison of a layer with the settings there are; it ends with the fiftieth report."""
+
+    def __init__(self, layer: Layer, shape: Mapping[str, Any]) -> None:
+        self._layer, self._whole = layer, shape
+        self._reports = 0
+
+    def compare(self, path: tuple[str | int, ...], value: Any, shape: Any) -> Iterator[Problem]:
+        """Yield a report for each key of `value`, which stands at `path`, that is not in `shape`."""
+        if isinstance(value, list) and isinstance(shape, Entries):
+            for index, item in enumerate(value):
+                yield from self.compare((*path, index), item, shape.shape)
+        if not isinstance(value, Mapping) or not isinstance(shape, Mapping):
+            return
+        for key, item in value.items():
+            if self._reports >= MOST:
+                return  # looking for what was meant takes time, and nobody reads on
+            place, inner = (*path, key), shape.get(key, shape.get("*"))
+            if key in shape or inner is not None:
+                yield from self.compare(place, item, inner)
+                continue
+            self._reports += 1
+            text = f'unknown key "{dotted(place)}"'
+            yield self._layer.problem(place, text, self._meant(path, str(key), shape), code="config_unknown_key")
+
+    def _meant(self, path: tuple[str | int, ...], key: str, shape: Mapping[str, Any]) -> str:
+        """Say what `key` was probably meant to be: a name of the same section, one elsewhere, or where to look."""
+        names = [name for name in shape if name != "*"]
+        folded = {name.casefold().replace("_", "").replace("-", ""): name for name in names}
+        plain = key.casefold().replace("_", "").replace("-", "")
+        near = difflib.get_close_matches(plain, folded, n=1)
+        if near:
+            return f'did you mean "{folded[near[0]]}"?'
+        other = ELSEWHERE.get(plain) or next((place for place in _places(self._whole) if place.endswith(f".{key}")), "")
+        if other and other != dotted((*path, key)):
+            return f'did you mean "{other}"?'
+        if path and len(names) <= FEW:
+            return f"it has {', '.join(names)}"
+        return "moryflow config show --all"
+
+
+def _places(shape: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for name, inner in shape.items():
+        if name == "*":
+            continue
+        place = f"{path}.{name}".removeprefix(".")
+        yield place
+        if isinstance(inner, Mapping):
+            yield from _places(inner, place)
+
+
+def _shape(model: type[BaseModel]) -> dict[str, Any]:
+    shape: dict[str, Any] = {name: _inner(annotation) for name, annotation in fields(model).items()}
+    if model.model_config.get("extra") == "allow":
+        shape["*"] = True
+    return shape
+
+
+def _inner(annotation: Any) -> Any:
+    """Return the shape below a field: of a model, ``{"*": …}`` for a mapping, else nothing."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _shape(annotation)
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _inner(inner[0])
+    if origin in (Union, types.UnionType):
+        return next((found for found in map(_inner, inner) if found), None)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"*": _inner(inner[1]) or True}
+    if origin in (tuple, list):
+        shape = _inner(inner[0])
+        return Entries(shape) if shape else None
+    return None
