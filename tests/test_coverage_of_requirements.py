@@ -22,6 +22,7 @@ COVERED: dict[str, str] = {
     ),
     "long conversations": "S0.2 S0.12-S0.30 S1.3-S1.32 S2.6-S2.8 S4.12-S4.14 D13-D22 D59-D61 D68",
     "memory bank": "S3.1-S3.16 S3.22-S3.41 D28-D35 D52 D69-D70 R4 R13",
+    "agents that work together": "S2.2-S2.5 S2.13 S2.15-S2.19 S4.2-S4.3 S4.8 S4.15-S4.16 D23 D65-D67 R15",
     "how it is packaged": "R31",
 }
 INVARIANTS = range(1, 12)

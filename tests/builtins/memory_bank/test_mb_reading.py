@@ -60,6 +60,7 @@ DEFECTS = {
     "no evidence": PACKAGE.replace("  evidence:\n", "  evidence: []\n  x:\n"),
     "a layer missing": PACKAGE.replace("open_questions", "questions"),
     "no quote": PACKAGE.replace("quote:", "words:"),
+    "a key of its own": PACKAGE.replace("  open_questions:", "  mood: good\n  open_questions:"),
     "no age": PACKAGE.replace("2026-01-31", "yesterday"),
     "another protocol": PACKAGE.replace("memory-bank/v1", "memory-bank/v2"),
     "broken YAML": PACKAGE.replace('goal: "a shop"', 'goal: "a shop'),
