@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .errors import FAILURES, StoreError, code_of, store_error
 from .opening import connect, ensure_ready, newer, open_reader
@@ -92,6 +92,7 @@ class Database:
         self.notices: list[str] = []
         self._reader = Lane(self.path, writes=False, patience=patience)
         self._writer = Lane(self.path, writes=True, patience=patience)
+        self._unsettled: set[Future[Any]] = set()
 
     def open(self) -> None:
         """Make or check the file now, so that a person hears of it at once."""
@@ -109,14 +110,17 @@ class Database:
         :raises StoreError: nothing was stored.
         """
         job = self._writer.executor.submit(self._guarded, self._writer, work)
-        with contextlib.suppress(FutureTimeout):
-            job.exception(PATIENCE)
-        if job.done():
-            return _applied(job, applied)
+        if not self._unsettled:  # else the results would not be applied in the order of the writes
+            with contextlib.suppress(FutureTimeout):
+                job.exception(PATIENCE)
+            if job.done():
+                return _applied(job, applied)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._unsettled.add(job)
 
         def settle(job: Future[T]) -> None:
+            self._unsettled.discard(job)
             try:
                 result = _applied(job, applied)
             except BaseException as error:
