@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -143,6 +144,19 @@ async def test_commits_made_at_once_follow_one_another(store: Store, hold: Hold,
     await asyncio.gather(*(hold.commit(Commit(nodes=[NewNode("note", {"text": str(i)})])) for i in range(20)))
     assert [node.payload["text"] for node in hold.path] == [str(i) for i in range(20)]
     assert hold.path == await store.path(session.id)
+
+
+async def test_a_quick_write_does_not_overtake_a_slow_one(store: Store):
+    """What the holder remembers follows the order on the disk, however long each transaction takes (invariant 6)."""
+    applied: list[str] = []
+
+    def slow(_: object) -> str:
+        time.sleep(0.02)
+        return "slow"
+
+    write = store._database.write
+    await asyncio.gather(write(slow, applied.append), write(lambda _: "quick", applied.append))
+    assert applied == ["slow", "quick"]
 
 
 async def test_sessions_are_found_by_prefix_and_listed_by_last_use(store: Store):
