@@ -8,16 +8,33 @@ _ANYWHERE = re.compile(r"\b(system|getline|ARGV|ENVIRON|PROCINFO|SYMTAB|FUNCTAB)
 _IN_CODE = re.compile(r"@|(?<!\|)\|(?!\|)|\b(close|fflush)\b")
 _OUTPUT = re.compile(r"\bprintf?\b[^;}\n]*>")
 _INNERMOST = re.compile(r"\([^()]*\)")
-_BEFORE_REGEX = frozenset("(,~!&|{};\n=<>?:+-*%^")
-_WORDS_BEFORE_REGEX = frozenset({"print", "printf", "return", "in", "case", "else", "do", "and", "or"})
+_BEFORE_REGEX = frozenset("(,~!&|{};\n=<>?:+-*/%^$")
+_WORDS_BEFORE_REGEX = frozenset({"print", "printf", "return", "exit", "in", "case", "else", "do", "and", "or"})
+_STRING = re.compile(r'"(?:[^"\\\n]|\\(?:.|\n))*"')
+_REGEX = re.compile(r"/(?:[^\\/\[\n]|\\.|\[\^?(?:[^\]\[/\\\n]|\\.|\[:[a-z]+:\])+\])*/")
+"""A pattern that every version of awk ends at the same slash; one with a slash in brackets is not."""
+
+_GOES_ON = re.compile(r"(,|&&|\|\|)\s*\n")
+_LENGTH = re.compile(r"\blength\s*\Z")
+"""After it a slash begins a pattern for mawk, and divides for gawk."""
+
+_CONDITION = re.compile(r"\b(?:if|while|for)\s*\Z")
+MAX_PROGRAM = 16 * 1024
+"""Longer programs are not looked into."""
+
+_ODD = re.compile(r"[^\t\n -~\u00a0-\U0010ffff]")
+"""Characters that are a blank to one version and an error to another."""
 
 
 def awk_is_dangerous(program: str) -> bool:
     """Whether `program` may run, read or write something by itself, or cannot be told from one that does."""
-    if _ANYWHERE.search(program):
+    if len(program) > MAX_PROGRAM or _ODD.search(program) or _ANYWHERE.search(program):
         return True
     code = _code_of(program)
-    return code is None or bool(_IN_CODE.search(code) or _OUTPUT.search(_without_parentheses(code)))
+    if code is None:
+        return True
+    code = _GOES_ON.sub(r"\1 ", code)
+    return bool(_IN_CODE.search(code) or _OUTPUT.search(_without_parentheses(code)))
 
 
 def _without_parentheses(code: str) -> str:
@@ -36,12 +53,17 @@ def _code_of(program: str) -> str | None:
         if char == "#":
             end = program.find("\n", position)
             position = len(program) if end < 0 else end
-        elif char == '"' or (char == "/" and _regex_may_begin("".join(code[-40:]))):
-            end = _closing(program, position)
-            if end is None:
+        elif char == "/" and _LENGTH.search("".join(code[-12:])):
+            return None
+        elif char == '"' or (char == "/" and _regex_may_begin("".join(code))):
+            closed = (_STRING if char == '"' else _REGEX).match(program, position)
+            if closed is None:
                 return None
             code.append(" 0 ")
-            position = end
+            position = closed.end()
+        elif program.startswith("\\\n", position):  # a line that goes on
+            code.append(" ")
+            position += 2
         elif char == "/" and code and "".join(code[-2:]).strip()[-2:] in ("++", "--"):
             return None
         else:
@@ -57,25 +79,17 @@ def _regex_may_begin(before: str) -> bool:
         return False
     if not before or before[-1] in _BEFORE_REGEX:
         return True
+    if before.endswith(")"):
+        return _ends_a_condition(before)
     word = re.search(r"[A-Za-z_]\w*\Z", before)
     return word is not None and word.group() in _WORDS_BEFORE_REGEX
 
 
-def _closing(program: str, start: int) -> int | None:
-    """Return the place after the string or pattern that begins at `start`."""
-    position = start + 1
-    bracket = False
-    while position < len(program):
-        char = program[position]
-        if char == "\\":
-            position += 1
-        elif char == "\n":
-            return None
-        elif char == "[" and program[start] == "/":
-            bracket = True
-        elif char == "]" and bracket:
-            bracket = False
-        elif char == program[start]:
-            return None if bracket else position + 1
-        position += 1
-    return None
+def _ends_a_condition(code: str) -> bool:
+    """Whether the parenthesis at the end of `code` closes that of ``if``, ``while`` or ``for``."""
+    level = 0
+    for position in range(len(code) - 1, -1, -1):
+        level += {")": 1, "(": -1}.get(code[position], 0)
+        if level == 0:
+            return _CONDITION.search(code, 0, position) is not None
+    return False

@@ -46,10 +46,15 @@ class InnerText:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A file that is changed; `whole` when everything below a folder is."""
+    """A file that is changed.
+
+    :param whole: everything below a folder is.
+    :param asks: outside the vault it is asked about, not denied; the command is one that is always asked about.
+    """
 
     path: Arg
     whole: bool = False
+    asks: bool = False
 
 
 @dataclass

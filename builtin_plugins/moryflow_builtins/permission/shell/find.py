@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from .facts import Facts, Inner, Write
@@ -10,7 +11,8 @@ from .words import Arg
 _RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls"})
 _READS = frozenset({"-newer", "-anewer", "-cnewer", "-samefile", "-files0-from"})
-_LEADING = frozenset({"-H", "-L", "-P"})
+_LEADING = re.compile(r"-[HLPEXdsx]+|-O.*|-D|-f|--")
+"""Options in front of the first folder, of GNU and of BSD."""
 
 
 def inspect_find(args: Sequence[Arg], facts: Facts) -> None:
@@ -42,8 +44,10 @@ def inspect_find(args: Sequence[Arg], facts: Facts) -> None:
 
 def _starting_points(args: Sequence[Arg], facts: Facts) -> int:
     roots = _roots(args)
-    for index, arg in enumerate(args[: 1 + len(_LEADING)]):
-        if arg.text == "-L":
+    for index, arg in enumerate(args):
+        if index and not _LEADING.fullmatch(arg.text):
+            break
+        if index and "L" in arg.text and not arg.text.startswith("-O"):
             facts.guard(index, "find -L follows links out of the vault")
     facts.reads += roots
     facts.reads_here = not roots
@@ -54,9 +58,11 @@ def _starting_points(args: Sequence[Arg], facts: Facts) -> int:
 def _roots(args: Sequence[Arg]) -> list[Arg]:
     """Return the folders ``find`` starts in: the words before the first test or action."""
     index = 1
-    while index < len(args) and (args[index].text in _LEADING or args[index].text.startswith(("-O", "-D"))):
-        index += 2 if args[index].text == "-D" else 1
     roots: list[Arg] = []
+    while index < len(args) and _LEADING.fullmatch(args[index].text):
+        if args[index].text == "-f":
+            roots += args[index + 1 : index + 2]
+        index += 2 if args[index].text in ("-D", "-f") else 1
     while index < len(args) and not args[index].text.startswith("-") and args[index].text not in ("(", ")", "!", ","):
         roots.append(args[index])
         index += 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from .facts import Facts, InnerText, Write
-from .options import read_options, spec
+from .options import Found, read_options, spec
 from .words import Arg
 
 _GLOBAL = spec(
@@ -20,13 +21,16 @@ _ORDINARY = frozenset(
         "describe", "shortlog", "blame", "annotate", "ls-files", "ls-tree", "ls-remote", "cat-file", "grep", "mv", "rm",
         "clean", "reflog", "name-rev", "merge-base", "show-ref", "show-branch", "symbolic-ref", "for-each-ref", "diff-tree",
         "diff-index", "diff-files", "whatchanged", "count-objects", "fsck", "gc", "prune", "repack", "check-ignore",
-        "check-attr", "check-ref-format", "init", "clone", "version", "range-diff", "cherry", "var", "archive", "apply",
+        "check-attr", "check-ref-format", "init", "clone", "version", "range-diff", "cherry", "archive", "apply",
         "am", "format-patch", "notes", "update-ref", "update-index", "write-tree", "commit-tree", "read-tree", "hash-object",
         "verify-commit", "verify-tag", "worktree", "remote", "bundle", "sparse-checkout", "mktree", "mktag", "stripspace",
         "column", "patch-id", "get-tar-commit-id", "interpret-trailers", "pack-refs", "rerere",
     }
 )  # fmt: skip
 """Verbs a wildcard may cover. Any other runs programs, changes configuration, or is an alias that may run anything."""
+
+MAX_COLONS = 4
+"""How many colons of a word may stand before a path."""
 
 _GUARDED_WORDS = frozenset({"worktree add", "worktree move", "remote add", "remote set-url", "notes edit", "stash branch"})
 
@@ -35,6 +39,7 @@ _COMMON = (
     "x=n i=n interactive=g open-files-in-pager=x template=r separate-git-dir=w config=c reference=r reference-if-able=r "
     "recurse-submodules=n output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
     "remote=x show-signature=g "
+    "unsafe-paths=g filters=g index-output=w "
     "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r prefix=v add-file=r "
     "message=v author=v date=v format=v pretty=v grep=v committer=v since=v until=v after=v before=v max-count=v "
     "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
@@ -127,18 +132,41 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
         if not found.operand:
             take_option(found, facts, args)
             facts.perhaps += [found.value] if found.value is not None and not found.role else []
+            if found.name == "strategy" or (found.name == "s" and name in ("merge", "rebase", "pull")):
+                _strategy(found, facts)
         elif found.value is not None:
             if "::" in found.value.text.partition("/")[0]:
                 facts.guard(found.index, "a transport of git can run programs")
             if creates and "://" not in found.value.text:
-                facts.writes.append(Write(found.value))
+                facts.writes.append(Write(found.value, asks=True))
             facts.perhaps += _paths(found.value)
 
 
+_STRATEGIES = frozenset({"ort", "recursive", "resolve", "octopus", "ours", "subtree"})
+_MAGIC = re.compile(r"\A(?:\([^)]*\)|[/!^]+)?")
+
+
+def _strategy(found: Found, facts: Facts) -> None:
+    """``git merge -s x`` runs the program ``git-merge-x``."""
+    if found.value is not None and found.value.text not in _STRATEGIES:
+        facts.guard(found.index, f"git runs the program git-merge-{found.value.text}")
+
+
 def _paths(word: Arg) -> list[Arg]:
-    """Return what a revision or a pathspec may name: itself, and what stands after the colon of ``HEAD:file``."""
-    revision, colon, _ = word.text.partition(":")
-    return [word, word.cut(len(revision) + 1)] if colon and "//" not in word.text else [word]
+    """Return what a revision or a pathspec may name: itself, and what stands after a colon.
+
+    ``HEAD:file`` and ``:0:file`` are files; ``:(top)file`` and ``:/file`` are too.
+    """
+    colons = [index + 1 for index, char in enumerate(word.text) if char == ":"]
+    if not colons or "//" in word.text:
+        return [word]
+    starts = [start for colon in colons[:MAX_COLONS] for start in (colon, colon + _length(_MAGIC, word.text[colon:]))]
+    return [word, *(word.cut(start) for start in dict.fromkeys(starts))]
+
+
+def _length(pattern: re.Pattern[str], text: str) -> int:
+    found = pattern.match(text)
+    return found.end() if found else 0
 
 
 def _commands_in(args: Sequence[Arg], verb: int) -> list[int]:

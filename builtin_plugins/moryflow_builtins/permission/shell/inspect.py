@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from . import interpreters, scripts, state, wrappers
@@ -25,6 +26,7 @@ SPECIAL: dict[str, Inspector] = {
 """Programs whose words follow rules of their own."""
 
 _WHAT = {
+    "R": "names a file that says what to read",
     "w": "writes a file",
     "x": "runs a program",
     "c": "runs what it is given",
@@ -54,6 +56,9 @@ def inspect(args: Sequence[Arg], facts: Facts) -> None:
         facts.known = True
         operands, options = PROGRAMS[name]
         by_table(args, facts, operands, options)
+        _running(name, args, facts)
+        if name in _PAGERS:
+            _first_commands(args, facts)
     else:
         _unknown(name, args, facts)
     facts.reads += [arg.cut(7) for arg in args[1:] if arg.text.startswith("file://")]
@@ -91,7 +96,7 @@ def take_option(option: Found, facts: Facts, args: Sequence[Arg]) -> None:
     if value is None or value.text == "-":
         return
     match option.role:
-        case "r":
+        case "r" | "R":
             facts.reads.append(value)
         case "w":
             facts.writes.append(Write(value))
@@ -172,12 +177,27 @@ def _subcommands(words: Sequence[str]) -> Iterator[int]:
 _GROUPS = frozenset({"compose", "container", "image", "service", "exec", "tool", "project"})
 
 
-def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:
-    """Take every word that looks like a path for one, and every group of words for what may be a command."""
-    facts.known = name in VERBS_THAT_RUN or name in RUNNERS
+_PAGERS = frozenset({"less", "more", "most", "pg"})
+_MOVES = re.compile(r"\+\+?(?:[Fg]|\d*G?|/[ -~]*)")
+
+
+def _first_commands(args: Sequence[Arg], facts: Facts) -> None:
+    """``less +command``: what is not a place in the file can be a program."""
+    for index, arg in enumerate(args):
+        if arg.text.startswith("+") and not _MOVES.fullmatch(arg.text):
+            facts.guard(index, f"{args[0].text} {arg.text} gives the pager a command")
+
+
+def _running(name: str, args: Sequence[Arg], facts: Facts) -> None:
     running = _first(args, VERBS_THAT_RUN.get(name, frozenset()))
     if running:
         facts.guard(len(args) - 1, f"{name} {args[running].text} runs or configures what the rule does not show")
+
+
+def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:
+    """Take every word that looks like a path for one, and every group of words for what may be a command."""
+    facts.known = name in VERBS_THAT_RUN or name in RUNNERS
+    _running(name, args, facts)
     runner = _first(args, RUNNERS.get(name, frozenset()))
     if runner:
         words = [index for index in range(runner + 1, len(args)) if not args[index].text.startswith("-")]

@@ -14,7 +14,7 @@ from .line import Line, denies, forbidden
 from .parser import parse
 from .places import NEUTRAL, UNKNOWN, Places
 from .remember import remembered
-from .rough import rough_commands
+from .rough import disguised, rough_commands
 from .syntax import Compound, NotParsed, Redirect, Script, Simple, Word
 from .walk import After, Bases, Walker
 from .words import Arg, argument, arguments
@@ -22,9 +22,6 @@ from .wrappers import harmless_assignment
 
 MAX_INNER = 8
 """How deeply commands may run commands that run commands."""
-
-MAX_WORDS = 64
-"""How many words of a program that is not known are looked at as commands."""
 
 _NETWORK = ("/dev/tcp/", "/dev/udp/")
 
@@ -124,7 +121,7 @@ class Judge:
         for path in facts.reads:
             self._places.file(path, "read", bases)
         for write in facts.writes:
-            self._places.file(write.path, "edit", bases, whole=write.whole)
+            self._places.file(write.path, "edit", bases, whole=write.whole, asks=write.asks)
         if facts.reads_here or (not facts.known and args):
             self._places.here(bases)
         if facts.trusts_here and (found := self._places.repository(bases)):
@@ -136,14 +133,7 @@ class Judge:
         """Look for a denied command in other letters, or behind a program that is not known to run others."""
         if not self._denies or not args:
             return
-        name = name_of(args)
-        rest = [arg.text for arg in args[1:]]
-        spellings = {name.lower(), name.partition(".")[0]} - {name, ""}
-        texts = [" ".join((spelling, *rest)) for spelling in sorted(spellings)]
-        if not facts.known:
-            texts += [" ".join(rest[index : index + MAX_WORDS]) for index in range(min(len(rest), MAX_WORDS))]
-            texts += [" ".join((name, *rest[index : index + MAX_WORDS])) for index in _after_options(rest[:MAX_WORDS])]
-        for text in texts:
+        for text in disguised(name_of(args), [arg.text for arg in args[1:]], known=facts.known):
             if any(forbidden(rules, text) for rules in (self._policy.configured, *self._policy.narrowing)):
                 self.ask(" ".join(arg.text for arg in args), f"it may run {text!r}, which a rule forbids")
                 return
@@ -276,16 +266,6 @@ def _stdin(command: Simple) -> Word | None:
     """Return the text that is fed into a command by its last redirection of standard input."""
     inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
     return inputs[-1].body[0] if inputs and inputs[-1].body else None
-
-
-def _after_options(rest: Sequence[str]) -> Iterable[int]:
-    """Yield where the words after leading options may begin, with or without values of those options."""
-    for index, text in enumerate(rest):
-        before = rest[index - 1] if index else ""
-        if index and not text.startswith("-"):
-            yield index
-            if not before.startswith("-"):
-                return
 
 
 def _worded(answer: Judged, line: Line) -> str:

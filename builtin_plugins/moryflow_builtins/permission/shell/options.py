@@ -6,6 +6,7 @@ written. The letters:
 ======  =======================================================================================
 ``v``   a value that is neither a file nor a program
 ``r``   a file that is read
+``R``   the same, but what stands in it says what is read or run next; a wildcard does not cover the option
 ``w``   a file that is written; a wildcard does not cover the option
 ``d``   a folder to work in
 ``t``   a shell text that is run; it is judged like a command of its own
@@ -13,6 +14,7 @@ written. The letters:
 ``c``   text in another language that is run; a wildcard does not cover it
 ``g``   no value, but a wildcard does not cover the option
 ``i``   like ``g``, and what follows the letter directly belongs to it (``-i.bak``)
+``a``   nothing that counts, and what follows the letter directly belongs to it (``-Iseconds``)
 ======  =======================================================================================
 """
 
@@ -24,8 +26,8 @@ from functools import lru_cache
 
 from .words import Arg
 
-TAKES_VALUE = frozenset("vrwdtxc")
-GUARDED = frozenset("wxcgi")
+TAKES_VALUE = frozenset("vrRwdtxc")
+GUARDED = frozenset("Rwxcgi")
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def _cluster(args: Sequence[Arg], index: int, word: Arg, table: Spec) -> Iterato
     """Read ``-abc``, in which the first letter that takes a value takes the rest."""
     for position, letter in enumerate(word.text[1:], 1):
         role = table.short.get(letter, "")
-        if role == "i":
+        if role and role in "ia":
             yield Found(index, letter, role, word.cut(position + 1))
             return
         if role and role in TAKES_VALUE:

@@ -128,7 +128,7 @@ class Parser(CompoundReader):
             timed |= keyword == "time"
             while keyword == "time" and self._time_option():
                 pass
-        self.blanks()
+        self._check_timed(timed=timed)
         if timed and (self.peek() in ("", "\n") or self.operator() in _ENDS):
             return Pipeline((Compound("empty", "time"),), negated)
         return self._rest_of_pipeline([self.command()], negated=negated)
@@ -140,8 +140,15 @@ class Parser(CompoundReader):
             while plain is None and self.keyword("time"):
                 while self._time_option():
                     pass
+                self._check_timed(timed=True)
             commands.append(plain.commands[0] if plain else self.command())
         return Pipeline(tuple(commands), negated)
+
+    def _check_timed(self, *, timed: bool) -> None:
+        """bash 5.2 knows no keyword after ``time`` inside a substitution, and then ends it elsewhere."""
+        self.blanks()
+        if timed and self.substitutions and self.next_keyword() in OPENERS:
+            raise self.failure("a compound command is timed inside a substitution")
 
     def _time_option(self) -> bool:
         self.blanks()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 
 from moryflow_sdk import Target
@@ -37,8 +38,8 @@ class Places:
         self._targets: dict[tuple[str, str, str | None], Target] = {}
         self._moves = 0
 
-    def file(self, path: Arg, domain: str, bases: Bases, *, whole: bool = False) -> None:
-        """Judge a file in every folder the command may run in."""
+    def file(self, path: Arg, domain: str, bases: Bases, *, whole: bool = False, asks: bool = False) -> None:
+        """Judge a file in every folder the command may run in; `asks`: a default does not deny it."""
         if path.static and path.text in NEUTRAL:
             return
         known = path if path.static else _likely(path)
@@ -50,6 +51,8 @@ class Places:
                 continue
             target = self._resolved(known.path, domain, base)
             part = judge_file(self._policy, target, domain, whole=whole)
+            if asks and part.decision == "deny" and part.rule is not None and part.rule.source == "default":
+                part = replace(part, decision="ask", reason=part.reason.partition(";")[0], next_step="")
             if path.static or part.decision == "deny":
                 self._add(part)
 

@@ -32,10 +32,10 @@ _GREP = (
 _COMPRESS = "S=v suffix=v o=w output=w T=v threads=v b=v"
 
 _TABLE = f"""
-cat bat batcat tac rev nl | r | files0-from=r pager=x theme=v language=v l=v s=v b=v h=v f=v d=v i=v n=n w=v
+cat bat batcat tac rev nl | r | files0-from=R pager=x theme=v language=v l=v s=v b=v h=v f=v d=v i=v n=n w=v
 head | r | n=v c=v lines=v bytes=v
 tail | r | n=v c=v s=v lines=v bytes=v pid=v sleep-interval=v max-unchanged-stats=v
-wc | r | files0-from=r total=v
+wc | r | files0-from=R total=v
 md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum shasum | r | a=v algorithm=v l=v length=v
 base64 base32 basenc | r | w=v wrap=v
 od | r | A=v j=v N=v t=v S=v w=n address-radix=v skip-bytes=v read-bytes=v format=v
@@ -49,7 +49,7 @@ fold fmt expand unexpand pr column | r |
     w=v width=v t=v tabs=v s=v o=v c=v N=v l=v h=v g=v p=v separator=v output-separator=v
 sort | r |
     k=v t=v S=v o=w T=w key=v field-separator=v buffer-size=v output=w temporary-directory=w compress-program=x
-    files0-from=r parallel=v batch-size=v random-source=r sort=v
+    files0-from=R parallel=v batch-size=v random-source=r sort=v
 uniq | r1w | f=v s=v w=v skip-fields=v skip-chars=v check-chars=v group=n all-repeated=n
 shuf | r | i=v n=v o=w input-range=v head-count=v output=w random-source=r e=n
 tr | - |
@@ -68,11 +68,11 @@ tree | r. |
     L=v P=v I=v o=w H=v T=v charset=v filelimit=v sort=v timefmt=v gitfile=r infofile=r fromfile=g fromtabfile=g
     output=w R=g l=g
 file | r |
-    f=r files-from=r m=r magic-file=r C=g compile=g z=g Z=g uncompress=g uncompress-noreport=g F=v e=v P=v
+    f=R files-from=R m=r magic-file=r C=g compile=g z=g Z=g uncompress=g uncompress-noreport=g F=v e=v P=v
     separator=v exclude=v parameter=v
 stat | r | c=v format=v printf=v t=n f=n
 du | r. |
-    d=v B=v t=v X=r max-depth=v block-size=v threshold=v exclude=v exclude-from=r files0-from=r time=n
+    d=v B=v t=v X=r max-depth=v block-size=v threshold=v exclude=v exclude-from=r files0-from=R time=n
     time-style=v
 df | r | B=v t=v x=v block-size=v type=v exclude-type=v output=n
 realpath readlink | r | relative-to=v relative-base=v
@@ -101,7 +101,7 @@ install | rw | t=w target-directory=w m=v mode=v o=v owner=v g=v group=v S=v suf
 ln | rw | t=w target-directory=w S=v suffix=v
 mv rename | Ww | t=w target-directory=w S=v suffix=v
 rsync | rw |
-    e=x rsh=x rsync-path=x T=w temp-dir=w f=v B=v M=v files-from=r exclude-from=r include-from=r exclude=v
+    e=x rsh=x rsync-path=x T=w temp-dir=w f=v B=v M=v files-from=R exclude-from=r include-from=r exclude=v
     include=v filter=v log-file=w backup-dir=w partial-dir=w write-batch=w read-batch=r password-file=r
     link-dest=r compare-dest=r copy-dest=r out-format=v log-file-format=v chmod=v chown=v max-size=v min-size=v
     timeout=v port=v bwlimit=v
@@ -156,12 +156,24 @@ VERBS_THAT_RUN: dict[str, frozenset[str]] = {
         "bundle": "config open",
         "composer": "exec run-script global config",
         "systemctl": "edit link set-environment",
-        "ip": "netns",
         "adb": "shell",
         "code codium cursor subl": "--install-extension --command",
         "hg": "--config config",
         "gcc g++ cc c++ clang clang++": "-wrapper -B -specs -fplugin",
         "ffmpeg": "-f",
+        "ip": "netns vrf -b -batch --batch",
+        "ss": "-D --diag",
+        "jobs": "-x",
+        "rpm": "--eval -E --pipe --define -D --load --macros --rcfile",
+        "dpkg": "--pre-invoke --post-invoke --status-logger",
+        "snap flatpak": "run --command",
+        "ssh-keygen": "-D -w",
+        "ssh-add": "-s",
+        "openssl": "engine -engine -provider -provider-path -provider_path -config",
+        "tcc": "-run",
+        "java": "-jar -cp -classpath --class-path -javaagent -agentlib -agentpath -m --module",
+        "dotnet": "exec run test msbuild",
+        "cmake ctest": "-P -E -S --build-and-test",
     }.items()
     for name in names.split()
 }

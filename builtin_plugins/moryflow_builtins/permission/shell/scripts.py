@@ -11,6 +11,7 @@ from .options import Found, read_options, spec
 from .sed import dangers
 from .words import Arg
 
+_JQ_STRING = re.compile(r'"(?:[^"\\]|\\[^(])*"')
 _JQ_DANGER = re.compile(
     r"\$ENV\b|(?<![\w.$])env\b(?!:)|\b(?<![.\w])(import|include|input_filename|get_search_list|modulemeta)\b|\$__prog"
 )
@@ -74,7 +75,7 @@ def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
 
 def inspect_jq(args: Sequence[Arg], facts: Facts) -> None:
     """``jq``: its filter may read the environment and modules."""
-    table = "f=r from-file=r L=r library-path=r indent=v tab=n i=g in-place=g"
+    table = "f=R from-file=R L=r library-path=r indent=v tab=n i=g in-place=g"
     operands: list[Found] = []
     from_file = False
     index = 1
@@ -111,10 +112,15 @@ def _note(found: Found, facts: Facts, args: Sequence[Arg]) -> None:
 def _jq_filter(operands: list[Found], facts: Facts, *, from_file: bool) -> None:
     if operands and not from_file:
         value = operands[0].value
-        if value is not None and _JQ_DANGER.search(value.text):
+        if value is not None and _JQ_DANGER.search(_without_strings(value.text)):
             facts.guard(operands[0].index, "the filter reads the environment or other files")
     rest = operands if from_file else operands[1:]
     facts.reads += [item.value for item in rest if item.value is not None]
+
+
+def _without_strings(text: str) -> str:
+    """Return a filter without its strings, where they are surely strings: nothing is filled in, no comment has a quote."""
+    return text if "#" in text or "\\(" in text else _JQ_STRING.sub('""', text)
 
 
 def inspect_dd(args: Sequence[Arg], facts: Facts) -> None:
@@ -185,7 +191,7 @@ def inspect_make(args: Sequence[Arg], facts: Facts) -> None:
 
 def inspect_date(args: Sequence[Arg], facts: Facts) -> None:
     """``date`` sets the clock when its operand is not a format."""
-    found = _options(args, "d=v date=v f=r file=r r=r reference=r s=x set=x I=n iso-8601=n", facts)
+    found = _options(args, "d=v date=v f=r file=r r=r reference=r s=x set=x I=a iso-8601=n", facts)
     for item in _operands(found):
         if item.value is not None and not item.value.text.startswith("+"):
             facts.guard(item.index, "date sets the clock")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ _CHANGE = (
     "history", "fc", "disown", "suspend", "logout", "dirs", "times", "trap",
 )  # fmt: skip
 _PLAIN = ("exit", "return", "break", "continue", "bg", "fg", "caller", "help")
+_COUNTS = re.compile(r"%[-+ #0-9.*']*[hljztL]*n")
 _EMBEDS = ("$(", "`", "${")
 
 
@@ -84,10 +86,12 @@ def inspect_test(args: Sequence[Arg], facts: Facts) -> None:
 
 
 def inspect_printf(args: Sequence[Arg], facts: Facts) -> None:
-    """``printf -v`` assigns."""
+    """``printf -v`` assigns, and so does ``%n``."""
     if len(args) > 1 and args[1].text.startswith("-v"):
         facts.guard(min(2, len(args) - 1), "printf -v changes a variable")
         _embedded(args, facts)
+    if any(_COUNTS.search(arg.text) for arg in args[1:4]):
+        facts.guard(len(args) - 1, "printf %n changes a variable")
 
 
 def _embedded(args: Sequence[Arg], facts: Facts) -> None:

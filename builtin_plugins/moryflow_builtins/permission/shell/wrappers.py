@@ -61,7 +61,7 @@ entr | 0 |
 hyperfine | 0 | p=x prepare=x setup=x cleanup=x w=v r=v warmup=v runs=v
 parallel sem | 0 | j=v a=r I=v jobs=v arg-file=r id=v
 xargs | 0 |
-    a=r arg-file=r I=v i=n L=v l=n n=v P=v s=v d=v E=v max-args=v max-procs=v max-chars=v delimiter=v
+    a=r arg-file=r I=v i=a L=v l=a e=a n=v P=v s=v d=v E=v J=v R=v S=v max-args=v max-procs=v max-chars=v delimiter=v
     process-slot-var=v
 coproc | 0 |
 npx bunx pnpx | 0 | p=v package=v c=t call=t
@@ -172,23 +172,49 @@ def inspect_env(args: Sequence[Arg], facts: Facts) -> None:
     """``env``: assignments are changes of their own, ``-S`` is a text of its own."""
     from .inspect import take_option
 
-    table = spec("u=v unset=v C=d chdir=d S=v split-string=v a=v argv0=v")
+    table = spec("u=v unset=v C=d chdir=d S=v split-string=v a=v argv0=v P=c")
     start = len(args)
     for found in read_options(args, table, stop_at_operand=True):
         if found.operand:
-            start = found.index
+            start = found.index + (args[found.index].text == "-")
         elif found.name in ("S", "split-string") and found.value is not None:
-            facts.guard(found.index, "env -S takes a text apart")
-            split = tuple(Arg(part, found.value.why) for part in found.value.text.split())
-            _after_assignments((*split, *args[found.index + 1 :]), 0, facts, found.index)
+            facts.guard(len(args) - 1, "env -S takes a text apart")
+            split = split_string(found.value)
+            inspect_env((args[0], *split, *args[found.index + 1 :]), facts)
             return
         else:
             take_option(found, facts, args)
     _after_assignments(args, start, facts, 0)
 
 
+_SPLIT = re.compile(r"""\s+|\\_|\\([cfnrtv])|(\$\{)|\\(.)|'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s\\'"$]+|.)""", re.DOTALL)
+_VARIABLE = "a variable in the text of env -S is known only when it runs"
+
+
+def split_string(text: Arg) -> tuple[Arg, ...]:
+    """Return the words that ``env -S`` makes of a text, which are not quite those of a shell."""
+    words: list[str] = []
+    begun, why = False, text.why
+    for part in _SPLIT.finditer(text.text):
+        letter, variable, escaped, single, double, plain = part.groups()
+        piece = next((found for found in (escaped, single, double, plain) if found is not None), None)
+        why = why or (_VARIABLE if variable or (double is not None and "${" in double) else "")
+        if letter == "c" or (plain and plain.startswith("#") and not begun):
+            break
+        if piece is None and not variable:
+            begun = False
+            continue
+        piece = _ESCAPED.sub(r"\1", piece or "${") if single is not None or double is not None else piece or "${"
+        words[len(words) - begun :] = [(words[-1] if begun else "") + piece]
+        begun = True
+    return tuple(Arg(word, why) for word in words)
+
+
+_ESCAPED = re.compile(r"\\([\\'\"$#])")
+
+
 def _after_assignments(args: Sequence[Arg], start: int, facts: Facts, shift: int) -> None:
-    while start < len(args) and _ASSIGNED.match(args[start].text):
+    while start < len(args) and "=" in args[start].text:
         if not harmless_assignment(args[start]):
             facts.guard(start + shift, f"{args[start].text.partition('=')[0]}=… changes how the program runs")
         start += 1
