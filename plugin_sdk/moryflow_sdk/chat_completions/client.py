@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk.errors import ModelError
 from moryflow_sdk.models import ModelEvent, ModelRequest, ReasoningDelta, TextDelta
+from moryflow_sdk.redact import redact
 
 from .answer import Answer
 from .encode import Encoder
@@ -61,6 +62,9 @@ class ChatClient:
                 async for event in events:
                     yield event
         except ModelError as error:
+            # A page or a chunk that is quoted may hold what was sent: the key never reaches a message.
+            error.message = redact(error.message, self.endpoint.key)
+            error.args = (error.message,)
             error.next_step = error.next_step or next_step(error.code, self.endpoint)
             raise
 

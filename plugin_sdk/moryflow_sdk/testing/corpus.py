@@ -28,7 +28,7 @@ def _bodies(case: Mapping[str, Any]) -> list[Any]:
     if "b64" in case:
         return [base64.b64decode(case["b64"])]
     lines: list[str] = []
-    for line, following in zip(case["lines"], [*case["lines"][1:], None], strict=True):
+    for line, following in zip(case["lines"], [*case["lines"][1:], None], strict=False):
         lines.append(line)
         if line.startswith("data") and following != "":
             lines.append("")

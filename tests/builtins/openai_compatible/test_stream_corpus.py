@@ -27,7 +27,7 @@ def outcome(call: ToolRequest) -> str:
         return "unknown_tool"
     try:
         arguments = json.loads(call.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "invalid_args"
     good = isinstance(arguments, dict) and all(isinstance(value, str) for value in arguments.values())
     return "ok" if good and set(arguments) == TOOLS[call.name] else "invalid_args"
