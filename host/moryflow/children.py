@@ -176,10 +176,11 @@ class Children:
 
     async def _earlier(self, scope: TurnScope, name: str, agent: Agent) -> SessionRow:
         mine = await self._host.store.sessions(100, purpose="child", parent=scope.session)
-        row = next((row for row in mine if row.id == name), None)
+        row = next((row for row in mine if name in (row.id, (row.origin or {}).get("session"))), None)
         if row is None:
             known = ", ".join(f"{row.id} ({row.agent})" for row in mine[:8]) or "none yet"
-            raise ToolError(f"this session has no sub-agent {name[:80]!r}; it has {known}", code="unknown_session")
+            stayed = "; a fork's sub-agents stay with the original" if "node" in (scope.live.row.origin or {}) else ""
+            raise ToolError(f"this session has no sub-agent {name[:80]!r}; it has {known}{stayed}", code="unknown_session")
         if row.agent != agent.id:
             raise ToolError(f"{row.id} is a session of {row.agent!r}, not of {agent.id!r}", code="wrong_agent")
         if row.id in self._running:

@@ -173,7 +173,7 @@ async def test_a_plugin_knows_the_turns_it_started_and_nobody_else_can_claim_the
         await (await host.resume(session_id=copy.id, model=model)).prompt("again")
         lines = [line async for line in host.store.export(kid.id)]
         brought = await host.store.import_(lines)
-        assert brought.origin is None
+        assert brought.origin == {"session": kid.id, "imported": True}
         again = [line async for line in host.store.export(brought.id)]
         assert json.loads(again[0])["origin"] == json.loads(lines[0])["origin"]
         await (await host.resume(session_id=brought.id, model=model)).prompt("again")

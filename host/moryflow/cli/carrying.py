@@ -11,6 +11,7 @@ import click
 
 from .finding import find, summary
 from .options import asking_options, document_options, flags_of
+from .stats import descendants
 from .text import show
 
 
@@ -20,18 +21,18 @@ from .text import show
 @asking_options
 @click.pass_context
 def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
-    """Write a session as JSON Lines, without loss."""
+    """Write a session and its sub-agents' as JSON Lines, without loss."""
     from .hosting import with_store
 
     flags = flags_of(ctx)
 
-    async def work(store: Any) -> int:
+    async def work(store: Any) -> tuple[int, int]:
         row = await find(store, session, flags)
-        return await _write(store.export(row.id), file)
+        return await _write(store.export(row.id), file), len(await descendants(store, row.id))
 
-    lines = with_store(work)
+    lines, below = with_store(work)
     if file is not None and not flags.quiet:
-        click.echo(f"{lines} lines written to {file}", err=True)
+        click.echo(f"{lines} lines written to {file}{_with(below)}", err=True)
 
 
 async def _write(lines: AsyncIterator[str], file: Path | None) -> int:
@@ -53,8 +54,19 @@ async def _write(lines: AsyncIterator[str], file: Path | None) -> int:
 @document_options
 @click.pass_context
 def import_session(ctx: click.Context, file: Any) -> None:
-    """Read a session that was exported; - reads standard input."""
+    """Read a session that was exported, with its sub-agents'; - reads standard input."""
     from .hosting import with_store
 
-    row = with_store(lambda store: store.import_(file))
-    show(flags_of(ctx), summary(row), row.id)
+    async def work(store: Any) -> tuple[Any, list[Any]]:
+        row = await store.import_(file)
+        return row, await descendants(store, row.id)
+
+    row, below = with_store(work)
+    flags = flags_of(ctx)
+    if below and not flags.quiet:
+        click.echo(f"{row.id} is there{_with(len(below))}; moryflow session tree {row.id}", err=True)
+    show(flags, {**summary(row), "sub_agents": [child.id for child in below]}, row.id)
+
+
+def _with(below: int) -> str:
+    return f", with {below} sub-agent{'s' if below != 1 else ''}" if below else ""

@@ -189,16 +189,23 @@ def switch(ctx: click.Context, session: str, node: str) -> None:
 @document_options
 @click.pass_context
 def fork(ctx: click.Context, session: str | None, node: str | None, title: str) -> None:
-    """Copy the path into a new session; the old one stays as it is."""
+    """Copy the path into a new session; the old one stays as it is.
+
+    What sub-agents answered is in the copy; their sessions stay with the original.
+    """
     from .hosting import with_store
 
     flags = flags_of(ctx)
 
-    async def work(store: Any) -> Any:
+    async def work(store: Any) -> tuple[Any, str, int]:
         row = await find(store, session, flags)
-        return await store.fork(row.id, await node_called(store, row.id, node) if node else None, title=title)
+        copy = await store.fork(row.id, await node_called(store, row.id, node) if node else None, title=title)
+        return copy, row.id, len(await store.sessions(1000, purpose=None, parent=row.id))
 
-    copy = with_store(work)
+    copy, original, below = with_store(work)
+    if below and not flags.quiet:
+        said = "sub-agents stay" if below != 1 else "sub-agent stays"
+        click.echo(f"{below} {said} with {original}; what they answered is in the copy", err=True)
     show(flags, summary(copy), copy.id)
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from moryflow_sdk import MoryflowError
 
 from .text import first_line, plain
 
 
 @dataclass
 class Kin:
-    """A session that another one started, and those below it."""
+    """A session that another one started, and those below it.
+
+    :ivar copy_of: the session that it is a copy of, by whose id its parent's text knows it; `of` is the session that it
+        belongs to, where that is not the one whose tree is shown.
+    """
 
     session: str
     agent: str
@@ -19,16 +25,34 @@ class Kin:
     end_reason: str
     steps: int
     children: list[Kin] = field(default_factory=list["Kin"])
+    copy_of: str = ""
+    of: str = ""
 
 
 async def kin_of(store: Any, row: Any) -> list[Kin]:
-    """Return the sessions that `row` started, oldest first."""
+    """Return the sessions that `row` started, oldest first; for a fork those of the original too, as they stayed there."""
+    found = await _started_by(store, row)
+    origin = row.origin or {}
+    if "node" in origin and (rows := await _still_there(store, origin["session"])):
+        found += [replace(child, of=origin["session"]) for child in await kin_of(store, rows[0])]
+    return found
+
+
+async def _still_there(store: Any, session: str) -> list[Any]:
+    try:
+        return [await store.session(session)]
+    except MoryflowError:
+        return []
+
+
+async def _started_by(store: Any, row: Any) -> list[Kin]:
     found: list[Kin] = []
     for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
         runs = await store.runs(child.id)
         ended = (runs[-1].end_reason or "at work") if runs else "not begun"
         steps = sum(run.steps for run in runs)
-        found.append(Kin(child.id, child.agent, child.title, ended, steps, await kin_of(store, child)))
+        copy_of = (child.origin or {}).get("session", "")
+        found.append(Kin(child.id, child.agent, child.title, ended, steps, await _started_by(store, child), copy_of))
     return found
 
 
@@ -37,7 +61,7 @@ def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = ()) -> 
     from moryflow.sessions import labels, tree
 
     named = {node: label for label, node in labels(nodes).items()}
-    known = {child.session: child for child in kin}
+    known = {child.copy_of or child.session: child for child in kin}
     lines: list[str] = []
     waiting = [(branch, 0) for branch in reversed(tree(nodes))]
     while waiting:
@@ -61,7 +85,8 @@ def _started(node: Any) -> str:
 def _kin_lines(child: Kin, depth: int) -> list[str]:
     title = f" “{child.title}”" if child.title else ""
     steps = f"{child.steps} step{'s' if child.steps != 1 else ''}"
-    line = plain(f"  {'  ' * depth}└ {child.agent} {child.session}{title}: {child.end_reason}, {steps}")
+    of = f" (of {child.of})" if child.of else ""
+    line = plain(f"  {'  ' * depth}└ {child.agent} {child.session}{of}{title}: {child.end_reason}, {steps}")
     return [line, *(below for lower in child.children for below in _kin_lines(lower, depth + 1))]
 
 

@@ -1,17 +1,18 @@
-"""A session as JSON Lines: nothing left out, and the same bytes again after an import (S2.14).
+"""A session and those it started as JSON Lines: nothing left out, and the same bytes again after an import (S2.14).
 
-The first line is the session, the last one counts the lines; between them stand all nodes of all branches and the records
-beside them. `epoch` and the event numbers stay at home: they belong to the database, not to the session.
+Each session is a block: its first line is the session, the last one counts the lines; between them stand all nodes of all
+branches and the records beside them. The blocks of child sessions follow, each behind its parent; the last line of the first
+block says how many. `epoch` and the event numbers stay at home: they belong to the database, not to the session.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .encoding import encode
-from .reading import session_row
+from .reading import descendants, session_row
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, text
 
 FORMAT = 1
@@ -22,13 +23,20 @@ _BREAKS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0
 
 
 def export_lines(connection: sqlite3.Connection, session: str) -> Iterator[str]:
-    """Yield a session's lines, without their newline."""
+    """Yield the lines of a session and of those below it, without their newlines."""
+    root, *below = descendants(connection, session)
+    yield from _block(connection, root, {"sessions": len(below)} if below else {})
+    for child in below:
+        yield from _block(connection, child, {})
+
+
+def _block(connection: sqlite3.Connection, session: str, about: Mapping[str, int]) -> Iterator[str]:
     count = 0
     for value in _values(connection, session):
         count += 1
         # Some readers end a line at these too.
         yield encode(value).translate(_BREAKS)
-    yield encode({"type": "end", "lines": count + 1})
+    yield encode({"type": "end", "lines": count + 1, **about})
 
 
 def _values(connection: sqlite3.Connection, session: str) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,7 @@ def fork(connection: sqlite3.Connection, session: str, node: str | None, title: 
     """Copy the path to `node` with the same ids; what a person allowed the original does not come along.
 
     The copy keeps the path's calls, so that it can be resumed, and the plugins' session state; it has no grants, no open
-    questions and mode ``agent``.
+    questions and mode ``agent``. Sub-agents stay with the original; a copy of one's session is a session like any other.
     """
     source = session_row(connection, session)
     path = path_of(connection, session, node or source.active)
@@ -29,7 +29,7 @@ def fork(connection: sqlite3.Connection, session: str, node: str | None, title: 
     active, moment = path[-1].id if path else None, now()
     origin = {"session": source.id, "node": active}
     row = SessionRow(
-        random_id(), title or source.title, source.vault, source.agent, source.model, "agent", None, source.purpose, active,
+        random_id(), title or source.title, source.vault, source.agent, source.model, "agent", None, "main", active,
         moment, moment, origin,
     )  # fmt: skip
     insert_session(connection, row)
@@ -50,13 +50,6 @@ def _copy_nodes(connection: sqlite3.Connection, source: str, copy: str, path: It
         statement = f"""INSERT INTO {table.name} (session, {columns}) SELECT ?, {columns} FROM {table.name}
             WHERE session = ? AND {key} IN (SELECT id FROM copied) ORDER BY {order}"""
         execute(connection, statement, (copy, source))
-
-
-def descendants(connection: sqlite3.Connection, session: str) -> list[str]:
-    """Return a session and the child sessions below it."""
-    statement = """WITH RECURSIVE below (id) AS (SELECT id FROM sessions WHERE id = ?
-        UNION SELECT sessions.id FROM sessions JOIN below ON sessions.parent = below.id) SELECT id FROM below"""
-    return [row[0] for row in execute(connection, statement, (session_row(connection, session).id,))]
 
 
 def purge(connection: sqlite3.Connection, sessions: Iterable[str]) -> None:

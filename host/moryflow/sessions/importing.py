@@ -1,13 +1,13 @@
-"""Check the lines of an exported session, then store all of them or none.
+"""Check the lines of an exported session and of those it started, then store all of them or none.
 
-What a file from elsewhere must not bring along is kept for the next export but has no effect: its mode, its grants and what
-started it (``held_back``), and its answers and file names (``imported``).
+What a file from elsewhere must not bring along is kept for the next export but has no effect: its mode, its grants, what
+started it and a parent that is not in the file (``held_back``), and its answers and file names (``imported``).
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ from .tables import SESSIONS, execute
 from .writing import insert_session
 
 _DEFAULTS: dict[str, Any] = {"mode": "agent", "grants": ()}
+_DEEPEST = 32
+"""How deep sessions of a file may nest; no host makes deeper ones."""
 _IMPORTED = frozenset({"approval", "artifact"})
 _SHAPES: dict[str, dict[str, type]] = {
     "event": {"name": str, "ts": str, "body": dict},
@@ -42,32 +44,65 @@ class Line:
 
 @dataclass
 class _Seen:
-    """What the lines so far have established."""
+    """What the lines of a session so far have established; `first` is the number of its first one."""
 
+    first: int = 1
     hashes: dict[str, str] = field(default_factory=dict[str, str])
     seq: int = 0
 
 
-def read_lines(lines: Iterable[str | bytes]) -> list[Line]:
-    """Return the checked lines of an export.
+def read_lines(lines: Iterable[str | bytes]) -> list[list[Line]]:
+    """Return the checked lines of an export, those of each session together.
 
     :raises StoreError: ``invalid``, with the number of the first line that is wrong.
     """
-    seen, checked = _Seen(), list[Line]()
+    seen, blocks = _Seen(), list[list[Line]]()
+    depths: dict[str, int] = {}
     for number, kind, fields in _parsed(lines):
-        if checked and checked[-1].kind == "end":
+        begins = not blocks or blocks[-1][-1].kind == "end"
+        if begins and blocks and len(blocks) > blocks[0][-1].fields.get("sessions", 0):
             raise _wrong(number, "there is more after the last line")
-        if (kind == "session") != (not checked):
+        if (kind == "session") != begins:
             raise _wrong(number, "an export begins with one line of type 'session'")
-        checked.append(Line(number, kind, _checked(number, kind, fields, seen)))
-    if not checked:
-        raise invalid("there is nothing to import", next_step="moryflow session export ID > FILE makes such a file")
-    if checked[-1].kind != "end":
-        raise _wrong(checked[-1].number, "the file ends early: its closing line is missing")
-    active = checked[0].fields["active"]
+        if begins:
+            seen = _Seen(first=number)
+            blocks.append([])
+        blocks[-1].append(Line(number, kind, _checked(number, kind, fields, seen)))
+        if begins:
+            _check_place(number, fields, depths)
+        elif kind == "end":
+            _check_active(blocks[-1][0], seen)
+    _check_end(blocks)
+    return blocks
+
+
+def _check_place(number: int, fields: dict[str, Any], depths: dict[str, int]) -> None:
+    """Check that a session is there once, and behind the one that started it."""
+    session, parent = fields["id"], fields["parent"]
+    if session in depths:
+        raise _wrong(number, f"session {session!r} is there twice")
+    if depths and parent not in depths:
+        raise _wrong(number, f"session {session!r} was started by {parent!r}, which does not come before it")
+    depths[session] = depths.get(parent, -1) + 1
+    if depths[session] > _DEEPEST:
+        raise _wrong(number, f"sessions nest more than {_DEEPEST} deep")
+
+
+def _check_active(header: Line, seen: _Seen) -> None:
+    active = header.fields["active"]
     if active is not None and active not in seen.hashes:
-        raise _wrong(1, f"the active node {active!r} is not in the file")
-    return checked
+        raise _wrong(header.number, f"the active node {active!r} is not in the file")
+
+
+def _check_end(blocks: list[list[Line]]) -> None:
+    if not blocks:
+        raise invalid("there is nothing to import", next_step="moryflow session export ID > FILE makes such a file")
+    last = blocks[-1][-1]
+    if last.kind != "end":
+        raise _wrong(last.number, "the file ends early: its closing line is missing")
+    missing = blocks[0][-1].fields.get("sessions", 0) - (len(blocks) - 1)
+    if missing:
+        raise _wrong(last.number, f"the file ends early: {missing} of its sessions are missing")
 
 
 def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -96,14 +131,15 @@ def _checked(number: int, kind: str, fields: dict[str, Any], seen: _Seen) -> dic
     if kind in TABLES:
         problem = TABLES[kind].problem({**fields, "session": ""})
     elif kind in _SHAPES:
-        problem = _shape_problem(fields, _SHAPES[kind])
+        more = {"sessions": int} if kind == "end" and "sessions" in fields else {}
+        problem = _shape_problem(fields, {**_SHAPES[kind], **more})
     else:
         problem = f"there is no record of type {kind!r}"
     if problem:
         raise _wrong(number, problem)
     match kind:
-        case "end" if fields["lines"] != number:
-            raise _wrong(number, f"{fields['lines']} lines were exported, {number} are here")
+        case "end" if fields["lines"] != number - seen.first + 1:
+            raise _wrong(number, f"{fields['lines']} lines were exported, {number - seen.first + 1} are here")
         case "call" if fields["state"] not in CALL_STATES:
             raise _wrong(number, f"there is no call state {fields['state']!r}")
         case "node":
@@ -164,27 +200,42 @@ def _wrong(number: int, problem: str) -> StoreError:
     return invalid(f"line {number}: {problem}; nothing was imported")
 
 
-def store_lines(connection: sqlite3.Connection, lines: Iterable[Line]) -> SessionRow:
-    """Store checked lines as a session; it gets a new id where its own is taken."""
-    header, *records = lines
-    session = _insert_header(connection, header.fields)
-    for line in records:
-        try:
-            _insert(connection, session, line)
-        except sqlite3.IntegrityError as error:
-            raise _wrong(line.number, f"this record is there twice ({error})") from error
-    return session_row(connection, session)
+def store_lines(connection: sqlite3.Connection, blocks: Iterable[Sequence[Line]]) -> SessionRow:
+    """Store checked lines as sessions and return the first; each gets a new id where its own is taken."""
+    names: dict[str, str] = {}
+    for header, *records in blocks:
+        session = names[header.fields["id"]] = _insert_header(connection, header.fields, names)
+        for line in records:
+            try:
+                _insert(connection, session, line)
+            except sqlite3.IntegrityError as error:
+                raise _wrong(line.number, f"this record is there twice ({error})") from error
+    return session_row(connection, next(iter(names.values())))
 
 
-def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any]) -> str:
+def _insert_header(connection: sqlite3.Connection, fields: dict[str, Any], names: Mapping[str, str]) -> str:
+    """Store a session's own row.
+
+    :param names: the ids that the sessions of the file have here. One under a new id says which it was, for what was
+        written in its parent names it so.
+    """
     taken = execute(connection, "SELECT 1 FROM sessions WHERE id = ?", (fields["id"],)).fetchone()
     session = random_id() if taken else fields["id"]
-    usual = _DEFAULTS if "spawn" not in (fields["origin"] or {}) else {**_DEFAULTS, "origin": None}
-    held_back = {name: fields[name] for name, value in usual.items() if fields[name] != value}
-    insert_session(connection, SessionRow(**{**fields, "id": session, **usual}))
+    changed = {**_DEFAULTS, "origin": {"session": fields["id"], "imported": True} if taken else _harmless(fields["origin"])}
+    parent = names.get(fields["parent"])
+    if parent is None and fields["parent"] is not None:
+        changed |= {"parent": None, "purpose": "main"}
+    held_back = {name: fields[name] for name, value in changed.items() if fields[name] != value}
+    kept = {**fields, **changed, "id": session}
+    insert_session(connection, SessionRow(**(kept if parent is None else {**kept, "parent": parent})))
     if held_back:
         execute(connection, "UPDATE sessions SET held_back = ? WHERE id = ?", (encode(held_back), session))
     return session
+
+
+def _harmless(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return where a session comes from, unless that would say what it may do."""
+    return None if "spawn" in (origin or {}) else origin
 
 
 def _insert(connection: sqlite3.Connection, session: str, line: Line) -> None:

@@ -59,6 +59,16 @@ def list_sessions(
     return query(connection, SESSIONS, wanted, f"ORDER BY used DESC LIMIT {int(limit)}")
 
 
+def descendants(connection: sqlite3.Connection, session: str) -> list[str]:
+    """Return a session and the child sessions below it, each behind its parent, in the order in which they began."""
+    found, waiting = list[str](), [session_row(connection, session).id]
+    while waiting:
+        found.append(waiting.pop())
+        rows = execute(connection, "SELECT id FROM sessions WHERE parent = ? ORDER BY number DESC", (found[-1],))
+        waiting += [row[0] for row in rows]
+    return found
+
+
 def path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
     """Return the nodes from the root to `node`, root first."""
     path = list(_upwards(connection, session, node))

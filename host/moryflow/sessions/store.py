@@ -197,6 +197,12 @@ class Store:
         tail = "AND call_id IS NOT NULL AND outcome IN ('changed', 'failed', 'timeout', 'withheld') ORDER BY number"
         return await self._database.read(lambda db: reading.query(db, HOOK_CALLS, {"session": session}, tail))
 
+    async def quarantined_plugins(self, newest: int) -> list[str]:
+        """Return the plugins of which, in that many of the last lines of the ledger, something was skipped."""
+        lines = "SELECT plugin, outcome FROM hook_calls ORDER BY number DESC LIMIT ?"
+        statement = f"SELECT DISTINCT plugin FROM ({lines}) WHERE outcome = 'quarantined'"
+        return await self._database.read(lambda db: [text(plugin) for (plugin,) in execute(db, statement, (newest,))])
+
     async def artifacts(self, session: str | None = None, *, state: str | None = None, limit: int = 100) -> list[Artifact]:
         """Return records of stored outputs, newest first (D62)."""
         return await self._database.read(lambda db: reading.artifacts_of(db, session=session, state=state, limit=limit))
@@ -237,7 +243,7 @@ class Store:
 
         locks: list[FileLock] = []
         try:
-            ids = await self._database.read(lambda db: forking.descendants(db, session))
+            ids = await self._database.read(lambda db: reading.descendants(db, session))
             for id in ids:
                 lock = session_lock(self._database.path.parent, id)
                 await self._acquire(lock, id, 0)
@@ -248,16 +254,16 @@ class Store:
                 lock.release()
 
     async def export(self, session: str) -> AsyncIterator[str]:
-        """Yield a session as JSON Lines, without their newlines, from one snapshot (S2.14)."""
+        """Yield a session and those it started as JSON Lines, without their newlines, from one snapshot (S2.14)."""
         from .exporting import export_lines
 
         async for line in self._database.stream(lambda db: export_lines(db, session)):
             yield line
 
     async def import_(self, lines: Iterable[str | bytes]) -> SessionRow:
-        """Store an exported session; it gets a new id where its own is taken.
+        """Store an exported session and those it started; each gets a new id where its own is taken.
 
-        Its mode and grants have no effect here, and its questions and outputs count as expired.
+        Their mode and grants have no effect here, and their questions and outputs count as expired.
 
         :raises StoreError: ``invalid``, with the number of the wrong line; nothing was imported.
         """

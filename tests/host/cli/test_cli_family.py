@@ -185,3 +185,30 @@ def test_a_question_from_the_background_is_answered_with_a_slash_command(finder:
     terminal.expect("has ended: completed")
     terminal.type("/quit\r")
     assert terminal.end() == 0
+
+
+def test_an_export_carries_the_sub_agents_along_and_a_fork_leaves_them(finder: Any, tmp_path: Any) -> None:
+    """Imported, the tree stands as before and the child can be gone on with; a fork says where they stayed (S2.3, S2.14)."""
+    finder("run", "-m", finder.script(task(), "Done."), "go")
+    tree = shown(finder, "session", "tree")
+    (kid,) = tree["children"]
+    file = tmp_path / "family.jsonl"
+    assert ", with 1 sub-agent\n" in finder("session", "export", "-o", str(file)).stderr
+    copy = json.loads(finder("session", "import", str(file), "--json").stdout)
+    assert len(copy["sub_agents"]) == 1 and copy["id"] != tree["session"]
+    again = task(task_id=kid["session"], prompt="and now?")
+    finder("run", "-r", copy["id"], "-m", finder.script(again, "Done."), "more")
+    assert shown(finder, "session", "tree", copy["id"])["children"][0]["steps"] > kid["steps"]
+    drawn = finder("session", "tree", copy["id"]).stdout.splitlines()
+    assert drawn.index(next(line for line in drawn if copy["sub_agents"][0] in line)) == 3
+    fork = finder("session", "fork", tree["session"])
+    assert f"1 sub-agent stays with {tree['session']}" in fork.stderr
+    assert f"{kid['session']} (of {tree['session']})" in finder("session", "tree", fork.stdout.strip()).stdout
+    finder("run", "-r", fork.stdout.strip(), "-m", finder.script(again, "Done."), "more")
+    told = [
+        node["payload"] for node in shown(finder, "session", "show", fork.stdout.strip())["nodes"] if node["kind"] == "tool"
+    ]
+    assert told[-1]["code"] == "unknown_session" and "stay with the original" in told[-1]["output"]
+    listed = [row["id"] for row in shown(finder, "session", "list")]
+    lone = finder("session", "fork", kid["session"]).stdout.strip()
+    assert lone not in listed and lone in [row["id"] for row in shown(finder, "session", "list")]

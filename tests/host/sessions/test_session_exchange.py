@@ -202,6 +202,88 @@ async def test_a_bad_line_is_named_and_nothing_is_imported(store: Store, hold: H
     await store.import_(lines)
 
 
+async def family(store: Store) -> list[str]:
+    """Make a session with two children, one of which has a child of its own; return their ids, each behind its parent."""
+    root = await store.create(vault="/v", agent="a", mode="agent")
+    ids = [root.id]
+    for parent, agent in ((0, "one"), (1, "two"), (0, "three")):
+        above = await store.session(ids[parent])
+        origin = {"spawn": {"plugin": "tasks", "agent": {"id": agent}}}
+        begun = await store.begin_child(above, agent=agent, mode="full_access", title=agent, origin=origin)
+        await fill(begun)
+        begun.release()
+        ids.append(begun.session.id)
+    return ids
+
+
+async def test_an_export_holds_the_sessions_of_sub_agents(store: Store, file: Path):
+    """Imported elsewhere the tree is whole, under the same ids, and exported again it is the same bytes (S2.14, S2.3)."""
+    ids = await family(store)
+    lines = await lines_of(store, ids[0])
+    other = Store.open(file.with_name("other.db"))
+    row = await other.import_(lines)
+    assert await lines_of(other, row.id) == lines
+    for id in ids:
+        there, here = await other.session(id), await store.session(id)
+        assert (there.parent, there.agent, there.purpose) == (here.parent, here.agent, here.purpose)
+        assert (there.mode, there.grants, there.origin) == ("agent", (), None)
+        assert await other.nodes(id) == await store.nodes(id)
+    other.close()
+
+
+async def test_a_tree_imported_beside_the_original_gets_new_ids(store: Store):
+    """Each child is below the new parent and says whose copy it is, for the parent's words name it so (S2.14)."""
+    ids = await family(store)
+    row = await store.import_(await lines_of(store, ids[0]))
+    new = [row, *[child for child in await store.sessions(20, purpose=None) if (child.origin or {}).get("imported")]]
+    copies = {child.origin["session"]: child for child in new}
+    assert copies.keys() == set(ids) and not {child.id for child in new} & set(ids)
+    assert [copies[id].parent for id in ids] == [None, copies[ids[0]].id, copies[ids[1]].id, copies[ids[0]].id]
+    again, first = await lines_of(store, row.id), await lines_of(store, ids[0])
+    same = {copies[id].id: id for id in ids}
+    for old, line in zip(first, again, strict=True):
+        fields = json.loads(line)
+        if fields["type"] == "session":
+            fields |= {"id": same[fields["id"]], "parent": same.get(fields["parent"])}
+        assert fields == json.loads(old)
+
+
+async def test_a_child_that_comes_alone_hangs_below_nobody(store: Store, file: Path):
+    """A file cannot put a session under one that is here: it becomes one of its own, and is exported as it came (R13)."""
+    ids = await family(store)
+    lines = await lines_of(store, ids[3])
+    copy = await store.import_(lines)
+    assert (copy.parent, copy.purpose) == (None, "main")
+    again = await lines_of(store, copy.id)
+    assert json.loads(again[0]) == {**json.loads(lines[0]), "id": copy.id}
+    assert copy.id in [row.id for row in await store.sessions()]
+
+
+async def test_a_damaged_tree_is_named_and_nothing_is_imported(store: Store):
+    """A lost, a doubled, an orphaned or a too deep session is named with its line (S2.14)."""
+    ids = await family(store)
+    lines = await lines_of(store, ids[0])
+    ends = [number for number, line in enumerate(lines, 1) if json.loads(line)["type"] == "end"]
+    orphan = [json.dumps({**json.loads(line), "parent": "x"}) if f'"id":"{ids[2]}"' in line else line for line in lines]
+    bad = {
+        "1 of its sessions are missing": lines[: ends[2]],
+        "there is more after the last line": [*lines, lines[0]],
+        "is there twice": [*lines[: ends[2]], *lines[ends[1] : ends[2]]],
+        "was started by 'x', which does not come before it": orphan,
+        "lines were exported": [*lines[: ends[1] - 2], *lines[ends[1] - 1 :]],
+    }
+    before = await store.sessions(purpose=None)
+    for sentence, damaged_lines in bad.items():
+        with pytest.raises(StoreError, match=sentence):
+            await store.import_(damaged_lines)
+    assert await store.sessions(purpose=None) == before
+    head = {**json.loads(lines[0]), "active": None}
+    deep = [json.dumps({**head, "id": f"s{number}", "parent": f"s{number - 1}" if number else None}) for number in range(40)]
+    ended = [json.dumps({"type": "end", "lines": 2, **({} if number else {"sessions": 39})}) for number in range(40)]
+    with pytest.raises(StoreError, match="nest more than 32 deep"):
+        await store.import_([line for pair in zip(deep, ended, strict=True) for line in pair])
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     nodes=st.lists(
