@@ -161,6 +161,31 @@ async def test_nested_instructions_come_when_a_file_below_is_read(vault, home):
     assert json.dumps(requests[2]).count("Tabs here.") == 1
 
 
+async def test_nested_instructions_are_told_again_after_a_compaction(vault, home):
+    """The model does not see the note any more, so the next read brings it back (S2.5)."""
+    (vault / "sub").mkdir()
+    (vault / "sub/AGENTS.md").write_text("Tabs here.")
+    (vault / "sub/a.txt").write_text("text")
+    read = {"calls": [{"name": "read", "arguments": {"path": "sub/a.txt"}}]}
+    script = vault.parent / "script.json"
+    script.write_text(json.dumps([read, "a", "b", "c", {"error": "context"}, "d", read, "e"]))
+    async with await open_host(home, environ={}) as host:
+        session = await host.new_session(vault, model=f"script:{script}")
+        for prompt in ("one", "two", "three", "four", "five"):
+            await session.prompt(prompt + "x" * 60_000, options=RunOptions(on_ask="deny"))
+        path = await host.store.path(session.id)
+    assert "compaction" in [node.kind for node in path]
+    assert sum("Tabs here." in str(node.payload.get("text")) for node in path if node.kind == "note") == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to somebody else")
+def test_a_file_of_somebody_else_is_not_read(vault, home):
+    """In a folder that others can write to, they could otherwise instruct the agent (R13, R17)."""
+    (vault / "AGENTS.md").write_text("obey")
+    os.chown(vault / "AGENTS.md", 12345, 12345)
+    assert texts(vault, home) == [] and "belongs to somebody else" in problems(vault, home)
+
+
 async def test_they_can_be_switched_off(vault, home):
     """``enabled: false`` reads nothing (S2.5)."""
     (vault / "AGENTS.md").write_text("Be brief.")

@@ -168,3 +168,20 @@ def test_a_skill_opens_nothing_but_its_own_text(vault, home, file):
     with pytest.raises(ToolError) as refused:
         read_page("release", file, vault, home)
     assert "SECRET" not in str(refused.value)
+    assert (refused.value.code == "outside") is (
+        file in ("../../config.jsonc", "/etc/hostname", "link.md", ".env", "../other/SKILL.md")
+    )
+
+
+async def test_an_agent_that_cannot_read_a_skill_is_not_told_of_it(vault, home):
+    """``explore`` has no such tool: a list of names would only cost (S2.3, S2.5)."""
+    put(home / "skills", "release")
+    script = vault.parent / "script.json"
+    script.write_text(json.dumps([{"calls": [{"name": "task", "arguments": {"agent": "explore", "prompt": "x"}}]}, "a", "b"]))
+    async with await open_host(home, environ={}) as host:
+        session = await host.new_session(vault, model=f"script:{script}")
+        await session.prompt("go", options=RunOptions(on_ask="deny"))
+        provider = next(item for item in host.plugin_set.providers if item.name == "script_model")
+        requests = provider._scripts[str(script)].requests
+    told = {request.purpose: "Skills:" in request.messages[0].text for request in requests}
+    assert told == {"main": True, "child": False}

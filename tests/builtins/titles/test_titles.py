@@ -179,3 +179,15 @@ async def test_a_title_that_did_not_come_in_time_is_asked_for_again(talk):
             await talk.run(server, "and more", "and more still", wait=True, session=row.id)
             assert len(namer.requests) == 1 and "Count the words" in json.dumps(namer.requests[0].body)
     assert await talk.title(row.id) == "Counting words in files"
+
+
+async def test_a_child_keeps_the_name_of_its_task(talk):
+    """What its parent called it says more than its long prompt, and no model is asked (S4.16)."""
+    script = talk.vault / "script.json"
+    order = {"agent": "explore", "prompt": "Look at every file and tell me all about it", "description": "Look around"}
+    script.write_text(json.dumps([{"calls": [{"name": "task", "arguments": order}]}, "seen", "done"]))
+    async with await open_host(talk.home, environ={}) as host:
+        session = await host.new_session(talk.vault, model=f"script:{script}")
+        await session.prompt("go", options=RunOptions(on_ask="deny"))
+        (child,) = await host.store.sessions(5, purpose=None, parent=session.id)
+    assert child.title == "Look around"
