@@ -25,15 +25,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(OPTION, action="append", default=[], metavar="PATH", help="check a Moryflow plugin (file or folder)")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
     """Add the conformance checks to what is collected."""
-    if config.getoption(OPTION):
-        from .conformance import files
+    if not config.getoption(OPTION):
+        return
+    from .conformance import files
 
-        # Named alone, the option asks for the checks and not for the tests of the current folder as well.
-        given = config.invocation_params.args
-        alone = not any(argument for argument in config.args if argument in given)
-        config.args[:] = [*([] if alone else config.args), *files()]
+    # Named alone, the option asks for the checks and not for the tests of the current folder as well.
+    given = config.invocation_params.args
+    alone = not any(argument for argument in config.args if argument in given)
+    config.args[:] = [*([] if alone else config.args), *files()]
+    if alone and config.pluginmanager.has_plugin("asyncio"):
+        # No check is async, and a folder without settings for pytest-asyncio would get a warning about them.
+        config.pluginmanager.unregister(name="asyncio")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

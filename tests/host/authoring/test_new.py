@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -122,21 +123,31 @@ def test_a_new_plugin_passes_the_probe_and_the_checks_for_authors(desk) -> None:
     project = desk.vault / "moryflow-word-count"
     checked = desk("plugin", "check", str(project), "--json")
     assert (checked.code, checked.json["ok"]) == (0, True)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "--moryflow-plugin", "."]
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", "--moryflow-plugin", "."]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout
 
 
 def test_a_new_plugin_passes_its_tests_and_strict_type_checking(tmp_path: Path) -> None:
-    """As it is, without being installed first (CONTRACT 1)."""
+    """As it is, without being installed first, and without a warning (CONTRACT 1)."""
     plugin_scaffold("word-count", tmp_path).write()
     project = tmp_path / "moryflow-word-count"
     environ = {**os.environ, "MORYFLOW_HOME": str(tmp_path / "real-home")}
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
+    tests = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
     done = subprocess.run(tests, cwd=project, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout
+    assert "warning" not in (done.stdout + done.stderr).lower()
     assert not (tmp_path / "real-home").exists()
     pytest.importorskip("pyright")
     types = [sys.executable, "-m", "pyright", "-p", ".", "--pythonpath", sys.executable]
     done = subprocess.run(types, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_new_plugin_says_on_which_pythons_it_runs(tmp_path: Path) -> None:
+    """The versions that Moryflow itself runs on, in the metadata that an index reads (CONTRACT 1)."""
+    host = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
+    plugin_scaffold("word-count", tmp_path).write()
+    new = tomllib.loads((tmp_path / "moryflow-word-count" / "pyproject.toml").read_text("utf-8"))["project"]
+    pythons = [each for each in host["classifiers"] if each.startswith("Programming Language :: Python :: 3.")]
+    assert (new["requires-python"], new["classifiers"][: len(pythons)]) == (host["requires-python"], pythons)
