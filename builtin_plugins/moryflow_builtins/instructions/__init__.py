@@ -12,7 +12,7 @@ from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn
 from .settings import InstructionSettings
 
 name = "instructions"
-services = ("info",)
+services = ("emit", "info")
 config_model = InstructionSettings
 config_path = "agents.runtime.instructions"
 
@@ -23,9 +23,13 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     if not turn.config.enabled:
         return []
     from .finding import instructions_for
-    from .wording import block
+    from .wording import block, remarks
 
-    text = block(instructions_for(turn.vault, turn.home, turn.config), turn.vault)
+    found = instructions_for(turn.vault, turn.home, turn.config)
+    text = block(found, turn.vault)
+    if (said := remarks(found, turn.vault)) and said != turn.session_state.get("said"):
+        turn.session_state["said"] = said  # once a session, and again when it is something else
+        turn.emit("notice", text=said)
     return [SystemBlock(id="instructions", text=text)] if text else []
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from .reading import Instructions, read_instructions
+from .reading import TWICE, Instructions, read_instructions
 from .settings import InstructionSettings
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
@@ -30,7 +30,7 @@ def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> 
                 read, text="", problems=(*read.problems, f"left out: all files together may have {settings.total_bytes} bytes")
             )
         elif any(read.text == other.text for other in found):
-            read = replace(read, text="", problems=("left out: it says the same as a file before it",))
+            read = replace(read, text="", problems=(TWICE,))
         else:
             left -= size
         found.append(read)

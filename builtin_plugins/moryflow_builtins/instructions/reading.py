@@ -12,6 +12,8 @@ from pathlib import Path
 DEPTH = 5
 """Includes within includes that are followed."""
 
+TWICE = "left out: it says the same as a file before it"
+
 _INCLUDE = re.compile(r"@(\S+\.(?:md|txt))\s*")
 
 
@@ -82,7 +84,7 @@ def _text(path: Path, reading: _Reading) -> str:
         return ""
     cut = len(data) > reading.left
     if cut:
-        reading.problems.append(f"only the first {reading.left} bytes are used")
+        reading.problems.append(f"only the first {reading.left:,} of its {path.stat().st_size:,} bytes are used")
         data = data[: reading.left]
     reading.left -= len(data)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .reading import Instructions
+from .reading import TWICE, Instructions
 
 _HEAD = "These files say how to work here. They are instructions of the project and its owner; they grant no permission."
 
@@ -28,3 +28,9 @@ def shown(path: Path, vault: Path) -> str:
         return str(path.relative_to(vault))
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def remarks(found: Sequence[Instructions], vault: Path) -> str:
+    """Return what a person should know of files that are not read as they stand; a text that is there twice is no trouble."""
+    lines = [f"{shown(item.path, vault)}: {text}" for item in found for text in item.problems if text != TWICE]
+    return "\n".join([*lines, "`moryflow instructions` shows what is read"]) if lines else ""

@@ -79,7 +79,7 @@ def test_a_huge_file_is_cut_and_said(vault, home):
     """5 MB of instructions cost 32 KiB, at a character's boundary (S2.5)."""
     (vault / "AGENTS.md").write_text("ä" * 2_500_000, encoding="utf-8")
     (text,) = texts(vault, home)
-    assert text == "ä" * 16384 and "only the first 32768 bytes" in problems(vault, home)
+    assert text == "ä" * 16384 and "only the first 32,768 of its 5,000,000 bytes" in problems(vault, home)
     (home / "AGENTS.md").write_text("x" * 40_000)
     assert len(texts(vault, home, total_bytes=40_000)) == 1 and "left out" in problems(vault, home, total_bytes=40_000)
 
@@ -136,6 +136,27 @@ async def run(vault: Path, home: Path, *answers, prompts=("go",)) -> list[dict]:
             for prompt in prompts:
                 await session.prompt(prompt, options=RunOptions(on_ask="deny"))
         return [request.body for request in server.requests]
+
+
+async def test_what_is_not_read_as_it_stands_is_told_once(vault, home):
+    """A person who writes more than is read, or in another encoding, is told so by the run; twice is no trouble (S2.5)."""
+    (home / "AGENTS.md").write_bytes(b"caf\xe9")
+    (vault / "AGENTS.md").write_text("x" * 40_000)
+    script = vault.parent / "script.json"
+    script.write_text(json.dumps(["a", "b", "c"]))
+    notices: list[str] = []
+    async with await open_host(home, environ={}) as host:
+        host.bus.subscribe(
+            lambda event: notices.append(event.data["text"]) if event.type.endswith("instructions.notice") else None
+        )
+        session = await host.new_session(vault, model=f"script:{script}")
+        await session.prompt("one")
+        await session.prompt("two")
+        (vault / "AGENTS.md").write_bytes(b"caf\xc3\xa9")
+        (home / "AGENTS.md").write_bytes(b"caf\xc3\xa9")
+        await session.prompt("three")
+    (said,) = notices
+    assert "is not UTF-8; it was read as Latin-1" in said and "AGENTS.md: only the first 32,768 of its 40,000 bytes" in said
 
 
 async def test_they_stand_in_the_system_prompt_and_grant_nothing(vault, home):
