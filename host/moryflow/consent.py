@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 FOLDERS = ("plugins", "tools")
 """The folders of the home whose files are code."""
@@ -120,6 +120,14 @@ class Consents:
         return True
 
 
+def said_yes_with(item: str) -> str:
+    """Return the command that lets an item of the home run, or code elsewhere that changed while a command ran."""
+    path = PurePosixPath(item)
+    if path.is_absolute():
+        return "start Moryflow again to take it"
+    return f"moryflow tool allow {path.name}" if path.parts[0] == "tools" else f"moryflow plugin enable {path.stem}"
+
+
 def items(home: Path) -> frozenset[str]:
     """Return what lies in the folders of code: Python files and packages, by path relative to the home."""
     return frozenset(_items(home))
@@ -149,4 +157,4 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-__all__ = ["FOLDERS", "Consents", "items"]
+__all__ = ["FOLDERS", "Consents", "items", "said_yes_with"]

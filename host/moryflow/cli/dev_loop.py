@@ -15,10 +15,11 @@ from typing import Any
 
 import click
 
+from moryflow.consent import said_yes_with
 from moryflow.generation import DEVELOPMENT
 from moryflow.reload import Reloader, Report
 
-from .consenting import question, said_yes_with
+from .consenting import question
 from .hosting import host_for
 from .options import Flags
 from .text import as_json, plain
@@ -89,7 +90,8 @@ class Loop:
         while self._reloader.asking:
             item = self._reloader.asking.pop(0)
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
-                self._say(f"{item} waits; {said_yes_with(item)}")
+                if Path(item).is_absolute():  # of all others the report has said so
+                    self._say(f"{item} waits; {said_yes_with(item)}")
                 continue
             if await _answer(question(item)):
                 await self._reloader.give(item)

@@ -178,16 +178,19 @@ def warn(host: Host, given: Flags) -> None:
     for record in host.plugin_set.records:
         if record in tried_out:
             continue
-        if record.status in ("failed", "pending") or (record.error and record.tier != "builtin"):
+        itself = bool(record.error) and record.tier != "builtin" and record.error != "; ".join(record.notes)
+        if record.status in ("failed", "pending") or itself:
             click.echo(plain(f"moryflow: plugin {record.name} {complaint(record)}"), err=True)
         elif record.notes:
             click.echo(plain("\n".join(f"moryflow: {note}" for note in _few(record))), err=True)
 
 
 def _few(record: LoadRecord) -> list[str]:
-    """Return what a built-in plugin had to leave out of a person's files: all of a few, and how many more."""
+    """Return what a plugin had to leave out: all of a few, and how many more."""
     more = len(record.notes) - MOST_NOTES
-    return [*record.notes[:MOST_NOTES], *([f"and {more} more: moryflow plugin info {record.name}"] if more > 0 else [])]
+    whose = "" if record.tier == "builtin" else f"plugin {record.name}: "
+    rest = [f"and {more} more: moryflow plugin info {record.name}"] if more > 0 else []
+    return [*(f"{whose}{note}" for note in record.notes[:MOST_NOTES]), *rest]
 
 
 def left_out(records: Sequence[LoadRecord]) -> str:
@@ -204,8 +207,9 @@ def left_out(records: Sequence[LoadRecord]) -> str:
 
 def complaint(record: LoadRecord) -> str:
     """Return what is wrong with a plugin, where, and what would help, in one line."""
-    where = f" ({record.file}{f':{record.line}' if record.line else ''})" if record.file else ""
+    place = f"{record.file}{f':{record.line}' if record.line else ''}"
+    where = f" ({place})" if place else ""
     hint = f"; {record.hint}" if record.hint else ""
     words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
     words = "keeps the version before" if record.kept else words
-    return f"{words}{where}: {record.error}{hint}"
+    return f"{words}{where}: {record.error.removeprefix(f'{place}: ')}{hint}"

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import click
 from moryflow_sdk import MoryflowError
 
+from moryflow.consent import said_yes_with
 from moryflow.reload import Reloader, Report
 from moryflow.waiting import with_background
 
-from .consenting import question, said_yes_with
+from .consenting import question
 from .family import BUILDER, hands_over
 from .options import Flags
 from .run import RunFlags, catch_signals, explain, on_ask

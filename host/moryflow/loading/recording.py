@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from moryflow.kernel.records import Implementation, LoadFailure, LoadRecord, Plugin
 
 from .importing import Imported
+from .tool_items import next_step, place_of
 
 T = TypeVar("T")
 
 
 def told(record: LoadRecord) -> str:
-    """Return what is wrong with a plugin, with the place."""
-    return f"{record.file}:{record.line}: {record.error}" if record.line else f"{record.file}: {record.error}"
+    """Return what is wrong with a plugin, with the place and what helps."""
+    place = f"{record.file}:{record.line}" if record.line else record.file
+    error = record.error.removeprefix(f"{place}: ")  # what a plugin contributes names its own
+    return f"{place}: {error}{f'; {record.hint}' if record.hint else ''}"
 
 
 def failed(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
@@ -50,3 +53,15 @@ def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, 
     for hook, implementations in sorted(hooks.items()):
         total.update(f"{hook}\0{' '.join(item.plugin for item in implementations)}\n".encode())
     return total.hexdigest()[:16]
+
+
+def note_on(implementation: Implementation, item: Any, problem: str) -> tuple[str, str, int]:
+    """Say of a contributed item what is wrong, where, and what to type next; with file and line."""
+    file, line = place_of(item) or implementation.place
+    step = f"; next: {next_step(item, implementation.plugin)}" if implementation.hook == "tools" else ""
+    return f"{at(file, line)}{problem}{step}", file, line
+
+
+def at(file: str, line: int) -> str:
+    """Return a place as the beginning of a message."""
+    return f"{file}:{line}: " if line else f"{file}: " if file else ""

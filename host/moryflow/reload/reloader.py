@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from moryflow_sdk import Event, MoryflowError
 
-from moryflow.consent import FOLDERS, Consents, items
+from moryflow.consent import FOLDERS, Consents, items, said_yes_with
 from moryflow.kernel.events import now
 from moryflow.loading.entry_points import search_path
 from moryflow.loading.projects import being_written
@@ -63,6 +63,7 @@ class Reloader:
         self._task: asyncio.Task[None] | None = None
         self._plugin_paths: dict[Path, list[Callable[[Path], None]]] = {}
         self._shells: set[str] = set()
+        self._appeared: list[str] = []
         self._unsubscribe = _nothing
         self.asking: list[str] = []
         """What waits for a person since this was last emptied: items of the home that appeared, and the paths of code
@@ -165,7 +166,9 @@ class Reloader:
             if moment - self._missing.pop(item) > _GONE:
                 self._known -= {item}
         new = there - self._known - self._consents.waiting().keys()
-        self.asking += self._consents.hold(*new)
+        held = self._consents.hold(*new)
+        self.asking += held
+        self._appeared += [item for item in held if item.startswith("tools/")]  # a plugin that waits has a record
         self._known |= there - self._consents.waiting().keys()
 
     def _soon(self, quiet: float) -> None:
@@ -237,7 +240,9 @@ class Reloader:
         await host.refresh()
         ms = (time.monotonic() - since) * 1000 if since else 0.0
         self._rewatch()
-        return compare(before, host.plugin_set, (config, host.config), ms)
+        appeared, self._appeared = self._appeared, []
+        waiting = {str(host.home / item): said_yes_with(item) for item in appeared if self._consents.is_waiting(item)}
+        return compare(before, host.plugin_set, (config, host.config), ms, waiting)
 
     def _publish(self, report: Report) -> None:
         self._host.bus.publish(Event(type="reload", session="", ts=now(), data=report.as_event()))

@@ -8,7 +8,7 @@ from typing import Any
 
 from moryflow_sdk import HOOKS, Tool
 
-from moryflow.config import Config
+from moryflow.config import Config, Problem
 from moryflow.kernel.records import LoadRecord, PluginSet
 
 _LIVE = (
@@ -34,6 +34,8 @@ class Report:
     """The event ``reload`` (CONTRACT §2).
 
     :param kept: files that are wrong now, so that what they gave before goes on, with what is wrong.
+    :param waiting: files with tools that appeared and wait for a person.
+    :param next: by file, what to type: for what is kept, and for what waits.
     :param ms: from the first sign of a change until the new generation held.
     """
 
@@ -42,10 +44,12 @@ class Report:
     plugin_set: str
     ms: float
     kept: Mapping[str, str] = field(default_factory=dict[str, str])
+    waiting: tuple[str, ...] = ()
+    next: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def says_something(self) -> bool:
-        return bool(self.changed or self.order_changed or self.kept)
+        return bool(self.changed or self.order_changed or self.kept or self.waiting)
 
     def as_event(self) -> dict[str, Any]:
         """Return the fields of the event."""
@@ -54,7 +58,8 @@ class Report:
             "order_changed": self.order_changed,
             "plugin_set": self.plugin_set,
             "ms": round(self.ms, 1),
-            "kept": [{"file": file, "error": error} for file, error in self.kept.items()],
+            "kept": [{"file": file, "error": error, "next": self.next[file]} for file, error in self.kept.items()],
+            "waiting": [{"file": file, "next": self.next[file]} for file in self.waiting],
         }
 
     def lines(self) -> list[str]:
@@ -62,19 +67,36 @@ class Report:
         said = [str(change) for change in self.changed]
         said += ["the order of hooks has changed"] if self.order_changed else []
         first = f"reloaded in {self.ms:.0f} ms: {' · '.join(said)}" if said else ""
-        kept = [f"kept the version before: {error}" for error in self.kept.values()]
-        return [line for line in (first, *kept) if line]
+        kept = [f"kept the version before: {error}; {self.next[file]}" for file, error in self.kept.items()]
+        waits = [f"{file} waits: it appeared while Moryflow ran; {self.next[file]}" for file in self.waiting]
+        return [line for line in (first, *kept, *waits) if line]
 
 
-def compare(before: PluginSet, after: PluginSet, settings: tuple[Config, Config], ms: float) -> Report:
-    """Return what differs between two generations; `settings` are those of before and after."""
+def compare(
+    before: PluginSet, after: PluginSet, settings: tuple[Config, Config], ms: float, waiting: Mapping[str, str] | None = None
+) -> Report:
+    """Return what differs between two generations.
+
+    :param settings: those of before and after.
+    :param waiting: by file with tools that appeared, the command that says yes to it.
+    """
     changed = [*_plugins(before, after), *_tools(before, after), *_hooks(before, after), *_names(before, after)]
     changed += _settings(settings[0].section(""), settings[1].section(""), "")
     kept = {file: error for file, error in after.kept.items() if before.kept.get(file) != error}
     torn = settings[1].torn
     if torn is not None and torn != settings[0].torn:
         kept[torn.file] = str(torn)
-    return Report(tuple(changed), _order_changed(before, after), after.id, ms, kept)
+    waiting = waiting or {}
+    look = {record.file: f"moryflow plugin check {record.name}" for record in after.records if record.kept}
+    look |= {file: _look(file, torn) for file in kept if file not in look}
+    return Report(tuple(changed), _order_changed(before, after), after.id, ms, kept, tuple(waiting), {**look, **waiting})
+
+
+def _look(file: str, torn: Problem | None) -> str:
+    """Return the command that shows what is wrong with a file that is no plugin's."""
+    if torn is not None and file == torn.file:
+        return "moryflow config check"
+    return "moryflow agent check" if file.endswith(".md") else "moryflow tool list"
 
 
 def _plugins(before: PluginSet, after: PluginSet) -> Iterator[Change]:

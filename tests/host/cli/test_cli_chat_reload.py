@@ -46,6 +46,21 @@ def test_a_save_is_told_of_while_chat_sits_at_its_prompt(cli: Any, at_terminal: 
     assert terminal.end() == 0
 
 
+def test_a_new_file_with_tools_is_told_of_at_the_prompt(cli: Any, at_terminal: Begin) -> None:
+    """At the save, with its path and the command; asked about before the next turn (ARCHITECTURE §7, R18)."""
+    (cli.home / "tools").mkdir(mode=0o700)
+    terminal = at_terminal("chat", "-m", cli.script("fine"))
+    terminal.expect("\n>")
+    save(cli.home / "tools" / "fresh.py")
+    terminal.expect("fresh.py waits: it appeared while Moryflow ran; moryflow tool allow fresh.py")
+    terminal.type("/tools\r")
+    terminal.expect("tools/fresh.py is new. Did you put it there, and may it run? [y/N]")
+    terminal.type("n\r")
+    terminal.expect("tools/fresh.py waits; moryflow tool allow fresh.py")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+
+
 @pytest.mark.parametrize(("answer", "there"), [("y", True), ("n", False)])
 def test_new_code_is_asked_about_before_the_next_turn(cli: Any, at_terminal: Begin, answer: str, there: bool) -> None:
     """A question in chat on a terminal, or it waits (ARCHITECTURE §7, R18)."""

@@ -49,7 +49,9 @@ async def test_a_broken_save_keeps_the_last_good_version(home, mistake):
         assert (record.status, record.kept, record.stage) == ("loaded", True, stage)
         assert line in (0, record.line) and record.file == str(file)
         assert error in f"{record.error} {record.hint}"
-        assert list(report.kept) == [str(file)] and str(file) in report.lines()[-1]
+        said = report.lines()[-1]
+        assert list(report.kept) == [str(file)] and said.count(str(file)) == 1
+        assert error in said and said.endswith("; moryflow plugin check mine")
         assert await home.says() == "one"
         home.write("plugins/mine.py", GOOD.format(word="two"))
         assert "mended" in (await home.report()).lines()[0]
@@ -70,6 +72,36 @@ async def test_a_plugin_that_begins_broken_is_named_and_comes_once_it_is_mended(
         home.write("plugins/mine.py", GOOD.format(word="two"))
         await home.until(lambda: "hello" in home.host.tools)
         assert await home.says() == "two"
+
+
+async def test_one_mistake_after_another_keeps_the_last_good_version(home):
+    """Whatever stage they are of: what was kept is the version before still (S0-i, D41)."""
+    home.write("plugins/mine.py", GOOD.format(word="one"))
+    async with home.open():
+        for mistake in ("syntax", "raise in a hook", "raise at the start", "import", "wrong return type"):
+            home.write("plugins/mine.py", MISTAKES[mistake][0])
+            await home.report()
+            assert await home.says() == "one", mistake
+
+
+@pytest.mark.parametrize(
+    ("file", "good", "bad", "command"),
+    [
+        ("agents/w.md", '---\n{"id": "w", "name": "W"}\n---\nx\n', '---\n{"id": \n---\nx\n', "moryflow agent check"),
+        ("tools/w.py", "def w() -> str:\n    'W.'\n    return ''\ntools = [w]\n", "def w(:\n", "moryflow tool list"),
+        ("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}', "{", "moryflow config check"),
+    ],
+)
+async def test_what_is_kept_is_told_with_the_next_command(home, file, good, bad, command):
+    """What happened, where, what to type, whatever kind of file it is (STYLE, errors; S0-i)."""
+    home.write("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}')
+    path = home.write(file, good)
+    async with home.open():
+        home.write(file, bad)
+        report = await home.report()
+        assert f"kept the version before: {path}:1" in report.lines()[-1].replace(":3:", ":1:")
+        assert report.lines()[-1].endswith(f"; {command}")
+        assert report.as_event()["kept"][0]["next"] == command
 
 
 async def test_a_broken_agent_file_keeps_the_agent_before(home):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
+import pytest
 from moryflow import RunOptions, open_host
 from moryflow.consent import Consents
 
@@ -27,6 +28,23 @@ async def test_a_new_file_never_becomes_running_code_unasked(home):
         assert (home.path / "plugins" / "new.ran").exists()
         home.write("plugins/new.py", "x = 1\n")
         assert "plugin new: code" in (await home.report()).lines()[0], "edits reload freely after the yes"
+
+
+@pytest.mark.parametrize("switched_on", [True, False])
+async def test_a_new_file_with_tools_is_told_of_at_the_save(home, switched_on):
+    """At once, with its path and what says yes, also while external tools are off (ARCHITECTURE §7, R18)."""
+    home.write(
+        "config.jsonc", f'{{"agents": {{"runtime": {{"tools": {{"external": {{"enabled": {str(switched_on).lower()}}}}}}}}}}}'
+    )
+    async with home.open():
+        file = home.write("tools/new.py", MARKER)
+        report = await home.report()
+        assert report.lines() == [f"{file} waits: it appeared while Moryflow ran; moryflow tool allow new.py"]
+        assert report.as_event()["waiting"] == [{"file": str(file), "next": "moryflow tool allow new.py"}]
+        home.write("tools/new.py", MARKER + "x = 1\n")
+        await asyncio.sleep(0.2)
+        assert home.reports == [], "it is said once"
+        assert not (home.path / "tools" / "new.ran").exists()
 
 
 async def test_the_first_file_of_a_folder_that_was_not_there_waits_too(home):
