@@ -30,9 +30,8 @@ def check(ctx: click.Context, what: str) -> int:
     for candidate in _candidates(desk, what):
         verdict = probed(desk, candidate)
         undeclared = _undeclared(candidate, verdict)
-        documents.append(
-            {"name": candidate.name, **asdict(verdict), "ok": verdict.ok and not undeclared, "undeclared": undeclared}
-        )
+        good = verdict.ok and not undeclared and not verdict.notes
+        documents.append({"name": candidate.name, **asdict(verdict), "ok": good, "undeclared": undeclared})
         texts.append(said(candidate.name, verdict, undeclared))
     show(desk.flags, documents[0] if len(documents) == 1 else documents, plain("\n".join(texts)))
     return 0 if all(document["ok"] for document in documents) else 3
@@ -52,11 +51,12 @@ def said(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str:
         hint = f"\n  next: {verdict.hint}" if verdict.hint else ""
         return f"{name} failed ({verdict.stage}): {place}{verdict.error}{hint}"
     rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
-    lines = [
-        f"{name}: {'ok' if not undeclared else 'loads, but its plugin.toml is not true'}, {verdict.ms:.0f} ms in the probe"
-    ]
+    wrong = ["its plugin.toml is not true"] * bool(undeclared) + ["something of it is left out"] * bool(verdict.notes)
+    state = f"loads, but {' and '.join(wrong)}" if wrong else "ok"
+    lines = [f"{name}: {state}, {verdict.ms:.0f} ms in the probe"]
     lines += [f"  {line}" for line in columns([(key, value) for key, value in rows if value]).splitlines()]
     lines += [f"  not declared in plugin.toml: {', '.join(undeclared)}"] if undeclared else []
+    lines += [f"  {note.partition('; next: ')[0]}" for note in verdict.notes]
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from .plugin_desk import Desk, as_document
 from .text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
+    from moryflow.kernel.records import LoadRecord
     from moryflow.managing.figures import HookFigures
     from moryflow.managing.listing import Row
 
@@ -20,15 +21,24 @@ if TYPE_CHECKING:
 @click.pass_context
 def list_plugins(ctx: click.Context) -> None:
     """List every plugin that was found, and what became of it when it was last loaded. Loads none."""
+    from moryflow.managing.figures import all_quarantined
+
     desk = Desk(ctx)
-    rows = desk.rows()
-    table = columns((row.name, row.record.version or "-", row.record.tier, row.record.status, _remark(row)) for row in rows)
+    rows, out = desk.rows(), all_quarantined(desk.home)
+    table = columns(
+        (row.name, row.record.version or "-", row.record.tier, row.record.status, _remark(row, out.get(row.name)))
+        for row in rows
+    )
     desk.tell_drifts()
-    show(desk.flags, [as_document(row) for row in rows], table)
+    show(desk.flags, [{**as_document(row), "quarantined": out.get(row.name, [])} for row in rows], table)
 
 
-def _remark(row: Row) -> str:
+def _remark(row: Row, quarantined: list[str] | None) -> str:
     record = row.record
+    if quarantined and record.status == "loaded":
+        return f"quarantined: {', '.join(quarantined)}; moryflow plugin enable {record.name}"
+    if record.notes and not record.reason:
+        return first_line(f"{len(record.notes)} left out: {record.notes[0]}", 200)
     if record.status == "loaded" and not record.error:
         return " ".join([*record.hooks, *(f"+{name}" for name in record.tools)])
     place = f"{record.file}:{record.line}: " if record.file and record.line else f"{record.file}: " if record.file else ""
@@ -67,7 +77,7 @@ def _lines(row: Row, figures: list[HookFigures], quarantined: list[str], lock: d
         ("tier", record.tier),
         ("status", record.status),
         ("reason", record.reason),
-        ("error", f"{record.stage}: {record.error}" if record.stage and record.error else record.error),
+        *_errors(record),
         ("hint", record.hint),
         ("source", record.source),
         ("file", place),
@@ -85,6 +95,13 @@ def _lines(row: Row, figures: list[HookFigures], quarantined: list[str], lock: d
     ]
     lines += [(f"hook {item.hook}", _figures(item)) for item in figures]
     return [(key, value) for key, value in lines if value]
+
+
+def _errors(record: LoadRecord) -> list[tuple[str, str]]:
+    """Return what is wrong, each thing in a line of its own."""
+    if record.notes and record.error == "; ".join(record.notes):
+        return [("left out", note) for note in record.notes]
+    return [("error", f"{record.stage}: {record.error}" if record.stage and record.error else record.error)]
 
 
 def _tool(name: str, row: Row) -> str:

@@ -18,6 +18,7 @@ from moryflow.kernel.calls import Outcome, call, describe, root_of
 from moryflow.kernel.records import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
 
 from .plugin_context import plain_context
+from .recording import at, note_on
 from .tool_items import MOST_TOOLS, Refused, usable
 
 log = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class _Taking:
         notes = self.remarks.setdefault(implementation.plugin, [])
         if outcome.status != "ok":
             text, file, line = _failure(implementation, outcome)
-            notes.append((f"{implementation.hook}: {text}", file, line))
+            notes.append((f"{at(file, line)}{implementation.hook}: {text}", file, line))
             return
         wrong = [item for item in outcome.value or () if isinstance(item, Diagnostic)]
         notes += [(str(item), item.file, item.line or 0) for item in wrong]
@@ -157,11 +158,8 @@ class _Taking:
                 problem = getattr(self, f"_{implementation.hook}")(implementation, item)
             except Exception as error:  # an item of a plugin may break when it is looked at
                 problem = f"{type(error).__name__}: {error}"
-            source = getattr(item, "source", "")
-            if problem and source and isinstance(source, str):
-                notes.append((f"{source}: {problem}", source, 0))
-            elif problem:
-                notes.append((f"{implementation.hook}: {problem}", *implementation.place))
+            if problem:
+                notes.append(note_on(implementation, item, problem))
 
     def _before(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
         """Yield what files that are wrong now, and give nothing, gave in the generation before."""
@@ -265,12 +263,13 @@ class _Taking:
         return ""
 
     def _claim(self, hook: str, name: str, by: Implementation) -> str:
-        """Give `name` to `by`, unless the host or an earlier plugin has it (D57)."""
-        owner = "the host" if name in self.reserved.get(hook, frozenset()) else self.owners.get((hook, name))
+        """Give `name` to `by`, unless the host or an earlier plugin has it, in whatever case (D57)."""
+        key = (hook, name.casefold())
+        owner = "the host" if key[1] in self.reserved.get(hook, frozenset()) else self.owners.get(key)
         if owner is not None:
             return f"the name {name!r} is taken by {owner}"
         plugin = self.base.plugins[by.plugin]
-        self.owners[hook, name] = f"the {plugin.tier} plugin {plugin.name}"
+        self.owners[key] = f"the {plugin.tier} plugin {plugin.name}"
         return ""
 
 

@@ -13,6 +13,8 @@ from .releases import released_at
 
 RECENT = 5000
 """Rows of the ledger that are looked at, the newest ones."""
+LOOKED_THROUGH = 50_000
+"""The same where only quarantines are looked for."""
 _GOOD = ("ok", "changed")
 
 
@@ -49,6 +51,22 @@ async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
             updated = datetime.fromisoformat((await store.session(session)).updated)
             found |= {hook} if updated.timestamp() > since else set()
     return sorted(found)
+
+
+def all_quarantined(home: Path) -> dict[str, list[str]]:
+    """Return, by plugin, the hooks that a session skipped and nobody has brought back."""
+    store = store_of(home)
+    if store is None:
+        return {}
+
+    async def read() -> dict[str, list[str]]:
+        plugins = await store.quarantined_plugins(LOOKED_THROUGH)
+        return {plugin: hooks for plugin in plugins if (hooks := await quarantined_of(store, home, plugin))}
+
+    try:
+        return asyncio.run(read())
+    finally:
+        store.close()
 
 
 def quarantined_now(home: Path, plugin: str) -> list[str]:
@@ -95,4 +113,4 @@ def store_of(home: Path) -> Store | None:
     return Store.open(file) if file.exists() else None
 
 
-__all__ = ["HookFigures", "figures", "figures_of", "quarantined_now", "quarantined_of", "store_of"]
+__all__ = ["HookFigures", "all_quarantined", "figures", "figures_of", "quarantined_now", "quarantined_of", "store_of"]

@@ -71,39 +71,3 @@ async def test_a_tool_that_cannot_be_offered_is_named(box, case):
     found = "loaded_with_warning" if mine and record.notes else "loaded" if mine else "rejected"
     assert found in case["expect"]["item"].split("_or_"), record.notes
     assert all(str(file) in note for note in record.notes)
-
-
-SCHEMAS = {
-    "a reference elsewhere": {"type": "object", "properties": {"a": {"$ref": "https://example.com/s.json"}}},
-    "a reference to nothing": {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}},
-    "two references in a ring": {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
-    "a text": {"type": "string"},
-    "an unknown type": {"type": "object", "properties": {"a": {"type": "text"}}},
-    "properties as a list": {"type": "object", "properties": []},
-    "required as numbers": {"type": "object", "required": [1]},
-    "a set": {"type": "object", "default": {1, 2}},
-    "not a number": {"type": "object", "properties": {"a": {"minimum": float("nan")}}},
-    "large": {"type": "object", "description": "x" * 300_000},
-}
-
-
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
-def test_schemas_that_a_model_service_would_refuse_are_refused_here(schema):
-    """Without fetching anything (R28)."""
-    from moryflow.loading.tool_items import schema_problem
-
-    assert schema_problem(schema)
-
-
-def test_schemas_of_any_depth_that_are_right_are_taken():
-    """A tree refers to itself through its branches, and data may look like a keyword (S4.9)."""
-    from moryflow.loading.tool_items import schema_problem
-
-    tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}}}
-    data = {
-        "type": "object",
-        "properties": {"pattern": {"type": "string", "default": {"pattern": "(["}}, "$ref": {"type": "string"}},
-    }
-    assert schema_problem({**tree, "$defs": {"tree": tree}}) == ""
-    assert schema_problem(data) == ""
-    assert schema_problem({}) == ""

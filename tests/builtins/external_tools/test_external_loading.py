@@ -151,7 +151,7 @@ async def test_a_tool_cannot_take_the_name_of_a_built_in_one(box, name):
     async with box.bench.host() as host:
         assert host.tools[name].plugin == "files"
         record = next(record for record in host.plugin_set.records if record.name == "external_tools")
-    assert f"aaa.py: the name '{name}' is taken by the builtin plugin files" in record.notes[0]
+    assert f"aaa.py:2: the name '{name}' is taken by the builtin plugin files" in record.notes[0]
 
 
 async def test_of_two_files_with_one_name_the_first_has_it(box):

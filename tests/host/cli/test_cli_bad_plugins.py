@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from typing import Any
@@ -17,7 +18,7 @@ SAYING_HELLO = "from moryflow_sdk import hookimpl\n@hookimpl\n"
         ("raise KeyboardInterrupt\n", "bad.py:1): KeyboardInterrupt"),
         ("import sys\nsys.exit(3)\n", "bad.py:2): it called sys.exit(3) while it was imported"),
         (f"{SAYING_HELLO}def tool_gat(call): ...\n", "unknown hook 'tool_gat'; did you mean 'tool_gate'?"),
-        (f"{SAYING_HELLO}def tools(): raise ValueError('no')\n", "plugin bad has a problem"),
+        (f"{SAYING_HELLO}def tools(): raise ValueError('no')\n", "bad.py:3: tools: ValueError: no"),
     ],
 )
 def test_a_bad_plugin_is_named_and_the_turn_runs(cli: Any, source: str, said: str) -> None:
@@ -89,3 +90,31 @@ def test_a_tool_cannot_end_the_program(cli: Any, kind: str, how: str) -> None:
     done = cli("run", "-m", cli.script(cli.calls("leave"), "still here"), "go")
     assert (done.returncode, done.stdout) == (0, "still here\n")
     assert "[leave] error: leave (plugin bad) failed" in cli("session", "show").stdout
+
+
+def test_what_is_left_out_of_a_plugin_is_said_a_line_each(cli: Any) -> None:
+    """By ``tool list``, ``plugin check`` (exit code 3), ``info`` and ``list``, with the place (CONTRACT §1)."""
+    file = cli.plugin(
+        "bad",
+        f"{SAYING_HELLO}def tools():\n    return [tool(one, name='a b'), tool(one, name='BASH!'), tool(one)]\n"
+        "from moryflow_sdk import tool\ndef one() -> str:\n    'One.'\n    return 'one'\n",
+    )
+    said = [f"{file}:6: {name!r} is not a tool name: a letter or _, then up to 63 letters" for name in ("a b", "BASH!")]
+    listed = cli("tool", "list")
+    assert all(f"moryflow: plugin bad: {each}" in listed.stderr for each in said) and "\none " in listed.stdout
+    checked = cli("plugin", "check", "bad")
+    assert checked.returncode == 3 and all(f"\n  {each}" in checked.stdout for each in said)
+    assert checked.stdout.startswith("bad: loads, but something of it is left out")
+    assert all(f"left out     {each}" in cli("plugin", "info", "bad").stdout for each in said)
+    assert f"2 left out: {said[0]}" in cli("plugin", "list").stdout
+
+
+def test_the_list_of_plugins_shows_what_is_in_quarantine(cli: Any) -> None:
+    """With the command that brings it back (ARCHITECTURE §4)."""
+    cli.plugin("bad", f"{SAYING_HELLO}def tool_before(): raise ValueError('no')\n")
+    cli("run", "-q", "-m", cli.script(*[cli.calls("hello", name=str(number)) for number in range(5)], "fine"), "hi")
+    assert "quarantined: tool_before; moryflow plugin enable bad" in cli("plugin", "list").stdout
+    (shown,) = [plugin for plugin in json.loads(cli("plugin", "list", "--json").stdout) if plugin["quarantined"]]
+    assert (shown["name"], shown["quarantined"]) == ("bad", ["tool_before"])
+    cli("plugin", "enable", "bad")
+    assert "quarantined" not in cli("plugin", "list").stdout
