@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Message, ToolRequest
+from pydantic_core import from_json
 
 from moryflow.sessions.covering import effective
 
@@ -28,7 +29,8 @@ class ContextBuilder:
     step of a long session costs what is new. The cache never changes the answer: a node is immutable."""
 
     def __init__(self) -> None:
-        self._messages: dict[str, tuple[str, Message | None]] = {}
+        self._messages: dict[str, Message | None] = {}
+        self._placeholders: Mapping[str, str] = {}
         self._settled: list[Message] = []
         self._until = 0
         self._last: Node | None = None
@@ -39,30 +41,33 @@ class ContextBuilder:
         if fresh is None:
             return self._whole(path)
         # From the last settled place on: the results of the newest calls may only now have come.
-        recent = paired([m for m in (self.message(node, "") for node in fresh) if m is not None])
+        recent = paired([m for m in (self.message(node) for node in fresh) if m is not None])
         view = [*self._settled, *recent]
         self._settle(path, view, len(self._settled))
         return view
 
     def message(self, node: Node, placeholder: str = "") -> Message | None:
-        """Return the message of one node, made once."""
-        found = self._messages.get(node.id)
-        if found is None or found[0] != placeholder:
-            found = self._messages[node.id] = (placeholder, message_of(node, placeholder))
-        return found[1]
+        """Return the message of one node; the one that is in the view is made once."""
+        if placeholder != self._placeholders.get(node.id, ""):
+            return message_of(node, placeholder)
+        if node.id not in self._messages:
+            self._messages[node.id] = message_of(node, placeholder)
+        return self._messages[node.id]
 
     def _whole(self, path: Sequence[Node]) -> list[Message]:
         head, visible = effective(path)
-        placeholders = pruned(path)
         shown = [node for node in visible if node.kind != "compaction"]
         if head is not None:
             shown.insert(0, head)
-        known = self._messages
-        self._messages = {node.id: known[node.id] for node in shown if node.id in known} if known else {}
+        known, before, now = self._messages, self._placeholders, pruned(path)
         with _no_collection():
-            made = [self.message(node, placeholders.get(node.id, "")) for node in shown]
+            made = [
+                known[id] if (id := node.id) in known and before.get(id) == now.get(id) else message_of(node, now.get(id, ""))
+                for node in shown
+            ]
             view = paired([message for message in made if message is not None])
-        self._settled, self._until = [], 0
+        self._messages = {node.id: message for node, message in zip(shown, made, strict=True)}
+        self._settled, self._until, self._placeholders = [], 0, now
         self._settle(path, view, 0)
         return view
 
@@ -192,11 +197,19 @@ def _request(call: Mapping[str, Any]) -> dict[str, str]:
     """Return a stored call in a form that every provider accepts back, whatever the model had written."""
     name = call["name"] if _TOOL_NAME.match(call["name"]) else "unknown_tool"
     arguments = call.get("arguments", "")
+    return {"id": call["id"], "name": name, "arguments": arguments if _is_object(arguments) else "{}"}
+
+
+def _is_object(text: str) -> bool:
+    """Whether `text` is a JSON object. pydantic's reader is five times faster; what it refuses, the other looks at."""
     try:
-        usable = isinstance(json.loads(arguments), dict)
+        return isinstance(from_json(text), dict)
+    except (ValueError, TypeError):  # the latter for text that UTF-8 cannot carry
+        pass
+    try:
+        return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
-        usable = False
-    return {"id": call["id"], "name": name, "arguments": arguments if usable else "{}"}
+        return False
 
 
 def paired(messages: Sequence[Message]) -> list[Message]:

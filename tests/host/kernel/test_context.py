@@ -5,6 +5,7 @@ from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
+from moryflow.kernel import context
 from moryflow.kernel.context import ContextBuilder, effective, paired
 from moryflow.sessions.records import Node
 from moryflow_sdk import Message, freeze
@@ -160,3 +161,23 @@ def test_without_compaction_everything_is_visible():
     """Nothing is hidden that no node hides (S1.2)."""
     path = path_of(user("1"), says("2"))
     assert effective(path) == (None, path)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=40),
+        st.recursive(
+            st.none() | st.floats() | st.text(max_size=5), lambda inner: st.dictionaries(st.text(max_size=3), inner)
+        ).map(json.dumps),
+        st.sampled_from(
+            ["{", "{}", " {}\n", '{"a":"\\ud800"}', '{"a":NaN}', "[]", "1", '{"a":1}x', '{"a":"\t"}', "{" * 100_000, "\ud800"]
+        ),
+    )
+)
+def test_stored_arguments_are_sent_back_exactly_when_they_are_an_object(text):
+    """Both readers of JSON agree on what a provider can take (S0.95)."""
+    try:
+        expected = isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        expected = False
+    assert context._is_object(text) is expected
