@@ -12,7 +12,7 @@ from moryflow.config import Config, Problem
 from moryflow.kernel.records import LoadRecord, PluginSet
 
 _LIVE = (
-    "agents.runtime", "plugins", "model", "models", "limits", "disabledPlugins", "mcp", "$schema",
+    "agents.runtime", "plugins", "model", "models", "limits", "disabledPlugins", "onlyPlugins", "safeMode", "mcp", "$schema",
 )  # fmt: skip
 """Settings that hold from the next turn on; all others are read when a host starts."""
 
@@ -201,7 +201,7 @@ def _names(before: PluginSet, after: PluginSet) -> Iterator[Change]:
 def _settings(old: Any, new: Any, path: str) -> Iterator[Change]:
     if old == new:
         return
-    if isinstance(old or {}, Mapping) and isinstance(new or {}, Mapping):
+    if all(value is None or isinstance(value, Mapping) for value in (old, new)):
         old, new = old or {}, new or {}
         for key in dict.fromkeys((*old, *new)):
             yield from _settings(old.get(key), new.get(key), f"{path}.{key}".removeprefix("."))
