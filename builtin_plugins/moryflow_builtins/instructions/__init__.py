@@ -23,13 +23,15 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     if not turn.config.enabled:
         return []
     from .finding import instructions_for
-    from .wording import block, remarks
+    from .wording import block, remarks, shown
 
     found = instructions_for(turn.vault, turn.home, turn.config)
     text = block(found, turn.vault)
     if (said := remarks(found, turn.vault)) and said != turn.session_state.get("said"):
         turn.session_state["said"] = said  # once a session, and again when it is something else
         turn.emit("notice", text=said)
+    if (names := [shown(item.path, turn.vault) for item in found if item.text]) != turn.session_state.get("files", []):
+        turn.session_state["files"] = names  # for those who count what a session was told
     return [SystemBlock(id="instructions", text=text)] if text else []
 
 

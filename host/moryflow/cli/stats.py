@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from . import stats_shares as shares
 from .text import columns
 
 
@@ -15,7 +16,7 @@ async def gathered(store: Any, row: Any) -> dict[str, Any]:
     below = await descendants(store, row.id)
     own, theirs = await store.runs(row.id), [run for child in below for run in await store.runs(child.id)]
     calls, approvals = await store.calls(session=row.id), await store.approvals(session=row.id)
-    nodes, ledger = await store.nodes(row.id), await store.hook_calls(row.id)
+    nodes, ledger, events = await store.nodes(row.id), await store.hook_calls(row.id), await store.events(row.id)
     whole, lower = _spent(own), _spent(theirs)
     return {
         "session": row.id,
@@ -24,7 +25,14 @@ async def gathered(store: Any, row: Any) -> dict[str, Any]:
         **whole,
         "sub_agents": {"sessions": len(below), **lower, "share": _share(lower, whole)},
         "tools": _tools(calls),
+        "intercepted": shares.intercepted(calls, approvals),
         "questions": _questions(approvals),
+        "instructions": shares.instructions(await store.plugin_state(row.id), ledger, own),
+        "summaries": shares.summaries(nodes, own),
+        "searches": shares.searches(nodes),
+        "outputs": shares.outputs(nodes),
+        "mcp": shares.servers(nodes, events),
+        "events": shares.events_by_type(events),
         "compactions": dict(Counter(node.kind for node in nodes if node.kind in ("compaction", "prune"))),
         "hooks": _hooks(ledger),
     }
@@ -100,6 +108,7 @@ def told(stats: Mapping[str, Any]) -> str:
         ),
         ("compactions", _listed(stats["compactions"]) or "none"),
     ]
+    rows += shares.told(stats)
     tools = [(f"  {tool}", _listed(counts)) for tool, counts in stats["tools"].items()]
     hooks = [
         (f"  {hook}", f"{count['calls']:g} calls, {count['ms']:g} ms, {count['failed']:g} failed")
