@@ -54,7 +54,7 @@ async def test_every_call_passes_the_whole_chain_exactly_once(rig):
 
 
 def test_only_the_door_reaches_a_tool_body():
-    """Only ``invoke.py``, with the thread that dispatch lends it, touches ``tool.function`` (invariant 1)."""
+    """Only the door and ``bodies.py``, which runs a body under its deadline, touch ``tool.function`` (invariant 1)."""
     root = Path(moryflow.__file__).parent
     users = {
         path.relative_to(root).as_posix()
@@ -62,7 +62,7 @@ def test_only_the_door_reaches_a_tool_body():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr == "function" and "tool" in ast.unparse(node.value).lower()
     }
-    assert users <= {"kernel/invoke.py", "kernel/dispatch.py"}
+    assert users <= {"kernel/invoke.py", "kernel/bodies.py"}
 
 
 async def test_what_was_judged_is_what_runs(rig):
