@@ -24,11 +24,12 @@ def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, atta
     """Watch and reload while you write: each save is shown with what it changed.
 
     Configuration, agents, tools and plugins of Moryflow's folder are watched, and plugins that are installed from their
-    sources. A PATH is a plugin that lies elsewhere: a file, a package, or a project with a pyproject.toml.
+    sources. A PATH is a plugin that lies elsewhere: a file, a package, or a project with a pyproject.toml. The command of
+    --run asks at this terminal what it has to ask; where there is none, --mode full_access -y lets a tool run unasked.
 
     \b
     moryflow dev --run 'tool run hello --name you'
-    moryflow dev ./my-plugin --run "hook fire chat.params '{\"params\": {}}'"
+    moryflow dev ./my-plugin --run 'hook fire chat.params {}'
     moryflow dev --attach
     """
     import asyncio

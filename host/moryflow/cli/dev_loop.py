@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -89,10 +88,12 @@ class Loop:
         """Ask about code that appeared while this runs; without a terminal say what gives the yes."""
         while self._reloader.asking:
             item = self._reloader.asking.pop(0)
-            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            if not _at_terminal():
                 if Path(item).is_absolute():  # of all others the report has said so
                     self._say(f"{item} waits; {said_yes_with(item)}")
                 continue
+            if self._process is not None:  # it may be asking here
+                await self._process.wait()
             if await _answer(question(item)):
                 await self._reloader.give(item)
 
@@ -106,24 +107,26 @@ class Loop:
 
     async def _run_command(self, before: asyncio.Task[None] | None) -> None:
         """Run the command; the run before, if it still runs, is ended first."""
-        await self._end_command()
+        if await self._end_command():
+            self._say(f"{_newline()}ended: something was saved")
         if before is not None:
             await asyncio.wait((before,))
         self._say(f"$ moryflow {shlex.join(self._again)}")
         sys.stdout.flush()
         started = time.monotonic()
         self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "moryflow", *self._again, env=self._environ(), start_new_session=True, stdin=_nothing()
+            sys.executable, "-m", "moryflow", *self._again, env=self._environ(), start_new_session=True, stdin=self._stdin()
         )
         code = await process.wait()
         self._process = None if self._process is process else self._process
         if code >= 0:
             self._say(f"exit code {code} · {(time.monotonic() - started) * 1000:.0f} ms")
 
-    async def _end_command(self) -> None:
+    async def _end_command(self) -> bool:
+        """End the command if it runs; return whether it did."""
         process = self._process
         if process is None or process.returncode is not None:
-            return
+            return False
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -132,6 +135,12 @@ class Loop:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+        return True
+
+    def _stdin(self) -> int | None:
+        """Let the command ask at this terminal what it has to ask, unless we are asking there ourselves."""
+        asking = self._asking is not None and not self._asking.done()
+        return None if _at_terminal() and not asking else asyncio.subprocess.DEVNULL
 
     def _environ(self) -> Mapping[str, str]:
         """The command is a process of its own: it is told of the plugins that lie elsewhere."""
@@ -150,5 +159,10 @@ async def _answer(text: str) -> bool:
     return (await read_line()).strip().lower() in ("y", "yes")
 
 
-def _nothing() -> Any:
-    return asyncio.subprocess.DEVNULL
+def _newline() -> str:
+    """At a terminal the command may have left a question open."""
+    return "\n" if _at_terminal() else ""
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()

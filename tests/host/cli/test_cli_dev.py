@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -117,3 +118,53 @@ def test_following_needs_a_session(cli: Any) -> None:
     """An error says what to do next (CONTRACT §1)."""
     done = cli("dev", "--attach")
     assert done.returncode == 2 and "no session to follow" in done.stderr and os.linesep in done.stderr
+
+
+UNDECLARED = SOURCE.replace('(domain="read")', "")
+
+
+def test_the_command_asks_at_the_terminal_of_dev(cli: Any, at_terminal: Any) -> None:
+    """A tool that says nothing of what it touches is asked about; *always* holds for the saves after it (S0-i, S0.9)."""
+    file = cli.home / "plugins" / "mine.py"
+    file.parent.mkdir(exist_ok=True, mode=0o700)
+    file.write_text(UNDECLARED.format(word="one", more=""))
+    file.chmod(0o600)
+    terminal = at_terminal("dev", "--run", "tool run greet --name you")
+    terminal.expect("declares no domain")
+    terminal.expect("[o]nce  [a]lways  [s]top >")
+    file.write_text(UNDECLARED.format(word="two", more=""))
+    terminal.expect("ended: something was saved")
+    terminal.expect("[o]nce  [a]lways  [s]top >")
+    terminal.type("a\r")
+    terminal.expect("two, you")
+    terminal.expect("exit code 0")
+    file.write_text(UNDECLARED.format(word="three", more=""))
+    terminal.expect("three, you")
+    terminal.interrupt()
+    assert terminal.end() == 0
+
+
+def test_the_examples_of_the_help_can_be_typed_as_they_stand(cli: Any) -> None:
+    """What is shown is what a shell takes (STYLE, errors and help)."""
+    shown = [line.strip() for line in cli("dev", "--help").stdout.splitlines() if line.strip().startswith("moryflow dev ")]
+    assert len(shown) == 3
+    commands = [shlex.split(shlex.split(line)[-1]) for line in shown[:2]]
+    assert commands == [["tool", "run", "hello", "--name", "you"], ["hook", "fire", "chat.params", "{}"]]
+    assert all(cli(*command).returncode == 0 for command in commands)
+
+
+def test_without_a_terminal_the_help_says_what_lets_a_tool_run(cli: Any) -> None:
+    """Nobody can be asked there (S0.69)."""
+    cli.plugin("mine", UNDECLARED.format(word="one", more=""))
+    dev = Terminal(cli, "--run", "tool run greet --name you")
+    try:
+        dev.wait("nobody could be asked")
+        dev.wait("exit code 4")
+    finally:
+        dev.end()
+    assert "--mode full_access -y" in " ".join(cli("dev", "--help").stdout.split())
+    dev = Terminal(cli, "--run", "tool run greet --name you --mode full_access -y")
+    try:
+        dev.wait("one, you")
+    finally:
+        dev.end()
