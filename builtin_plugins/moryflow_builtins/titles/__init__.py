@@ -7,9 +7,10 @@ A summary is written when a person asks for one, by the hidden agent ``summary``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
-from moryflow_sdk import Command, Event, SlashResult, Turn, hookimpl
+from moryflow_sdk import Command, Event, PluginContext, SlashResult, Turn, hookimpl
 
 from .settings import TitleSettings
 
@@ -17,6 +18,24 @@ name = "titles"
 services = ("complete", "history", "info")
 config_model = TitleSettings
 config_path = "agents.runtime.titles"
+
+WRITING: dict[str, asyncio.Task[None]] = {}
+"""Titles being written, by session. Each ends within its deadline, and all of them with the host."""
+
+
+@hookimpl
+def plugin_start(ctx: PluginContext) -> Callable[[], Awaitable[None]]:
+    """Let no title outlive the host."""
+    return _stop
+
+
+async def _stop() -> None:
+    here = asyncio.get_running_loop()
+    tasks = [task for task in WRITING.values() if task.get_loop() is here]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 @hookimpl(events="step.start")

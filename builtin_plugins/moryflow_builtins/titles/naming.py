@@ -7,10 +7,15 @@ import re
 
 from moryflow_sdk import MoryflowError, Turn
 
+from . import WRITING
+
 WORDS = 6
 LETTERS = 60
 _TOO_MANY = 10
 """An answer of more words is a sentence, not a title: its first six would be a torn one."""
+
+_BEHIND = 0.05
+"""Seconds that the turn has to send its own request first; making one costs some milliseconds, then both only wait."""
 
 _SHOWN = 2000
 """Characters of the prompt that the model is shown."""
@@ -18,14 +23,11 @@ _SHOWN = 2000
 _MARKS = re.compile(r"^\s*[#>]+\s|[`*\[\]]|(?<!\w)_+(?=\w)|(?<=\w)_+(?!\w)")
 """Marks of Markdown; an underscore within a name is none."""
 
-_writing: dict[str, asyncio.Task[None]] = {}
-"""Titles being written, by session; asyncio keeps no hold of a task by itself. Each ends by itself within its deadline."""
-
 
 async def name_session(turn: Turn) -> None:
     """Set the title from the first prompt, and ask the model for a better one where that is configured."""
     named = "titled" in turn.session_state
-    if turn.session in _writing or (named and not turn.config.model):
+    if turn.session in WRITING or (named and not turn.config.model):
         return
     prompt = next((str(node.payload.get("text") or "") for node in await turn.history.path() if node.kind == "user"), "")
     title = from_words(prompt)
@@ -33,13 +35,14 @@ async def name_session(turn: Turn) -> None:
     if title and not named:
         await turn.info.set_title(title)
     if turn.config.model and prompt.strip():
-        task = _writing[turn.session] = asyncio.create_task(_write(turn, prompt))
-        task.add_done_callback(lambda _: _writing.pop(turn.session, None))
+        task = WRITING[turn.session] = asyncio.create_task(_write(turn, prompt))
+        task.add_done_callback(lambda _: WRITING.pop(turn.session, None))
 
 
 async def _write(turn: Turn, prompt: str) -> None:
     """Ask for a title; one that is no title is not taken, and a failure changes nothing (it is in the run's record)."""
     model = None if turn.config.model == "session" else turn.config.model
+    await asyncio.sleep(_BEHIND)
     try:
         answer = await turn.complete(prompt[:_SHOWN], model=model, agent="title", timeout=30.0)
     except MoryflowError as error:
