@@ -1,4 +1,4 @@
-"""Where what is installed differs from the lock: the answer that is kept, cheap enough for every start."""
+"""Where what is installed differs from the lock: the answer that is kept, cheap enough for every start (R18)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Drift:
 
 
 def quick_drifts(home: Path) -> list[Drift]:
-    """Return the differences as they were when an installation or the lock last changed; cheap when nothing did."""
+    """Return the differences as they were when the lock, an installation or a file of one last changed; cheap when none did."""
     try:
         status = (home / "plugins.lock").stat()
     except OSError:
@@ -37,19 +37,20 @@ def quick_drifts(home: Path) -> list[Drift]:
     cache = home / "cache" / "lock_check.json"
     try:
         content = json.loads(cache.read_bytes())
-        if content["key"] == key:
+        if content["key"] == key and all(_stamp(path) == stamp for path, stamp in content["files"].items()):
             return [Drift(**item) for item in content["found"]]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         pass
-    from .syncing import drifts
+    from .syncing import drifts, locked_files
 
+    stamps = {path: _stamp(path) for path in locked_files(home)}
     found = drifts(home)
     if time.time() - max((place[1] for place in key[2] if isinstance(place, list)), default=0) / 1e9 < _SETTLED:
         return found  # an installation may be half done, and the rest of it change no folder's time
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
-        fresh.write_text(json.dumps({"key": key, "found": [asdict(item) for item in found]}), "utf-8")
+        fresh.write_text(json.dumps({"key": key, "files": stamps, "found": [asdict(item) for item in found]}), "utf-8")
         fresh.replace(cache)
     except OSError:
         pass  # a home that cannot be written only means a slower start
@@ -61,6 +62,15 @@ def _change(folder: Path) -> int:
         return folder.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def _stamp(path: str) -> list[int]:
+    """Return what changes with every save; the change time cannot be set back as the modification time can."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return []
+    return [status.st_ctime_ns, status.st_size]
 
 
 __all__ = ["Drift", "quick_drifts"]

@@ -148,6 +148,10 @@ class Installed:
         except (OSError, UnicodeDecodeError):
             return []
 
+    def files(self) -> list[Path]:
+        """Return the files that count as its content."""
+        return [self.site / name for name in self.names() if _counts(name)]
+
     def start_files(self) -> list[str]:
         """Return its ``.pth`` files."""
         return [name for name in self.names() if name.endswith(".pth") and "/" not in name]

@@ -50,6 +50,16 @@ def drifts(home: Path) -> list[Drift]:
     return found
 
 
+def locked_files(home: Path) -> list[str]:
+    """Return the files that the hashes of the lock are made of.
+
+    :raises ConfigError: the lock cannot be read.
+    """
+    there = installed_packages()
+    packages = (there.get(normal(entry.name)) for entry in Lockfile(home).read().values() if not entry.is_file)
+    return [str(file) for item in packages if item is not None and not item.editable for file in item.files()]
+
+
 def _drift(entry: Locked, there: Mapping[str, Installed], home: Path) -> Drift | None:
     sync = "moryflow plugin sync"
     if entry.is_file:
@@ -129,4 +139,4 @@ def _pinned(entry: Locked) -> Origin:
     return entry.source
 
 
-__all__ = ["FOLDER", "Drift", "Synced", "drifts", "sync"]
+__all__ = ["FOLDER", "Drift", "Synced", "drifts", "locked_files", "sync"]
