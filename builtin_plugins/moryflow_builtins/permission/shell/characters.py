@@ -9,6 +9,11 @@ from collections.abc import Sequence
 
 _ODD = re.compile(r"[^\t\n -~]")
 _LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0")
+_LIKE_SIGNS = frozenset(
+    "\u02c6\u02cb\u02dc\u02f8\u01c0\u0296\u2016\u2032\u2033\u2035\u2044\u204f\u2212\u2215\u2216\u2217\u2223\u223c\u2236\u2758\u27cb\u29f5\u29f8\u29f9\u3008\u3009\ua789\u2028"
+)
+"""Letters and signs that a person takes for a dash, a quote, a slash, a bar, a star or a semicolon."""
+
 _SHELL_SIGNS = frozenset(";|&<>()$`\"'\\{}~*?[]!#=- /")
 
 
@@ -38,6 +43,8 @@ def misleading(char: str) -> bool:
     category = unicodedata.category(char)
     if category[0] in "CZ" or char in _LOOKS_EMPTY or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
         return True
+    if category in ("Pd", "Pi", "Pf") or char in _LIKE_SIGNS:
+        return not char.isascii()
     return not char.isascii() and any(part in _SHELL_SIGNS for part in unicodedata.normalize("NFKC", char))
 
 

@@ -77,9 +77,13 @@ def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> 
     """Look at a command whose operands and options stand in the table."""
     found = list(read_options(args, spec(options)))
     patterns = False
+    after_operand = False
     for option in found:
         patterns |= option.name in ("e", "f", "regexp", "file", "files", "type-list")
         take_option(option, facts, args)
+        if after_operand and option.role == "v" and option.value is not None and _OUTSIDE.match(option.value.text):
+            facts.perhaps.append(option.value)  # where options end at the first operand, this is a file
+        after_operand |= option.operand
         facts.perhaps += [option.value] if not option.operand and not option.role and option.value is not None else []
     files = [item.value for item in found if item.operand and item.value is not None]
     _take_operands(operands, files, facts, args, has_pattern=patterns)
@@ -177,6 +181,7 @@ def _subcommands(words: Sequence[str]) -> Iterator[int]:
 _GROUPS = frozenset({"compose", "container", "image", "service", "exec", "tool", "project"})
 
 
+_OUTSIDE = re.compile(r"/|~|\.\.(?:/|\Z)")
 _PAGERS = frozenset({"less", "more", "most", "pg"})
 _MOVES = re.compile(r"\+\+?(?:[Fg]|\d*G?|/[ -~]*)")
 

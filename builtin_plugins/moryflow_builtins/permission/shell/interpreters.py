@@ -12,6 +12,7 @@ from .words import Arg
 _SHELLS = (
     "bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "yash", "rbash", "fish", "csh", "tcsh", "pwsh", "powershell",
 )  # fmt: skip
+_FOREIGN = frozenset({"fish", "csh", "tcsh", "pwsh", "powershell"})
 _LANGUAGES: dict[str, str] = {
     # name: its options; c = code, r = a file of code that is run first, g = it does something else entirely
     "python": "c=c m=c W=v X=v Q=v i=g",
@@ -97,6 +98,8 @@ def _run_shell(args: Sequence[Arg], index: int, facts: Facts, *, text_follows: b
             if not args[index].static:
                 facts.unseen(f"{name} -c runs a text that is known only when it runs")
             facts.texts.append(InnerText(args[index]))
+            if name.rpartition("/")[2] in _FOREIGN:
+                facts.guard(index, f"{name} reads a text in another way than bash")
         return
     reads_stdin = (
         index >= len(args)

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
+from itertools import dropwhile, islice
 
 from moryflow_sdk import Target
 
@@ -97,7 +97,9 @@ class Places:
                 self._add(part)
 
     def surely_moves(self, path: Arg, base: str | None) -> bool:
-        """Whether ``cd path`` cannot but work: the folder is there."""
+        """Whether ``cd path`` cannot but work: the folder is there, and nothing before a ``..`` could be missing."""
+        if ".." in dropwhile(lambda name: name == "..", path.text.split("/")):
+            return False
         target = self._resolved(path.path, "read", base) if path.static and base is not None else None
         return target is not None and target.identity is not None and os.access(f"{target.path}/.", os.X_OK)
 
@@ -108,7 +110,10 @@ class Places:
         return self._targets[key]
 
     def moved(self, path: Arg, bases: Bases) -> Bases:
-        """Return where ``cd path`` leads from each of `bases`."""
+        """Return where ``cd path`` leads from each of `bases`: where its links end, and by its name.
+
+        A later ``..`` goes up from the name, while a program's own ``..`` goes up from where the links ended.
+        """
         self._moves += 1
         if not path.static or self._moves > MAX_MOVES:
             return UNKNOWN
@@ -117,6 +122,9 @@ class Places:
         for base in bases:
             target = self._resolved(path.path, "read", base) if base is not None or absolute else None
             moved.add(target.path if target is not None else None)
+            if target is not None and target.lexical:
+                kind, _, rest = target.lexical.partition(":")
+                moved.add(f"{self._policy.vault}{rest}" if kind == "vault" else rest)
         return frozenset(moved)
 
 

@@ -126,7 +126,7 @@ apt apt-get dnf yum pacman apk brew port snap flatpak dpkg rpm zypper | - | o=x 
 ps top htop free uptime vmstat iostat who w whoami id groups uname arch nproc lscpu lsblk lsusb lspci | - |
 hostnamectl timedatectl locale tty cal ncal | - |
 pwd echo true false : sleep seq yes factor expr basename dirname type which whereis printenv | - |
-kill pkill killall pgrep pidof wait jobs | - |
+kill pkill killall pgrep pidof jobs | - |
 ping ping6 dig host nslookup whois traceroute tracepath ss netstat ip ifconfig route arp | - | f=r
 openssl gpg gpg2 age ssh-keygen ssh-add keytool | r | in=r out=w f=w C=v o=w output=w d=n
 pbcopy pbpaste xclip | - |"""

@@ -64,7 +64,8 @@ def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
     given = [item for item in found if item.name in ("e", "source") and item.value is not None]
     from_file = [item for item in found if item.name in ("f", "file", "E", "exec", "i", "include")]
     operands = _operands(found)
-    programs, files = (given, operands) if given or from_file else (operands[:1], operands[1:])
+    # Some versions take no options after the first operand, which is then the program whatever follows.
+    programs, files = [*given, *operands[:1]], operands if given or from_file else operands[1:]
     for item in programs:
         assert item.value is not None
         if awk_is_dangerous(item.value.text):

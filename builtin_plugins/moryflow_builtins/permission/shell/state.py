@@ -32,7 +32,8 @@ def inspect_change(args: Sequence[Arg], facts: Facts) -> None:
         case "alias":
             facts.texts += [InnerText(arg.cut(arg.text.index("=") + 1)) for arg in operands if "=" in arg.text]
         case "mapfile" | "readarray" | "complete" | "compgen" | "bind":
-            facts.texts += [InnerText(after) for flag, after in pairwise(args[1:]) if flag.text in _CALLBACKS]
+            found = [after for flag, after in pairwise(args[1:]) if flag.text in _CALLBACKS]
+            facts.texts += [InnerText(after.cut(after.text.find(":") + 1 if name == "bind" else 0)) for after in found]
         case _:
             pass
 
@@ -90,8 +91,15 @@ def inspect_printf(args: Sequence[Arg], facts: Facts) -> None:
     if len(args) > 1 and args[1].text.startswith("-v"):
         facts.guard(min(2, len(args) - 1), "printf -v changes a variable")
         _embedded(args, facts)
-    if any(_COUNTS.search(arg.text) for arg in args[1:4]):
+    elif any(_COUNTS.search(arg.text.replace("%%", "")) for arg in args[1:4]):
         facts.guard(len(args) - 1, "printf %n changes a variable")
+
+
+def inspect_wait(args: Sequence[Arg], facts: Facts) -> None:
+    """``wait -p`` assigns."""
+    if any(arg.text.startswith("-") and "p" in arg.text for arg in args[1:]):
+        facts.guard(len(args) - 1, "wait -p changes a variable")
+        _embedded(args, facts)
 
 
 def _embedded(args: Sequence[Arg], facts: Facts) -> None:
@@ -119,4 +127,5 @@ INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
     "[": inspect_test,
     "[[": inspect_test,
     "printf": inspect_printf,
+    "wait": inspect_wait,
 }
