@@ -1,4 +1,4 @@
-"""Two connections on one file: a writer with a thread of its own, and a reader that never takes a lock.
+"""Two connections on one file: a writer with a thread for whatever may take a while, and a reader that never takes a lock.
 
 Every write is one ``BEGIN IMMEDIATE`` transaction, synced to the disk before anyone is told. The file is looked at before
 and after it, because SQLite writes happily into a database that was removed or replaced meanwhile.
@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +24,10 @@ from .schema import MIGRATIONS, version_of
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
-PATIENCE = 0.002
-"""Seconds the loop itself waits for a transaction: most are on the disk before it could have turned to something else."""
+QUICK = 0.02
+"""Seconds that a transaction may keep the loop; where one took longer, the next ones are left to the thread."""
+SLOW_FOR = 50
+"""Transactions until the disk is given another chance."""
 
 _CHUNK = 50
 _BROKEN = frozenset({"io", "corrupt", "readonly"})
@@ -39,6 +41,7 @@ class Lane:
         self.writes = writes
         self.patience = patience
         self._connection: sqlite3.Connection | None = None
+        self._patient = True
         self._file: os.stat_result | None = None
         self._executor: ThreadPoolExecutor | None = None
 
@@ -56,8 +59,14 @@ class Lane:
             prepare()
             self._file = self.path.stat()
             make = connect if self.writes else open_reader
-            self._connection = make(self.path, patience=self.patience)
+            self._connection, self._patient = make(self.path, patience=self.patience), True
         return self._connection
+
+    def be_patient(self, patient: bool) -> None:
+        """Wait for another process's transaction from now on, or do not."""
+        if self._connection is not None and patient is not self._patient:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(self.patience * 1000) if patient else 0}")
+            self._patient = patient
 
     def is_current(self) -> bool:
         """Tell whether the path still leads to the file that is open."""
@@ -93,6 +102,7 @@ class Database:
         self._reader = Lane(self.path, writes=False, patience=patience)
         self._writer = Lane(self.path, writes=True, patience=patience)
         self._unsettled: set[Future[Any]] = set()
+        self._left_to_thread = 0
 
     def open(self) -> None:
         """Make or check the file now, so that a person hears of it at once."""
@@ -109,12 +119,11 @@ class Database:
 
         :raises StoreError: nothing was stored.
         """
+        for result in self._at_once(work):
+            if applied is not None:
+                applied(result)
+            return result
         job = self._writer.executor.submit(self._guarded, self._writer, work)
-        if not self._unsettled:  # else the results would not be applied in the order of the writes
-            with contextlib.suppress(FutureTimeout):
-                job.exception(PATIENCE)
-            if job.done():
-                return _applied(job, applied)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._unsettled.add(job)
@@ -122,7 +131,9 @@ class Database:
         def settle(job: Future[T]) -> None:
             self._unsettled.discard(job)
             try:
-                result = _applied(job, applied)
+                result = job.result()
+                if applied is not None:
+                    applied(result)
             except BaseException as error:
                 if not future.done():
                     future.set_exception(error)
@@ -132,6 +143,27 @@ class Database:
 
         job.add_done_callback(lambda job: _tell(loop, settle, job))
         return await future
+
+    def _at_once(self, work: Work[T]) -> tuple[T] | tuple[()]:
+        """Run `work` here and now and return its result, or nothing where the thread has to do it.
+
+        That is: after another write, for the first time, against another process, on a slow disk, or to repair the file.
+
+        :raises StoreError: nothing was stored.
+        """
+        if self._unsettled or self._left_to_thread or not self._writer.is_current():
+            self._left_to_thread = max(self._left_to_thread - 1, 0)
+            return ()
+        began = time.monotonic()
+        try:
+            result = self._transaction(self._writer, work, patient=False)
+        except StoreError as error:
+            if error.code not in ("locked", "corrupt"):
+                raise
+            return ()
+        if time.monotonic() - began > QUICK:
+            self._left_to_thread = SLOW_FOR
+        return (result,)
 
     async def stream(self, work: Callable[[sqlite3.Connection], Iterator[T]]) -> AsyncIterator[T]:
         """Yield what `work` yields from one snapshot, on a connection of its own and off the loop."""
@@ -172,9 +204,10 @@ class Database:
             self._repair()
         return self._transaction(lane, work)
 
-    def _transaction(self, lane: Lane, work: Work[T]) -> T:
+    def _transaction(self, lane: Lane, work: Work[T], *, patient: bool = True) -> T:
         try:
             connection = lane.connection(self._prepare)
+            lane.be_patient(patient)
             try:
                 result = _in_transaction(connection, work, writes=lane.writes, path=self.path)
             except BaseException:
@@ -197,14 +230,6 @@ class Database:
 
     def _prepare(self) -> None:
         ensure_ready(self.path)
-
-
-def _applied(job: Future[T], applied: Callable[[T], None] | None) -> T:
-    """Return the result of a write that has ended, once `applied` has seen it."""
-    result = job.result()
-    if applied is not None:
-        applied(result)
-    return result
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[T], None], value: T) -> None:
