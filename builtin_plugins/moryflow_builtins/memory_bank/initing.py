@@ -46,7 +46,7 @@ def _file(turn: Any, name: str, text: str) -> str:
 
 
 def _extend(turn: Any, target: Any) -> str:
-    """Add the sections that the front page lacks to the end of its machine block."""
+    """Add the sections that the front page lacks to its machine block, each where it belongs."""
     data = turn.files.read(target, limit=1024 * 1024)
     text = as_text(data)
     if text is None:
@@ -54,13 +54,25 @@ def _extend(turn: Any, target: Any) -> str:
     blocks = split(text)
     if blocks is None:
         return "left alone: it has no machine block"
-    missing = [name for name in SECTIONS if not re.search(rf"^##\s+{re.escape(name)}\s*$", text, re.MULTILINE)]
+    missing = [name for name in SECTIONS if not _heading(name).search(text)]
     if not missing or b"\r\n" in data:
         return "unchanged"
     inner = blocks.machine_text.strip("\n")
-    added = "\n".join(section(name) for name in missing)
-    turn.files.write(target, blocks.with_machine(f"{inner}\n\n{added}" if inner else added).encode())
+    for name in missing:
+        inner = _with_section(inner, name)
+    turn.files.write(target, blocks.with_machine(inner).encode())
     return f"extended: {', '.join(missing)}"
+
+
+def _with_section(inner: str, name: str) -> str:
+    """Return the machine block with a new section before the first of those that come after it."""
+    later = [found.start() for other in SECTIONS[SECTIONS.index(name) + 1 :] if (found := _heading(other).search(inner))]
+    place = min(later, default=len(inner))
+    return "\n\n".join(part for part in (inner[:place].strip("\n"), section(name).strip("\n"), inner[place:]) if part)
+
+
+def _heading(name: str) -> re.Pattern[str]:
+    return re.compile(rf"^##\s+{re.escape(name)}\s*$", re.MULTILINE)
 
 
 def install_skill(home: Path, *, replace: bool) -> tuple[Path, str]:

@@ -10,7 +10,7 @@ from moryflow_builtins.memory_bank.checking import check
 from moryflow_builtins.memory_bank.cli import memory_bank
 from moryflow_builtins.memory_bank.drift import diagnose
 from moryflow_builtins.memory_bank.initing import init, install_skill
-from moryflow_builtins.memory_bank.template import SECTIONS, files
+from moryflow_builtins.memory_bank.template import SECTIONS, files, section
 
 MEMORY = "memory-bank/MEMORY.md"
 PATTERNS = "memory-bank/details/patterns.md"
@@ -102,6 +102,17 @@ async def test_init_adds_missing_sections_to_the_machine_block_only(project):
     assert done[MEMORY] == "extended: Drill-Down Protocol, Write Safety"
     assert split(new).around == split(old).around and "## Write Safety" in split(new).machine
     assert (await run(project, init))[MEMORY] == "unchanged" and await checked(project) == []
+
+
+@pytest.mark.parametrize("gone", SECTIONS)
+async def test_init_puts_a_section_where_it_belongs(project, gone):
+    """Whichever is missing, what ``init`` leaves is what ``check`` wants, and nothing else has changed (S3.40)."""
+    page = project.vault / MEMORY
+    whole = page.read_text()
+    page.write_text(whole.replace(f"{section(gone).strip()}\n", "", 1))
+    assert page.read_text() != whole
+    assert (await run(project, init))[MEMORY] == f"extended: {gone}"
+    assert await checked(project) == [] and page.read_text().split() == whole.split()
 
 
 async def test_init_without_blocks_leaves_the_file_alone(project):
