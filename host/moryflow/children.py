@@ -169,7 +169,7 @@ class Children:
 
     async def _new(self, scope: TurnScope, started: Started, agent: Agent, title: str) -> Hold:
         kept = agent.model_dump(mode="json", exclude_defaults=True)
-        origin = {"spawn": {"plugin": started.by.plugin, "turn": scope.turn, "agent": kept}}
+        origin = {"spawn": {"plugin": started.by.plugin, "turn": scope.turn, "node": scope.node, "agent": kept}}
         return await self._host.store.begin_child(
             scope.live.row, agent=agent.id, mode=scope.live.mode, title=title, origin=origin
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ class Kin:
     """A session that another one started, and those below it.
 
     :ivar copy_of: the session that it is a copy of, by whose id its parent's text knows it; `of` is the session that it
-        belongs to, where that is not the one whose tree is shown.
+        belongs to, where that is not the one whose tree is shown. `node` is the answer whose call started it.
     """
 
     session: str
@@ -27,6 +28,7 @@ class Kin:
     children: list[Kin] = field(default_factory=list["Kin"])
     copy_of: str = ""
     of: str = ""
+    node: str = ""
 
 
 async def kin_of(store: Any, row: Any) -> list[Kin]:
@@ -51,8 +53,10 @@ async def _started_by(store: Any, row: Any) -> list[Kin]:
         runs = await store.runs(child.id)
         ended = (runs[-1].end_reason or "at work") if runs else "not begun"
         steps = sum(run.steps for run in runs)
-        copy_of = (child.origin or {}).get("session", "")
-        found.append(Kin(child.id, child.agent, child.title, ended, steps, await _started_by(store, child), copy_of))
+        origin = child.origin or {}
+        copy_of, node = origin.get("session", ""), (origin.get("spawn") or {}).get("node", "")
+        below = await _started_by(store, child)
+        found.append(Kin(child.id, child.agent, child.title, ended, steps, below, copy_of, node=node))
     return found
 
 
@@ -62,6 +66,10 @@ def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = ()) -> 
 
     named = {node: label for label, node in labels(nodes).items()}
     known = {child.copy_of or child.session: child for child in kin}
+    told = {_started(node) for node in nodes}
+    cut_off = defaultdict[str, list[Kin]](list)
+    for name in [name for name, child in known.items() if child.node and name not in told]:
+        cut_off[known[name].node].append(known.pop(name))
     lines: list[str] = []
     waiting = [(branch, 0) for branch in reversed(tree(nodes))]
     while waiting:
@@ -72,9 +80,12 @@ def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = ()) -> 
         lines.append(plain(f"{mark} {'  ' * depth}{node.id[:8]} {node.kind}{label}: {_gist(node)}".rstrip(": ")))
         if (child := known.pop(_started(node), None)) is not None:
             lines += _kin_lines(child, depth + 1)
+        for child in cut_off.pop(node.id, ()):  # its call was interrupted, so that no result names it
+            lines += _kin_lines(child, depth + 1)
         deeper = depth + 1 if len(branch.children) > 1 else depth
         waiting += [(child, deeper) for child in reversed(branch.children)]
-    return "\n".join([*lines, *(line for child in known.values() for line in _kin_lines(child, 0))])
+    rest = [*known.values(), *(child for children in cut_off.values() for child in children)]
+    return "\n".join([*lines, *(line for child in rest if not child.of for line in _kin_lines(child, 0))])
 
 
 def _started(node: Any) -> str:

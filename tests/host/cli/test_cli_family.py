@@ -145,6 +145,20 @@ def test_the_tree_shows_sub_agents_below_their_call(finder: Any) -> None:
     assert "is a session of finder, started by" in finder("session", "tree", kid["session"]).stdout
 
 
+def test_a_sub_agent_whose_call_was_interrupted_stands_below_its_call_too(finder: Any, at_terminal: Callable[..., Any]) -> None:
+    """Ctrl-C leaves a result that names no session; the tree still shows where the sub-agent was started (S2.3)."""
+    (finder.vault.parent / "finder.json").write_text(json.dumps([{"text": "never", "delay": 30}]))
+    terminal = at_terminal("run", "-m", finder.script(task(), "Done."), "go")
+    terminal.expect("task finder")
+    while not shown(finder, "session", "tree")["children"]:
+        pass
+    terminal.interrupt()
+    assert terminal.end() == 130
+    lines = finder("session", "tree").stdout.splitlines()
+    at = next(number for number, line in enumerate(lines) if "assistant: calls task" in line)
+    assert "└ finder" in lines[at + 1] and "interrupted" in lines[at + 2]
+
+
 def test_the_counts_of_a_session_fall_out_of_its_records(finder: Any) -> None:
     """session show --stats: turns, tokens and whose, tools and what was refused, questions, hooks (S2.20)."""
     model = finder.script(task(), finder.calls("danger", what="it"), "Done.")
