@@ -30,7 +30,7 @@ def disable(ctx: click.Context, name: str) -> None:
     changed = _write(desk, [*listed, name])
     if any(row.record.gate for row in rows):
         click.echo(f"moryflow: {name} judges calls; without it nothing does what it did", err=True)
-    show(desk.flags, {"disabled": changed}, f"{name} is disabled from the next start on ({desk.config.path})")
+    show(desk.flags, {"disabled": changed}, f"{name} is disabled from the next turn on ({desk.config.path})")
 
 
 @click.command("enable")
@@ -63,7 +63,7 @@ def _switch_on(desk: Desk, name: str, listed: list[str]) -> list[str]:
     if name not in listed:
         return []
     _write(desk, [item for item in listed if item != name])
-    return [f"is enabled from the next start on ({desk.config.path})"]
+    return [f"is enabled from the next turn on ({desk.config.path})"]
 
 
 def _agree(desk: Desk, row: Row | None) -> list[str]:
