@@ -26,7 +26,8 @@ def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str |
 
     near = get_close_matches(name, agents, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"unknown agent {name!r}{hint}", next_step="moryflow agent list")
+    # Nothing near: it may have a file that is wrong.
+    raise ConfigError(f"unknown agent {name!r}{hint}", next_step=f"moryflow agent {'list' if near else 'check'}")
 
 
 def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Agent:
@@ -59,6 +60,6 @@ def refuse_failed(plugin_set: PluginSet) -> None:
     """
     for record in plugin_set.records:
         if record.status == "failed":
-            raise PluginError(
-                f"plugin {record.name!r} failed: {record.error}", where=record.file, next_step="moryflow plugin list"
-            )
+            where = f"{record.file}:{record.line}" if record.line else record.file
+            step = f"moryflow plugin info {record.name}"
+            raise PluginError(f"plugin {record.name!r} failed: {record.error}", where=where, next_step=step)

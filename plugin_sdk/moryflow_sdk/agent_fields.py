@@ -58,7 +58,7 @@ def make_agent(metadata: Mapping[str, Any], body: str, source: str, name: str, d
     :param distrusted: why no allow rule is taken from the file (R17).
     :raises WrongAgent: a permission rule is wrong: a deny may be lost (D26).
     """
-    warnings = [f"the field {key!a:.80} is not known and is ignored" for key in metadata if key not in _KNOWN]
+    warnings = [f"the field {key!a:.80} is not known and is ignored{_near(key)}" for key in metadata if key not in _KNOWN]
     tools, denied = _tools(metadata.get("tools"), warnings)
     fields = {
         "id": name,
@@ -80,6 +80,13 @@ def make_agent(metadata: Mapping[str, Any], body: str, source: str, name: str, d
     except ValidationError as error:  # whatever was not thought of above is a reason, never a crash
         first = error.errors()[0]
         raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 2) from error
+
+
+def _near(key: Any) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(key)[:80], _KNOWN, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _string(metadata: Mapping[str, Any], key: str, warnings: list[str]) -> str:

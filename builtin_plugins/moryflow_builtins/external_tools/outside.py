@@ -52,7 +52,7 @@ async def tools_outside(path: Path, source: bytes, needs: Requirements, data_dir
     if not environment.installed():
         packages = ", ".join(needs.dependencies)
         step = f"moryflow tool install {path.name}"
-        raise ToolError(f"it needs {packages}, which are not installed yet", code="tool_environment", next_step=step)
+        raise ToolError(f"it needs packages that are not installed yet: {packages}", code="tool_environment", next_step=step)
     place = Outside(path, source, environment, data_dir)
     listing = await _listing(place)
     wrong = [Wrong(item["message"], item.get("line")) for item in listing["wrong"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -40,11 +41,13 @@ _TYPES: dict[str, Any] = {
     "messages": tuple[Message, ...],
 }
 _CONTEXT = {"tool_gate": ("call",), "tool_decided": ("call", "ruling"), "tool_after": ("call",)}
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "call": {"id": "call_fire", "tool": "read", "args": {}},
+_DEFAULTS: dict[str, Any] = {
+    "call": {"id": "call_fire", "tool": "read", "args": {"path": "README.md"}},
     "ruling": {"decision": "allow"},
     "result": {"output": ""},
     "event": {"type": "fire", "session": ""},
+    "messages": [],
+    "plan": {"covered": [], "first_kept": "", "tokens_before": 0},
 }
 
 
@@ -70,8 +73,9 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: str | 
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"there is no hook {hook!r}{hint}", next_step="moryflow hook list")
     info = HOOKS[name]
-    if info.kind not in ("transform", "gate", "observe"):
+    if info.kind not in ("transform", "gate", "observe") and name != "system_blocks":
         raise ConfigError(f"{info.dotted} is called while plugins load, not in a turn", next_step="moryflow plugin info NAME")
+    _check_names(name, given)
     session = await host.new_session(vault, purpose="direct")
 
     async def work(scope: TurnScope) -> Any:
@@ -85,21 +89,45 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: str | 
             return ruling.model_dump(mode="json", exclude_defaults=True) if ruling else None
         if info.kind == "observe":
             return await dispatcher.observe(scope, _value("event", given))
-        start = _value(info.value, given if info.value in given or needed else {info.value: given})
+        if info.kind == "contribute":
+            return [{**_plain(block), "plugin": plugin} for plugin, block in await dispatcher.contribute(scope, name)]
+        start = _value(info.value, given if info.value in given or needed or not given else {info.value: given})
         return _plain(await dispatcher.transform(scope, name, start, **values))
 
     value, chain = await session.scoped(work)
     return FireResult(name, value, [call for call in chain if call["hook"] == name])
 
 
+def _check_names(hook: str, given: Mapping[str, Any]) -> None:
+    """Refuse what is no argument of `hook`, unless it can be the one value itself.
+
+    :raises ConfigError: a name is not known.
+    """
+    info = HOOKS[hook]
+    names = (*_CONTEXT.get(hook, ()), info.value or ("event" if info.kind == "observe" else ""))
+    unknown = sorted(set(given) - set(names))
+    if not unknown or (info.value and hook not in _CONTEXT and info.value not in given):
+        return
+    takes = ", ".join(filter(None, names)) or "nothing"
+    example = shlex.quote(json.dumps({name: _DEFAULTS.get(name, {}) for name in names if name}))
+    said = f"{info.dotted} has no argument {unknown[0]!r}; it takes {takes}"
+    raise ConfigError(said, next_step=f"moryflow hook fire {info.dotted} {example}")
+
+
 def _judged(scope: TurnScope, call: ToolCall) -> ToolCall:
     """Return `call` as gates see it: validated, with its targets and hash. One that says its targets stays as it is.
 
-    :raises ConfigError: the arguments do not fit the tool.
+    :raises ConfigError: the arguments do not fit the tool, or there is none of that name: no gate is asked about it.
     """
-    owned = scope.plugin_set.tools.get(call.tool)
-    if owned is None or call.targets:
+    if call.targets:
         return call
+    owned = scope.plugin_set.tools.get(call.tool)
+    if owned is None:
+        near = get_close_matches(call.tool, scope.plugin_set.tools, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(
+            f"there is no tool {call.tool!r}, and gates judge calls of tools{hint}", next_step="moryflow tool list"
+        )
     try:
         return call_as_judged(scope, owned.plugin, call.tool, call.args, call.id, call.step)[0]
     except ToolError as error:
@@ -107,8 +135,8 @@ def _judged(scope: TurnScope, call: ToolCall) -> ToolCall:
 
 
 def _value(name: str, given: Mapping[str, Any]) -> Any:
-    raw = {**_DEFAULTS.get(name, {}), **given[name]} if isinstance(given.get(name), dict) else given.get(name)
-    raw = _DEFAULTS.get(name, {} if name != "messages" else []) if raw is None else raw
+    raw, default = given.get(name), _DEFAULTS.get(name, {})
+    raw = {**default, **raw} if isinstance(raw, dict) and isinstance(default, dict) else default if raw is None else raw
     try:
         return TypeAdapter(_TYPES[name]).validate_json(json.dumps(raw))
     except ValidationError as error:

@@ -44,6 +44,7 @@ Moryflow runs LLM agents on your files.
 
   moryflow run "What is this project?"     one prompt, one answer
   moryflow chat                            a conversation
+  moryflow new tool words                  a tool of your own, in a minute
   moryflow doctor                          what is missing, and how to fix it
 
 `moryflow --help` lists everything.
@@ -119,7 +120,7 @@ class NounGroup(click.Group):
             verbs = self.list_commands(ctx)
             near = difflib.get_close_matches(args[0], verbs, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" One of: {', '.join(verbs)}."
-            raise click.UsageError(f"there is no {ctx.info_name} {args[0]!r}.{hint}", ctx)
+            raise click.UsageError(f"there is no command '{ctx.info_name} {args[0]}'.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 

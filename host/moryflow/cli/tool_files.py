@@ -86,10 +86,17 @@ def environment(host: Any, path: Path) -> Any:
     """Return the environment that a plugin keeps for a file with tools, ``None`` when it needs none.
 
     A plugin offers them with a function ``tool_environment(file, data_dir)``.
+
+    :raises ConfigError: what the file says about its packages cannot be read.
     """
+    from moryflow_sdk import ConfigError, MoryflowError
+
     for plugin in host.plugin_set.plugins.values():
         find: Any = getattr(plugin.object, "tool_environment", None)
-        found = find(path, host.home / "data" / plugin.name) if find is not None else None
+        try:
+            found = find(path, host.home / "data" / plugin.name) if find is not None else None
+        except MoryflowError as error:
+            raise ConfigError(error.message, where=error.where or str(path), next_step=f"$EDITOR {path}") from error
         if found is not None:
             return found
     return None
@@ -112,7 +119,8 @@ async def make(found: Any, path: Path, flags: Flags) -> None:
         return
     if Consents(found.folder.parents[3]).is_waiting(path):
         raise ConfigError("it waits for your yes", where=str(path), next_step=f"moryflow tool allow {path.name}")
-    confirm(f"{path} needs {', '.join(found.packages)}. Install into an environment of its own?", flags, default=True)
+    asked = f"{path} needs {', '.join(found.packages)}. Install into an environment of its own?"
+    confirm(asked, flags, default=True, command=f"moryflow tool install {path.name} -y")
 
     def progress(text: str) -> None:
         if not flags.quiet:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from moryflow_sdk import Agent, Command, Diagnostic, ModelProvider, PluginContext
+from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext
 
 from moryflow.kernel.calls import Outcome, call, describe, root_of
 from moryflow.kernel.records import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
@@ -246,7 +246,10 @@ class _Taking:
 
     def _models(self, by: Implementation, item: Any) -> str:
         if not isinstance(item, ModelProvider):
-            return f"{item!r:.80} is not a model provider: it lacks a method, see moryflow_sdk.BaseProvider"
+            needed = (*(name for name in vars(BaseProvider) if not name.startswith("_")), "stream")
+            missing = ", ".join(name for name in needed if not hasattr(item, name))
+            said = f"{type(item).__name__:.80} is not a model provider: it lacks {missing}"
+            return f"{said}; derive from moryflow_sdk.BaseProvider and write find and stream"
         if problem := self._claim("models", item.name, by):
             return problem
         self.providers.append(item)
