@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 import time
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from moryflow.sessions import CallRow, Commit, Hold, HookCallRow, NewNode, RunRow, SessionRow, Store, StoreError, unfinished
@@ -127,6 +131,7 @@ async def test_ledger_is_filtered_by_turn_and_plugin(store: Store, hold: Hold, s
 
 async def test_a_cancelled_commit_is_stored_and_shown(store: Store, hold: Hold, session: SessionRow):
     """Cancelling the waiting turn neither loses the write nor lets memory and disk part (invariant 6)."""
+    store._database._left_to_thread = 1
     task = asyncio.create_task(hold.commit(Commit(nodes=[NewNode("user", {"text": "x" * 3_000_000})])))
     await asyncio.sleep(0)
     task.cancel()
@@ -149,6 +154,7 @@ async def test_commits_made_at_once_follow_one_another(store: Store, hold: Hold,
 async def test_a_quick_write_does_not_overtake_a_slow_one(store: Store):
     """What the holder remembers follows the order on the disk, however long each transaction takes (invariant 6)."""
     applied: list[str] = []
+    store._database._left_to_thread = 1
 
     def slow(_: object) -> str:
         time.sleep(0.02)
@@ -157,6 +163,34 @@ async def test_a_quick_write_does_not_overtake_a_slow_one(store: Store):
     write = store._database.write
     await asyncio.gather(write(slow, applied.append), write(lambda _: "quick", applied.append))
     assert applied == ["slow", "quick"]
+
+
+async def test_a_commit_that_another_process_holds_up_does_not_hold_up_the_loop(store: Store, hold: Hold, tmp_path: Path):
+    """While one process writes, the loop of another goes on, and its commit follows (invariant 6)."""
+    await hold.commit(Commit(nodes=[NewNode("user", {"text": "first"})]))
+    with closing(sqlite3.connect(store._database.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.create_task(hold.commit(Commit(nodes=[NewNode("user", {"text": "second"})])))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        other.execute("ROLLBACK")
+    await waiting
+    assert [node.payload["text"] for node in hold.path] == ["first", "second"]
+
+
+async def test_a_slow_disk_is_left_to_the_thread(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """A transaction that took long keeps the loop once, and not again and again (S4.5)."""
+    threads: list[str] = []
+
+    def work(_: object) -> None:
+        threads.append(threading.current_thread().name)
+
+    await store._database.write(work)
+    await store._database.write(work)
+    monkeypatch.setattr("moryflow.sessions.database.QUICK", 0.0)
+    await store._database.write(work)
+    await store._database.write(work)
+    assert [name.startswith("store-write") for name in threads] == [True, False, False, True]
 
 
 async def test_sessions_are_found_by_prefix_and_listed_by_last_use(store: Store):
