@@ -116,14 +116,14 @@ class Doors:
                 await session.children.settled()
             return result
 
-    def command(self, *arguments):
-        """Run the real command."""
+    def command(self, *arguments, typed=""):
+        """Run the real command; `typed` is its standard input."""
         environ = {**os.environ, "MORYFLOW_HOME": str(self.rig.home)}
         return subprocess.run(
             [sys.executable, "-m", "moryflow", *arguments],
             cwd=self.rig.vault,
             env=environ,
-            stdin=subprocess.DEVNULL,
+            input=typed,
             capture_output=True,
             text=True,
             timeout=60,
@@ -213,6 +213,37 @@ async def headless_run(doors):
     assert doors.command("run", "-m", model, "go").returncode == 0
 
 
+async def conversation(doors):
+    """moryflow chat."""
+    model = doors.rig.script(doors.rig.call("mark"), {"text": "done"})
+    assert doors.command("chat", "-m", model, typed="go\n").stdout == "done\n"
+
+
+async def events_on_standard_output(doors):
+    """A program that reads stream-json."""
+    model = doors.rig.script(doors.rig.call("mark"), {"text": "done"})
+    done = doors.command("run", "-m", model, "--output", "stream-json", "go")
+    assert json.loads(done.stdout.splitlines()[-1])["end_reason"] == "completed"
+
+
+async def persons_command(doors):
+    """A Markdown command of the person's, in chat."""
+    file = doors.rig.home / "commands" / "stamp.md"
+    file.parent.mkdir(mode=0o700)
+    file.write_text("Mark it.\n", encoding="utf-8")
+    file.chmod(0o600)
+    model = doors.rig.script(doors.rig.call("mark"), {"text": "done"})
+    assert doors.command("chat", "-m", model, typed="/stamp\n").stdout == "done\n"
+
+
+async def fork(doors):
+    """A session that was forked goes on."""
+    await doors.turn()
+    model = doors.rig.script(doors.rig.call("mark"), {"text": "done"})
+    copy = doors.command("session", "fork").stdout.strip()
+    assert doors.command("run", "-r", copy, "-m", model, "go").returncode == 0
+
+
 async def answered_later(doors):
     """A call whose question is answered after the turn had ended."""
     rules = [{"domain": "read", "pattern": "tool:mark", "decision": "ask"}]
@@ -229,7 +260,7 @@ async def answered_later(doors):
 
 WAYS = (
     main_agent, side_by_side, child, background_child, mentioned_child, child_of_a_plugin, mcp_stub, external_tool, api_call,
-    command_line, headless_run, answered_later,
+    command_line, headless_run, conversation, events_on_standard_output, persons_command, fork, answered_later,
 )  # fmt: skip
 
 
@@ -252,6 +283,13 @@ LOOKING = (
     ("session", "show", "--stats"),
     ("session", "tree"),
     ("trace",),
+    ("trace", "--json"),
+    ("session", "context"),
+    ("session", "export"),
+    ("session", "undo", "--dry-run"),
+    ("tool", "show", "mark"),
+    ("audit",),
+    ("doctor",),
 )
 
 
@@ -264,6 +302,8 @@ async def test_looking_and_replaying_run_no_body(doors):
     changed.write_text((doors.rig.home / "plugins" / "counting.py").read_text(encoding="utf-8"), encoding="utf-8")
     done = doors.command("replay", "--with", str(changed))
     assert done.returncode in (0, 3), done.stderr
+    done = doors.command("plugin", "bisect", "--bad-turn", "1", "--reject", "ran")
+    assert "is bad without any plugin of yours too" in done.stderr  # it has called the hooks of the turn
     for arguments in LOOKING:
         assert doors.command(*arguments).returncode == 0, arguments
     assert Counter(counts["body"] for counts in doors.counted().values()) == bodies
