@@ -289,7 +289,6 @@ LOOKING = (
     ("session", "undo", "--dry-run"),
     ("tool", "show", "mark"),
     ("audit",),
-    ("doctor",),
 )
 
 
