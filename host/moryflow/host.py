@@ -239,7 +239,11 @@ class Host:
         agent: str | None = None,
         options: RunOptions | None = None,
     ) -> DirectResult:
-        """Run one tool without a model, through the whole chain, in a hidden session of purpose ``direct``."""
+        """Run one tool without a model, through the whole chain, in a hidden session of purpose ``direct``.
+
+        What was saved before this call holds, as at a turn.
+        """
+        await self.between_turns()
         session = await self.new_session(vault, agent=agent, mode=mode, purpose="direct")
         return direct_result(session.id, await session.call(name, json.dumps(dict(args)), options or RunOptions()))
 
@@ -256,6 +260,7 @@ class Host:
         """Call one hook chain with a given input; see :func:`moryflow.authoring.fire.fire`."""
         from .authoring.fire import fire
 
+        await self.between_turns()
         return await fire(self, hook, given, vault=vault)
 
     async def refresh(self, *, wait: float | None = None) -> bool:

@@ -27,6 +27,8 @@ SETTLE = 0.025
 """Seconds of quiet after a save: an editor's saving is several changes."""
 PATIENCE = 0.2
 """Seconds after which a row of saves without a pause is taken all the same."""
+HEARING = 0.01
+"""Seconds that the system may take to tell of a change."""
 INSTALLING = 0.5
 """Seconds of quiet after a package was installed: its files come one by one."""
 AGAIN = 1.0
@@ -54,8 +56,8 @@ class Reloader:
         self._watcher = Watcher(self._heard)
         self._timer: asyncio.TimerHandle | None = None
         self._due = asyncio.Event()
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._saved = self._taken = 0
+        self._told: list[tuple[int, asyncio.Future[None]]] = []
         self._written: list[Path] = []
         self._sites: set[Path] = set()
         self._since = 0.0
@@ -93,15 +95,19 @@ class Reloader:
         if self._news in gate.listeners:
             gate.listeners.remove(self._news)
         self._host.before_turn = None
-        self._quiet.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
+        self._take(self._saved)
 
     async def settled(self) -> None:
-        """Wait until what was saved so far holds."""
-        await asyncio.sleep(0)  # what the watching thread has handed over comes first
-        await self._quiet.wait()
+        """Wait until what was saved before this call holds, or was kept out; what is saved meanwhile is not waited for."""
+        await asyncio.sleep(HEARING)
+        if self._task is None or self._task.done() or self._taken >= self._saved:
+            return
+        told = self._loop.create_future()
+        self._told.append((self._saved, told))
+        await told
 
     async def give(self, item: str) -> None:
         """A person said yes to an item that waits; return when it is loaded.
@@ -174,7 +180,7 @@ class Reloader:
     def _soon(self, quiet: float) -> None:
         """Begin a reload after a moment without changes, or when a row of them goes on for too long."""
         moment = time.monotonic()
-        self._quiet.clear()
+        self._saved += 1
         self._since = self._since or moment
         if self._timer is not None:
             if moment - self._since > PATIENCE and quiet == SETTLE:
@@ -222,14 +228,23 @@ class Reloader:
             await self._due.wait()
             self._due.clear()
             since, self._since = self._since, 0.0
+            saved = self._saved
             try:
                 report = await self._reloaded(since)
                 if report.says_something:
                     self._publish(report)
-            except MoryflowError as error:
+            except (MoryflowError, OSError) as error:
                 log.warning("%s", error)
-            if self._timer is None and not self._due.is_set():
-                self._quiet.set()
+            finally:
+                self._take(saved)
+
+    def _take(self, saved: int) -> None:
+        """Tell those who wait for changes up to this one."""
+        self._taken = max(self._taken, saved)
+        for number, told in self._told:
+            if number <= saved and not told.done():
+                told.set_result(None)
+        self._told = [(number, told) for number, told in self._told if number > saved]
 
     async def _reloaded(self, since: float) -> Report:
         host = self._host

@@ -136,3 +136,47 @@ async def test_the_watch_hears_saves_in_folders_that_come_later(home):
         assert await home.until(lambda: home.path / "later" / "x.py" in heard)
     finally:
         watcher.stop()
+
+
+async def test_what_is_saved_right_before_a_call_holds_in_it(home):
+    """Somebody saves and types at once: the newest good version, as at a turn (S0-i, issue 5)."""
+    home.tool("zero")
+    async with home.open() as host:
+        for word in ("one", "two", "three"):
+            home.tool(word)
+            assert await home.says() == word
+        home.write("plugins/mine.py", "def broken(:\n")
+        assert await home.says() == "three"
+        home.write(
+            "plugins/mine.py",
+            """
+            from moryflow_sdk import hookimpl
+            @hookimpl
+            def chat_params(params):
+                return params.model_copy(update={"temperature": 0.5})
+            """,
+        )
+        fired = await host.fire("chat_params", {"params": {}})
+        assert fired.value["temperature"] == 0.5
+
+
+async def test_a_row_of_saves_without_end_holds_up_no_call(home):
+    """A reload storm: what was saved before the call holds, what is saved meanwhile is not waited for (issue 5)."""
+    home.tool("zero")
+
+    async def saving() -> None:
+        for number in range(10_000):
+            home.tool(f"number {number}")
+            await asyncio.sleep(0.01)
+
+    async with home.open():
+        storm = asyncio.create_task(saving())
+        try:
+            async with asyncio.timeout(5):
+                for _ in range(3):
+                    await home.says()
+            assert not storm.done()
+        finally:
+            storm.cancel()
+        home.tool("last")
+        assert await home.says() == "last"
