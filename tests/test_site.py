@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 from moryflow.kernel.outcome import EXIT_CODES, EndReason
 from moryflow.kernel.records import Stage
+from moryflow.sessions.errors import _SENTENCES
 from moryflow_sdk import HOOKS
 from moryflow_sdk.errors import RETRYABLE, ModelErrorCode
 from moryflow_sdk.verdicts import Cause
@@ -117,19 +118,50 @@ def test_every_code_of_a_model_a_stage_and_a_cause_stands_on_the_page():
     assert retried == set(RETRYABLE)
 
 
-def test_every_code_of_a_tool_stands_on_the_page():
-    """Why a tool could not do its work: every code that the host and its tools give (issue's page of errors)."""
-    given: set[str] = set()
-    for path in [*(ROOT / "host").rglob("*.py"), *(ROOT / "builtin_plugins").rglob("*.py")]:
-        if "memory_bank" not in path.parts:
-            given |= codes_in(path)
-    assert len(given) > 40
+def test_every_code_of_an_error_stands_on_the_page():
+    """Every code in the source: of error classes, of what is raised, and of problems in files (issue's page of errors)."""
+    rooms = ("host", "builtin_plugins", "plugin_sdk/moryflow_sdk")
+    paths = [path for room in rooms for path in (ROOT / room).rglob("*.py") if "testing" not in path.parts]
+    given = {code for path in paths for code in codes_in(path)} | set(_SENTENCES)
+    of_files = {code for code in given if code.startswith("wrong_file:")}
+    given = given - of_files | {f"{kind}_{code[11:]}" for code in of_files for kind in ("agent", "command")}
+    assert {"busy", "no_summary", "agent_id", "agent_frontmatter", "config_syntax", "memory_bank", "auth"} <= given
+    assert len(given) > 100
     assert given - rows_of("errors.md").keys() == set()
 
 
 def codes_in(path: Path) -> set[str]:
-    """The codes with which a module makes errors and results of tools."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-    made = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in ("ToolError", "ToolResult")]
-    values = [keyword.value for call in made for keyword in call.keywords if keyword.arg == "code"]
-    return {value.value for value in values if isinstance(value, ast.Constant) and value.value}
+    """The codes that stand in a module: of a class, as ``code=`` of a call, or first in what says that a file is wrong."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.ClassDef():
+                found |= {text for item in node.body for text in _code_of_class(item)}
+            case ast.Call(func=ast.Name(id="WrongAgent"), args=[first, *_]):
+                found |= _texts(first)
+            case ast.Call(func=ast.Name(id="WrongFile"), args=[first, *_]):
+                found |= {f"wrong_file:{text}" for text in _texts(first)}
+            case ast.Call():
+                found |= {text for keyword in node.keywords if keyword.arg == "code" for text in _texts(keyword.value)}
+            case _:
+                continue
+    return found - {""}
+
+
+def _code_of_class(item: ast.stmt) -> set[str]:
+    match item:
+        case ast.Assign(targets=[ast.Name(id="code")], value=value) | ast.AnnAssign(target=ast.Name(id="code"), value=value):
+            return _texts(value)
+        case _:
+            return set()
+
+
+def _texts(value: ast.expr | None) -> set[str]:
+    """The texts that an expression may be: of ``"a" if x else "b"`` both."""
+    match value:
+        case ast.Constant(value=str() as text):
+            return {text}
+        case ast.IfExp():
+            return _texts(value.body) | _texts(value.orelse)
+        case _:
+            return set()
