@@ -105,11 +105,13 @@ def _bank(turn: Any, settings: MemoryBankSettings) -> Iterator[Finding]:
 
 
 def _agents(home: Path) -> Iterator[Finding]:
-    """Name agents of the person's that are called like the plugin's own; they get nothing by it."""
-    for name in (READER, WRITER):
-        file = home / "agents" / f"{name}.md"
-        if file.exists():
-            message = f"an agent called {name} has no part in the memory bank: it may not write there"
+    """Name agents of the person's that are called like the plugin's own, whatever their files are; they get nothing by it."""
+    from moryflow_sdk.agent_files import read_agent
+
+    for file in sorted((home / "agents").glob("[!.]*.md")):
+        agent, _ = read_agent(file)
+        if agent is not None and agent.id.lower() in (READER, WRITER):
+            message = f"an agent called {agent.id} has no part in the memory bank: it may not write there"
             yield Finding("shadow", str(file), message, "give the agent another name")
 
 

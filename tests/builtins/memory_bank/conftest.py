@@ -76,7 +76,8 @@ class Project:
         """Write an agent file."""
         file = self.home / "agents" / f"{name}.md"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"---\nid: {name}\n{front}\n---\n{prompt}\n", encoding="utf-8")
+        identity = "" if "id: " in front else f"id: {name}\n"
+        file.write_text(f"---\n{identity}{front}\n---\n{prompt}\n", encoding="utf-8")
         file.chmod(0o600)
 
     def script(self, *turns: Any) -> str:

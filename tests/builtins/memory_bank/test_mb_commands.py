@@ -221,6 +221,7 @@ DRIFTS = {
     "a section less": lambda p: page_with(p, MEMORY, lambda t: t.replace("## Write Safety", "## X")),
     "other numbers": lambda p: page_with(p, MEMORY, lambda t: t.replace("more than 3 files", "more than 9 files")),
     "an agent of the name": lambda p: p.agent("memory-bank-writer", "mode: all"),
+    "an agent of the name in another file": lambda p: p.agent("w", "mode: all\nid: memory-bank-writer"),
 }
 
 
