@@ -77,7 +77,7 @@ def _examples() -> list[Figure]:
     vault, home = Path("/vault"), Path("/home/u")
     policies = {name: policy_of(_turn(vault, _rules(name), home)) for name in _rulesets()}
     hard = soft = asked = harmless = total = 0
-    for file in (DATA / "corpus" / "shell.jsonl", DATA / "permission" / "shell_extra.jsonl"):
+    for file in (DATA / "corpus" / "shell.jsonl", *sorted((DATA / "permission").glob("shell_*.jsonl"))):
         for line in file.read_text("utf-8").splitlines():
             case = json.loads(line)
             if "gen" in case:

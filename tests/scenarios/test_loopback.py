@@ -17,6 +17,8 @@ from moryflow_sdk.testing.server import LoopbackServer
 CORPUS = Path(__file__).parent.parent / "data" / "corpus" / "streams.jsonl"
 CASES = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
 OPENAI = [case for case in CASES if case["format"] == "openai_chat"]
+EXTRA = Path(__file__).parent.parent / "data" / "streams" / "openai_extra.jsonl"
+MORE = [case for case in map(json.loads, EXTRA.read_text(encoding="utf-8").splitlines()) if case["end"] == "close"]
 
 
 def moryflow(rig, server, *arguments, **options):
@@ -70,7 +72,7 @@ def test_the_request_holds_one_result_behind_each_call(rig):
     assert len(set(asked)) == 2
 
 
-@pytest.mark.parametrize("case", OPENAI, ids=lambda case: f"{case['id']}-{case['name']}")
+@pytest.mark.parametrize("case", [*OPENAI, *MORE[::6]], ids=lambda case: f"{case['id']}-{case['name']}")
 async def test_a_malformed_stream_leaves_a_session_that_goes_on(case, rig, monkeypatch):
     """Every case: one result per call, nothing run from incomplete arguments, the next turn works (S4.6, S4.7)."""
     monkeypatch.setattr("moryflow.kernel.models.FIRST_WAIT", 0.01)

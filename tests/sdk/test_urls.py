@@ -14,14 +14,16 @@ from moryflow_sdk.addresses import NotPublic, vetted
 from moryflow_sdk.urls import RefusedUrl, Url, follow, parse_url
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "urls.jsonl"
+EXTRA = CORPUS.parents[1] / "permission" / "urls_extra.jsonl"
 ORDER = {"allow": 0, "ask": 1, "deny": 2}
 
 
-def cases() -> Iterator[dict[str, Any]]:
-    for line in CORPUS.read_text("utf-8").splitlines():
-        case = json.loads(line)
-        if case["cat"] != "rule":
-            yield case
+def cases(*files: Path) -> Iterator[dict[str, Any]]:
+    for file in files or (CORPUS,):
+        for line in file.read_text("utf-8").splitlines():
+            case = json.loads(line)
+            if case["cat"] != "rule":
+                yield case
 
 
 class FakeNames:
@@ -57,7 +59,7 @@ def fetch(case: dict[str, Any]) -> tuple[str, int, list[str]]:
         return "deny", hop, connected
 
 
-@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", list(cases(CORPUS, EXTRA)), ids=lambda case: case["id"])
 def test_example_urls(case: dict[str, Any]) -> None:
     """Every example is refused where it must be, at the right hop, and connects to public addresses alone (R16, R30, D50)."""
     decision, hop, connected = fetch(case)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow.kernel.arguments import parse
 from moryflow_builtins.openai_compatible.provider import OpenAICompatible
-from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolRequest
+from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolError, ToolRequest
 from moryflow_sdk.provider_settings import ModelsSettings
 from moryflow_sdk.testing.corpus import replies
 from moryflow_sdk.testing.server import LoopbackServer
@@ -16,6 +18,8 @@ from moryflow_sdk.testing.server import LoopbackServer
 CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "streams.jsonl"
 CASES = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
 OPENAI = [case for case in CASES if case["format"] == "openai_chat"]
+EXTRA = Path(__file__).parents[2] / "data" / "streams" / "openai_extra.jsonl"
+MORE = [json.loads(line) for line in EXTRA.read_text(encoding="utf-8").splitlines()]
 TOOLS = {"ls": {"path"}, "read": {"path"}, "write": {"path", "content"}, "bash": {"command"}, "grep": {"pattern", "path"}}
 
 
@@ -26,10 +30,10 @@ def outcome(call: ToolRequest) -> str:
     if call.name not in TOOLS:
         return "unknown_tool"
     try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
+        arguments = parse(call.arguments)
+    except ToolError:
         return "invalid_args"
-    good = isinstance(arguments, dict) and all(isinstance(value, str) for value in arguments.values())
+    good = all(isinstance(value, str) for value in arguments.values())
     return "ok" if good and set(arguments) == TOOLS[call.name] else "invalid_args"
 
 
@@ -78,6 +82,24 @@ async def test_each_malformed_stream_gives_the_expected_calls_or_error(case: dic
     """No call with incomplete arguments comes out whole, and no key is in a message (S4.6, S4.7, R27)."""
     with LoopbackServer() as server:
         seen = await observe(server, case)
+    check(seen, case)
+
+
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[LoopbackServer]:
+    """One server for many cases; each uses up what it was given."""
+    with LoopbackServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize("case", MORE, ids=[f"{case['id']}-{case['name']}" for case in MORE])
+async def test_each_further_stream_gives_the_expected_calls_or_error(case: dict[str, Any], one_server: LoopbackServer) -> None:
+    """The same for some twenty more of each kind (S4.6, S4.7, R27)."""
+    check(await observe(one_server, case), case)
+
+
+def check(seen: dict[str, Any], case: dict[str, Any]) -> None:
+    """Compare what was `seen` with what the case expects."""
     wanted = [case["expect"], *case.get("either", [])]
     given = {result["call"] for expect in wanted for result in expect["results"]}
     generated = {call.id for call in seen["calls"]} - given

@@ -18,7 +18,11 @@ from moryflow_sdk.verdicts import settle
 
 DATA = Path(__file__).parents[2] / "data"
 RULESETS = json.loads((DATA / "corpus" / "shell_rulesets.json").read_text("utf-8"))
-FILES = (DATA / "corpus" / "shell.jsonl", DATA / "permission" / "shell_extra.jsonl")
+FILES = (
+    DATA / "corpus" / "shell.jsonl",
+    DATA / "permission" / "shell_extra.jsonl",
+    DATA / "permission" / "shell_adversary.jsonl",
+)
 ORDER = {"allow": 0, "ask": 1, "deny": 2, "stop": 2}
 TASKS = ("hard", "soft", "false asks")
 
@@ -96,10 +100,14 @@ def test_no_surroundings_make_a_command_freer(form: str, make_policy: Callable[.
     """Whatever is put around an attack, it is judged at least as severely (R6, SECURITY §2.1)."""
     policies = {name: make_policy(ruleset["rules"]) for name, ruleset in RULESETS.items()}
     skipped = ("quoting", "unicode", "limit", "mode")
-    for case in (case for file in FILES for case in cases(file)):
+    place = list(AROUND).index(form)
+    turns = (case for number, case in enumerate(cases(FILES[2])) if number % len(AROUND) == place)
+    for case in (*cases(FILES[0]), *cases(FILES[1]), *turns):
         command, policy = case["command"], policies[case["ruleset"]]
         if case["kind"] != "attack" or case["cat"] in skipped or "<<" in command or "#" in command or command.startswith("("):
             continue
+        if "\\\n" in command and form == "here-document":
+            continue  # a line that goes on in a here-document is never read
         text = shlex.quote(command) if form in ("text", "evaluated") else command
         before, after = (judge_command(policy, one).worst.decision for one in (command, AROUND[form].format(text)))
         assert ORDER[after] >= ORDER[before], (case["id"], AROUND[form].format(text))

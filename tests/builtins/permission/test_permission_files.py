@@ -49,6 +49,9 @@ def _build(root: Path, item: dict[str, Any]) -> None:
                 server.bind(str(path))
 
 
+EXTRA = CORPUS.parent / "permission" / "paths_extra.jsonl"
+
+
 def _cases() -> Iterator[dict[str, Any]]:
     for line in (CORPUS / "paths.jsonl").read_text("utf-8").splitlines():
         case = json.loads(line)
@@ -79,3 +82,14 @@ def test_example_paths_get_no_more_than_they_may(case: dict[str, Any], judge: Ca
     assert ORDER[decision] >= ORDER[case["max"]]
     if case["kind"] == "benign":
         assert decision == "allow"
+
+
+def test_further_paths_are_decided_as_they_should_be(judge: Callable[..., tuple[str, str]]) -> None:
+    """Hundreds more spellings of each kind, with the exact decision (R5, R10, R14, R20, R21, D8)."""
+    wrong: list[str] = []
+    for line in EXTRA.read_text("utf-8").splitlines():
+        case = json.loads(line)
+        decision = judge(case["path"], "edit" if case["tool"] in WRITERS else "read")[0]
+        if decision != case["expect"]:
+            wrong.append(f"{case['id']} {case['tool']} {case['path']!r}: {decision}, not {case['expect']}")
+    assert wrong == []
