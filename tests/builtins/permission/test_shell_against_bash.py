@@ -26,7 +26,8 @@ printf '%s\036' "$line" >> "$LOG"
 """
 _PIECES = ["p", "q", "rm", " ", " ", ";", "&", "&&", "||", "|", "\n", "(", ")", "{ ", "; }", "$(", ")", "`", '"', "'", "\\"]
 _PIECES += ["\\\n", "#", "<<E\n", "\nE\n", "${x:-", "}", "$x", "<", ">f", "2>&1", "if ", "; then ", "; fi", "{p,q}", "$'"]
-_PIECES += ["<(", "[[ ", " ]]", "time ", "x=1 ", "!"]
+_PIECES += ["<(", "[[ ", " ]]", "time ", "x=1 ", "!", "\r", "\t", "&>", "|&", ";;", "esac", "((", "))", "$((", "<<-E\n", "<<<"]
+_PIECES += ["$[", "]", "=", "(", "a=(", "function ", "coproc ", "do ", "; done", "case a in a) "]
 
 
 class Texts:
@@ -81,7 +82,37 @@ class Texts:
             f'p <<< "$({a})"',
             f"p `q \\`{ticked}\\``",
         ]
-        return self._random.choice(forms)
+        return self._random.choice([*forms, *_further(a, b, ticked)])
+
+
+def _further(a: str, b: str, bare: str) -> list[str]:
+    """Return the rarer ways to put commands into commands; `bare` has no back quotes."""
+    plain = bare.replace("\\", "").replace("'", "")
+    compound = [
+        f"until {a}; do {b}; break; done", f"for ((i=0;i<1;i++)); do {a}; done", f"for ((;;)) {{ {a}; break; }}",
+        f"for i in $({a}) x; do {b}; done", f"for i\ndo {a}\ndone", f"f() {{ {a}; }}; f", f"function f {{ {a}; }}; f",
+        f"f() ( {a} ); f", f"f ()\n{{ {a}\n}}\nf", f"case $({a}) in x) ;; *) {b} ;; esac", f"( ( {a} ) ; {b} )",
+        f"case a in (a|b) {a} ;& c) {b} ;; esac", f"case a in a) {a} ;;& *) {b}\nesac", f"(({a}); {b})", f"{a} |& {b}",
+        f"if {a}\nthen {b}\nelif {a}; then {b}; else {a}\nfi", f"coproc {a}; wait", f"coproc c {{ {a}; }}; wait",
+        f"{a} & wait", f"{{ {a}\n}} &>f", f"( {a} ) >f 2>&1", f"{{ {a} & }}", f"({a}\n{b})",
+        f"wh\\\nile {a}; do {b}; break; done",
+        f"select i in a; do {a}; break; done", f"time -p {a}", f"! ! {a}", f"time ! {a}", f"{a} \\\n| {b}",
+        f"i\\\nf {a}; then {b}; fi",
+    ]  # fmt: skip
+    expanded = [
+        f"a=( $({a}) x ); {b}", f"a[$({a};echo 0)]=1", f"a[0]=$({a}) q", f"declare x=$({a})", f'export x="$({a})"; {b}',
+        f"p ${{x:=$({a})}}", f'p "${{x/a/$({a})}}"', f"p ${{x#$({a})}}", f'p "${{x:-"$({a})"}}"', f"p ${{x:-'$({plain})'}}",
+        f"(( $({a}; echo 1) )) && {b}", f"p $[ $({a}; echo 1) ]", f"[[ x =~ ($({a};echo x)) ]] && {b}", f"p > >({a}); wait",
+        f"p < <({a})", f'p "$(p "$({a})")"', f"p $(p $(p $({a})))", f"p $({a} # )\n)", f"p $(case a in a) {a};; esac)",
+        f"p $(case a in (a) {a};; esac)", f'p "`{plain}`"', f"p `p \\`{plain}\\` x`; {b}", f"p ${{#x}} ; {a}", f"p a$; {a}",
+        f"p <<<$({a})", f"p $(time {a})", f"{{x}}>f {a}", f"p $'\\162m' $'a\\'b'; {a}", f"$'\\x72m' x; {a}", "r\\m y; 'r'm z",
+    ]  # fmt: skip
+    documents = [
+        f"p <<-E\n\t$({a})\n\tE\n{b}", f"p <<E <<F\n$({a})\nE\n$({b})\nF\n{a}", f'p <<"E"\n$({a})\nE\n{b}',
+        f"p <<E; {b}\n`{plain}`\nE\n", f"p <<E &&\n\\$({a})\nE\n{b}", f"p <<E | q\n${{x:-$({a})}}\nE", f"# {a}\n{b}",
+        f"{{ p <<E\n$({a})\nE\n}}; {b}", f"p '# {plain}' # {plain}\n{b}", f'p "a # b" ; {a}', f"p x#y;{a}", f"p $x#; {a}",
+    ]  # fmt: skip
+    return compound + expanded + documents
 
 
 def _run(text: str, folder: Path, programs: Path) -> list[list[str]]:
