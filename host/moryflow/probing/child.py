@@ -63,6 +63,7 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     forked: list[bool] = []
     os.register_at_fork(before=lambda: forked.append(True))
     before = take()
+    WATCH.reading.begin()
     started = time.perf_counter()
     mark("import")
     raised = False

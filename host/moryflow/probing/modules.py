@@ -22,6 +22,8 @@ from types import (
 )
 from typing import Any, cast
 
+from .reading import Reading
+
 OURS = frozenset({"moryflow", "moryflow_builtins", "moryflow_sdk"})
 DEPENDENCIES = frozenset({
     "_pytest", "aiohttp", "annotated_types", "anyio", "bracex", "certifi", "click", "dateutil", "dotenv", "frontmatter",
@@ -62,10 +64,12 @@ class Watch:
     _keywords: list[tuple[FunctionType, dict[str, Any]]] = field(default_factory=list[tuple[FunctionType, dict[str, Any]]])
     _tables: dict[int, tuple[str, Any, Any]] = field(default_factory=dict[int, tuple[str, Any, Any]])
 
+    reading: Reading = field(default_factory=Reading)
+
     def begin(self) -> None:
         """Note what is imported now, and from here on what will be. For a process that only probes: it cannot be undone."""
         for loader in (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader):
-            cast("Any", loader).exec_module = _noting(loader.exec_module, self.note)
+            cast("Any", loader).exec_module = _noting(loader.exec_module, self)
         for name, module in list(sys.modules.items()):
             self.note(name, module)
 
@@ -114,6 +118,9 @@ class Watch:
             if name not in _MOVING and (name not in now or now[name] is not held[name]):
                 now[name] = held[name]
                 yield f"builtins.{name}"
+        yield from (name for name, value, held in self._tables.values() if not _same(value, held))
+        if not self.reading.suspicious:
+            return
         yield from self._replaced()
         yield from self._planted()
         for space in (*self.modules.values(), *self._classes.values()):
@@ -121,7 +128,6 @@ class Watch:
             if names:
                 yield f"{space.name}.{names[0]}" if len(names) == 1 else f"{space.name} ({', '.join(names[:3])})"
         yield from self._rewritten()
-        yield from (name for name, value, held in self._tables.values() if not _same(value, held))
 
     def _replaced(self) -> Iterator[str]:
         for name, space in self.modules.items():
@@ -156,10 +162,15 @@ def belongs_to_everyone(name: str) -> bool:
     return top in sys.stdlib_module_names or top in OURS or top in DEPENDENCIES
 
 
-def _noting(execute: Callable[[Any, ModuleType], None], note: Callable[[str, Any], None]) -> Callable[[Any, ModuleType], None]:
+def _noting(execute: Callable[[Any, ModuleType], None], watch: Watch) -> Callable[[Any, ModuleType], None]:
     def exec_module(self: Any, module: ModuleType) -> None:
-        execute(self, module)
-        note(module.__name__, sys.modules.get(module.__name__))
+        name, running = module.__name__, watch.reading.running
+        running.append(belongs_to_everyone(name))
+        try:
+            execute(self, module)
+        finally:
+            running.pop()
+        watch.note(name, sys.modules.get(name))
 
     # In a traceback it is part of the import machinery, which is where people's own code has not begun.
     exec_module.__code__ = exec_module.__code__.replace(co_filename="<import>")

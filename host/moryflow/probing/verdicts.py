@@ -26,7 +26,6 @@ class ProbeVerdict:
     :param fatal: the host itself would not have survived it, or not unharmed; such code is not imported. Other failures
         happen again, harmlessly, when the host imports it.
     :param notes: what it contributes and the host leaves out, each with its place.
-    :param notes: what it contributes and the host leaves out, each with its place.
     :param changed: what it changed that belongs to everyone but does no harm (``os.environ`` and the like).
     :param lost: nothing was found out, because the probe itself could not be made; not kept.
     :param fresh: found by this process, not read from the cache.
