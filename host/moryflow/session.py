@@ -226,6 +226,7 @@ class Session:
         """Take one tool call through the whole chain without a model."""
         async with self._holding() as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
+            self._host.check_strict(scope)
             scope.ledger.keep = True
             turn = Turn(scope, None, self.context, options)
             request = ToolRequest(id=f"call_{secrets.token_hex(6)}", name=name, arguments=arguments)

@@ -67,16 +67,23 @@ class TerminalAsker:
             sys.stderr.write(question(event))
             reply = await _answer()
             try:
-                await self._host.approvals.reply(event.data["approval_id"], reply)
+                if reply is None:
+                    sys.stderr.write("\nmoryflow: standard input has ended, so nobody can be asked\n")
+                    await self._host.approvals.nobody_left()
+                else:
+                    await self._host.approvals.reply(event.data["approval_id"], reply)
             except MoryflowError as error:
                 sys.stderr.write(f"moryflow: {plain(str(error))}\n")
 
 
-async def _answer() -> str:
+async def _answer() -> str | None:
+    """Return what was typed, ``None`` at the end of an input that is no terminal."""
     while True:
         sys.stderr.write("  [o]nce  [a]lways  [s]top > ")
         sys.stderr.flush()
         line = await read_line()
+        if not line and not sys.stdin.isatty():
+            return None
         reply = _REPLIES.get(line.strip().lower()) if line else "stop"
         if reply is not None:
             return reply

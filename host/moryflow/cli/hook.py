@@ -51,27 +51,36 @@ def _row(info: Any, implementations: Any) -> dict[str, Any]:
 @click.argument("value", required=False)
 @host_options
 @click.pass_context
-def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, output: str) -> None:
+def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, output: str) -> int:
     """Call the implementations of HOOK, in order, with a given input.
 
     HOOK is spelled either way (chat.params or chat_params). The input is a JSON object of the hook's arguments:
     moryflow hook fire tool.before '{"call": {"tool": "read", "args": {"path": "a.md"}}}'
     """
+    from moryflow.choosing import refuse_failed
+    from moryflow.kernel.outcome import EXIT_CODES
+
     from .hosting import with_host
 
     flags = flags_of(ctx)
     arguments = _object(given if given is not None else value)
 
-    async def work(host: Any) -> Any:
-        return await host.fire(hook, arguments, vault=flags.vault)
+    async def work(host: Any) -> tuple[Any, bool]:
+        if host.strict:
+            refuse_failed(host.plugin_set)
+        result = await host.fire(hook, arguments, vault=flags.vault)
+        return result, host.strict and any(call["outcome"] not in ("ok", "changed") for call in result.chain)
 
-    result = with_host(ctx, work)
+    result, failed = with_host(ctx, work)
     if output == "json":
         click.echo(as_json({"v": 1, "type": "hook.result", "hook": result.hook, "value": result.value, "chain": result.chain}))
-        return
-    click.echo(plain(as_json(result.value)))
-    for call in result.chain:
-        click.echo(f"  {call['plugin']}: {call['outcome']} ({call['us']} µs)", err=True)
+    else:
+        click.echo(plain(as_json(result.value)))
+        if not result.chain and not flags.quiet:
+            click.echo("moryflow: no plugin implements it, or none asks for this event", err=True)
+        for call in result.chain:
+            click.echo(f"  {call['plugin']}: {call['outcome']} ({call['us']} µs)", err=True)
+    return EXIT_CODES["plugin_failed"] if failed else 0
 
 
 def _object(text: str | None) -> dict[str, Any]:

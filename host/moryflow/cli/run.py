@@ -145,6 +145,10 @@ def _view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
         if on_ask(chosen) == "prompt":
             answer_from_stdin(host)
         return lines.finish
+    if on_ask(chosen) == "prompt":
+        from .asking import TerminalAsker
+
+        host.bus.subscribe(TerminalAsker(host))
     return lambda result: click.echo(as_json(result.as_json(), indent=None))
 
 
@@ -180,10 +184,10 @@ def explain(result: Any, flags: Flags) -> None:
         click.echo(plain(f"moryflow: {sentence}\n  next: {next_step}"), err=True)
     unasked = sum(denial["cause"] == "headless" for denial in result.denied)
     if unasked and not flags.quiet:
-        click.echo(f"moryflow: {unasked} call(s) denied because nobody could be asked", err=True)
-        click.echo(
-            "  next: run it at a terminal, allow it with a rule (moryflow permission rules), or --mode full_access -y", err=True
-        )
+        calls = "1 call was" if unasked == 1 else f"{unasked} calls were"
+        click.echo(f"moryflow: {calls} denied because nobody could be asked", err=True)
+        step = "run it at a terminal, allow it with a rule (moryflow permission allow DOMAIN PATTERN), or --mode full_access -y"
+        click.echo(f"  next: {step}", err=True)
 
 
 _NEXT = {

@@ -47,7 +47,7 @@ class Lines:
         """
         if self._failure is not None:
             raise self._failure
-        write_line({**result.as_json(), "ts": now()})
+        write_line(result.as_json())
 
 
 def init_event(host: Any, session: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def init_event(host: Any, session: Any) -> dict[str, Any]:
 def answer_from_stdin(host: Any) -> None:
     """Take ``{"type": "permission.reply", "approval_id": …, "reply": …}`` lines from standard input.
 
-    A closed standard input answers every open question with stop; nothing waits for ever.
+    When standard input has ended, questions are denials, as nobody can be asked; nothing waits for ever.
     """
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[Any]] = set()

@@ -154,6 +154,8 @@ def _on_ask(host: Any, options: dict[str, Any]) -> Any:
 
 
 def _print(done: Any, name: str, ms: int, output: str) -> int:
+    from moryflow.kernel.outcome import EXIT_CODES
+
     result = done.result
     failed = result.status != "ok"
     if output == "json":
@@ -163,9 +165,13 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
         if result.code == "invalid_args":
             click.echo(f"  next: moryflow tool show {name}", err=True)
         elif done.ruling is not None and done.ruling.by == "headless":
-            click.echo("  next: the same at a terminal, where it asks; or a rule: moryflow permission rules", err=True)
+            click.echo("  next: the same at a terminal, where it asks; or a rule: moryflow permission allow DOMAIN PATTERN", err=True)
     else:
         click.echo(plain(result.output), nl=not result.output.endswith("\n"))
+    if done.exit_code == EXIT_CODES["plugin_failed"]:
+        said = "a plugin failed on the way, and --strict makes that an error"
+        click.echo(f"moryflow: {said}\n  next: moryflow plugin list", err=True)
+        return done.exit_code
     if result.status == "error" and not done.exit_code:
         return 2 if result.code == "invalid_args" else 1
     return done.exit_code
@@ -173,10 +179,13 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
 
 def _event(done: Any, name: str, ms: int) -> dict[str, Any]:
     """Return the ``tool.result`` object of CONTRACT §2, with the hooks that were called."""
+    from moryflow.kernel.events import now
+
     result, ruling = done.result, done.ruling
     event = {
         "v": 1,
         "type": "tool.result",
+        "ts": now(),
         "session": done.session,
         "call_id": done.call_id,
         "tool": name,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Reply = Literal["once", "always", "reject", "stop"]
 OnAsk = Literal["prompt", "deny", "fail"]
 REPLIES: tuple[str, ...] = ("once", "always", "reject", "stop")
+CLOSED = "closed"
+"""Who answered a question when the input that the answer would have come from had ended."""
 POLL_SECONDS = 0.5
 """How often a waiting turn looks for an answer that another process stored."""
 
@@ -80,10 +82,10 @@ class ApprovalDesk:
                 future.set_result(Answer("once", by="mode"))
 
     async def nobody_left(self) -> None:
-        """Answer every open question with stop, and those still to come: whoever could have answered has gone."""
+        """Let the open questions and those still to come be denials: whoever could have answered has gone."""
         self._deserted = True
         for approval_id in tuple(self._open):
-            await self.reply(approval_id, "stop", by="closed")
+            await self.reply(approval_id, "reject", by=CLOSED)
 
     async def settle(self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, on_ask: OnAsk) -> Ruling:
         """Turn an ask into allow, deny or stop.
@@ -93,16 +95,13 @@ class ApprovalDesk:
         earlier = await self._earlier(scope, call, ruling)
         if earlier is not None and earlier.state == "replied":
             return await self._apply(scope, journal, ruling, earlier)
-        if on_ask == "deny":
-            reason = f"{ruling.reason}; nobody could be asked"
-            return refused(ruling, cause="headless", reason=reason, by="headless")
+        if on_ask == "deny" or (on_ask == "prompt" and self._deserted):
+            return _unasked(ruling)
         row = earlier or _question(scope, call, ruling)
         with self._opened(scope, ruling, row) as future:
             await self._ask(scope, journal, call, ruling, row)
             if on_ask == "fail":
                 raise ApprovalRequired(row.id)
-            if self._deserted:
-                await self.reply(row.id, "stop", by="closed")
             answer = await self._wait(row, future)
         answered = row._replace(state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
         return await self._apply(scope, journal, ruling, answered)
@@ -155,6 +154,8 @@ class ApprovalDesk:
                 return allowed(ruling, by="user")
             case "stop":
                 return refused(ruling, cause="user", reason="stopped by the user", by="user", stop=True)
+            case _ if row.by == CLOSED:
+                return _unasked(ruling)
             case _:
                 reason = row.message or "the user refused this call"
                 return refused(ruling, cause="user", reason=reason, by="user")
@@ -176,6 +177,10 @@ class ApprovalDesk:
         while above is not None:  # they share the grants, so each session's row shall say so
             above.scope.live.inbox.append(lambda journal: journal.session(grants=grants))
             above = above.scope.started
+
+
+def _unasked(ruling: Ruling) -> Ruling:
+    return refused(ruling, cause="headless", reason=f"{ruling.reason}; nobody could be asked", by="headless")
 
 
 def _about(row: ApprovalRow) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from moryflow_sdk import MoryflowError, Usage
 
 from .approvals import OnAsk
+from .events import now
 
 EndReason = Literal[
     "completed", "stopped", "denied", "approval_required", "max_steps", "doom_loop", "budget", "prompt_too_long",
@@ -84,6 +85,7 @@ class TurnResult:
         found = {
             "v": 1,
             "type": "result",
+            "ts": now(),
             "status": self.status,
             "end_reason": self.end_reason,
             "exit_code": self.exit_code,

@@ -158,6 +158,8 @@ class Turn:
 
     async def end(self, reason: EndReason, error: MoryflowError | None = None) -> TurnResult:
         """Settle what is open, commit, and return the result. A turn that waits for an answer keeps its calls open."""
+        if reason == "completed" and self._scope.strict and self._scope.failures:
+            reason = "plugin_failed"  # in its last step, or in a call without a model
         self._answering.keep_partial()
         if reason != "approval_required":
             await self._batch.close(f"the turn ended ({reason})")

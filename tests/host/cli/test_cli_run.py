@@ -92,7 +92,7 @@ def test_output_json_is_the_result_object(cli: Any) -> None:
     """Its fields are those of CONTRACT §2; --json means the same."""
     model = cli.script("Hello.")
     result = json.loads(cli("run", "-m", model, "hi", "--output", "json").stdout)
-    assert result.pop("session")
+    assert result.pop("session") and result.pop("ts")
     assert result.pop("usage").keys() == {"input", "output", "cached"}
     expected = {"v": 1, "type": "result", "status": "completed", "end_reason": "completed", "exit_code": 0, "text": "Hello."}
     assert result == {**expected, "cost": 0.0, "steps": 1, "denied": []}

@@ -1,0 +1,59 @@
+"""A question that nobody is there to answer is a denial, whatever was asked for (CONTRACT §1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+ASKS = {"calls": [{"name": "danger", "arguments": {"what": str(number)}} for number in range(2)]}
+
+
+@pytest.mark.parametrize("output", ["text", "json", "stream-json"])
+def test_a_question_at_the_end_of_standard_input_is_a_denial(cli: Any, output: str) -> None:
+    """The model is told, the turn goes on, exit code 4; later questions are denied without being put (D27)."""
+    done = cli("run", "-m", cli.script(ASKS, "done"), "--on-ask", "prompt", "--output", output, "hi")
+    assert done.returncode == 4
+    if output == "text":
+        assert done.stdout == "done\n" and done.stderr.count("wants to") == 1
+        assert "2 calls were denied because nobody could be asked" in done.stderr
+        return
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result["end_reason"], result["exit_code"]) == ("completed", 4)
+    assert [each["cause"] for each in result["denied"]] == ["headless", "headless"]
+
+
+def test_a_call_without_a_model_is_denied_too(cli: Any) -> None:
+    """``tool run --on-ask prompt`` (CONTRACT §1)."""
+    done = cli("tool", "run", "danger", "--what", "x", "--on-ask", "prompt")
+    assert (done.returncode, done.stdout) == (4, "") and "nobody could be asked" in done.stderr
+
+
+def test_the_result_says_when_it_was(cli: Any) -> None:
+    """Every object of the stream has its time, also the one that is printed alone (CONTRACT §2)."""
+    done = cli("run", "-m", cli.script("done"), "--output", "json", "hi")
+    assert json.loads(done.stdout)["ts"].startswith("20")
+    assert json.loads(cli("tool", "run", "hello", "--name", "x", "--output", "json").stdout)["ts"].startswith("20")
+
+
+FAILS = "from moryflow_sdk import hookimpl\n@hookimpl\ndef {hook}(): raise ValueError('no')\n"
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        ("chat_params", ("run", "-m", "SCRIPT", "hi")),
+        ("tool_after", ("tool", "run", "hello", "--name", "x")),
+        ("tool_before", ("hook", "fire", "tool.before", "{}")),
+    ],
+)
+def test_strict_makes_a_failing_hook_an_error_wherever_it_is_called(cli: Any, hook: str, words: tuple[str, ...]) -> None:
+    """In a turn's last step, in a call without a model, when fired; without --strict it is a notice (invariant 5)."""
+    cli.plugin("bad", FAILS.format(hook=hook))
+    command = [cli.script("done") if word == "SCRIPT" else word for word in words]
+    assert cli(*command).returncode == 0
+    assert cli(*command, "--strict").returncode == 6
+    cli.plugin("bad", "x = (\n")
+    refused = cli(*command, "--strict")
+    assert refused.returncode == 6 and refused.stdout == "" and "bad.py:1: plugin 'bad' failed" in refused.stderr
