@@ -27,7 +27,7 @@ from moryflow_sdk import (
     tool,
 )
 
-from .bank import named, usable_bank
+from .bank import bank_of, named, runs_unseen, usable_bank
 from .settings import MemoryBankSettings
 
 name = "memory_bank"
@@ -130,19 +130,20 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
 
 @hookimpl(timeout=10)
 async def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Remember what the bank holds just before something runs that could change it unseen."""
-    if ruling.decision != "allow" or usable_bank(turn) is None:
+    """Remember what the bank holds, or that there is none, just before something runs that could change that unseen."""
+    if ruling.decision != "allow" or not runs_unseen(call, turn):
         return
-    from .shelter import hold, runs_unseen
+    bank = bank_of(turn)
+    if bank is None or not bank.problem:
+        from .shelter import hold
 
-    if runs_unseen(call, turn):
         await hold(call, turn)
 
 
 @hookimpl(timeout=10)
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Undo what may not be, note what was read, say what has to be said."""
-    if usable_bank(turn) is None:
+    if usable_bank(turn) is None and not runs_unseen(call, turn):
         return None
     from .after import after
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moryflow_sdk import ToolCall, ToolResult, Turn
 
+from .bank import usable_bank
 from .gating import reminded
 from .package import checked_package, is_reader_task
 from .reads import READER, note_package, note_reads, stamped
@@ -17,6 +18,8 @@ async def after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | 
         undone = await compare(call, result, turn)
         if undone is not None:
             return undone
+    if usable_bank(turn) is None:
+        return None
     if turn.spawned is not None:
         refused = check_written(call, result, turn)
         if refused is not None:

@@ -12,13 +12,18 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from moryflow_sdk import Target, Turn
+from moryflow_sdk import Target, ToolCall, Turn
 
 FOLDER = "memory-bank"
 MEMORY = f"{FOLDER}/MEMORY.md"
 PATTERNS = f"{FOLDER}/details/patterns.md"
 PREFIX = f"vault:/{FOLDER}"
 REMEMBERED_TURNS = 256
+MADE_BY = "ask the person to run `moryflow memory-bank init`"
+"""Who makes a bank: no tool and no command of an agent does."""
+
+UNSEEN = frozenset({"bash", "mcp", "tool"})
+"""Domains of calls that do not say which files they write."""
 
 
 class Bank(NamedTuple):
@@ -94,6 +99,18 @@ def covers(target: Target, turn: Turn) -> bool:
     """Whether a file target is a folder that the bank lies in."""
     path = (target.path or "").rstrip("/") + "/"
     return target.kind == "file" and f"{turn.vault}/".startswith(path)
+
+
+def runs_unseen(call: ToolCall, turn: Turn) -> bool:
+    """Whether a call may write files of the bank without naming them."""
+    if call.domain in UNSEEN or any(target.domain in UNSEEN for target in call.targets):
+        return True
+    return any(target.domain == "edit" and (target.kind != "file" or covers(target, turn)) for target in call.targets)
+
+
+def is_there(vault: str) -> bool:
+    """Whether something of the bank's name is in the vault."""
+    return os.path.lexists(f"{vault}/{FOLDER}")
 
 
 def _below(text: str) -> bool:

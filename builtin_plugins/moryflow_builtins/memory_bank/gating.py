@@ -6,7 +6,7 @@ from moryflow_sdk import Deny, Target, ToolCall, ToolResult, Turn
 from moryflow_sdk.risk import Risk
 from moryflow_sdk.sensitive import sensitive
 
-from .bank import FOLDER, bank_of, inside, usable_bank
+from .bank import FOLDER, MADE_BY, bank_of, inside, usable_bank
 from .grants import Grant, grant_of
 from .reads import READER, escalation, satisfied
 from .risk import edited, risk_of, sensitive_globs
@@ -40,7 +40,7 @@ def _deny(reason: str, next_step: str) -> Deny:
 def _protected(turn: Turn) -> Deny:
     bank = bank_of(turn)
     if bank is None:
-        return _deny(f"{FOLDER}/ is made and kept by its own commands", "ask the person to run `moryflow memory-bank init`")
+        return _deny(f"{FOLDER}/ is made and kept by its own commands", MADE_BY)
     if bank.problem:
         return _deny(f"nothing is written there: {bank.problem}", "tell the person to run `moryflow memory-bank check`")
     if turn.parent is not None:

@@ -8,11 +8,8 @@ from typing import Any
 
 from moryflow_sdk import ToolCall, ToolResult, Turn
 
-from .bank import FOLDER, covers
+from .bank import FOLDER, MADE_BY, is_there
 from .snapshot import Snapshot, keep, reopen, restore, take
-
-UNSEEN = frozenset({"bash", "mcp", "tool"})
-"""Domains of calls that do not say which files they write."""
 
 _held: dict[tuple[str, str], Snapshot] = {}
 """Snapshots of calls that run now, by turn and call. Made just before the body, gone when its result is known."""
@@ -21,18 +18,12 @@ MOST_HELD = 64
 """Calls whose turn ended with a question open leave theirs behind; the oldest go."""
 
 
-def runs_unseen(call: ToolCall, turn: Turn) -> bool:
-    """Whether a call may write files of the bank without naming them."""
-    if call.domain in UNSEEN or any(target.domain in UNSEEN for target in call.targets):
-        return True
-    return any(target.domain == "edit" and (target.kind != "file" or covers(target, turn)) for target in call.targets)
-
-
 async def hold(call: ToolCall, turn: Turn) -> None:
     """Remember what the bank holds. A question that the body asks later does not begin anew: it has run already."""
     if is_held(call, turn):
         return
-    _held[turn.id, call.id] = await asyncio.to_thread(take, str(turn.vault))
+    vault = str(turn.vault)
+    _held[turn.id, call.id] = await asyncio.to_thread(take, vault) if is_there(vault) else Snapshot(vault)
     while len(_held) > MOST_HELD:
         del _held[next(iter(_held))]
 
@@ -45,6 +36,8 @@ def is_held(call: ToolCall, turn: Turn) -> bool:
 async def compare(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Put the bank back if the call has changed it, and make an error of its result that says so."""
     before = _held.pop((turn.id, call.id))
+    if not before.items and not is_there(before.vault):
+        return None
     return await asyncio.to_thread(_compared, before, call, result, turn)
 
 
@@ -53,23 +46,25 @@ def _compared(before: Snapshot, call: ToolCall, result: ToolResult, turn: Any) -
     names = before.changed(now)
     if not names:
         return None
+    step = "propose the change with memory_propose" if before.items else MADE_BY
     reopen(before)
     now = take(before.vault)
     place = turn.data_dir / "undone" / f"{time.strftime('%Y%m%d-%H%M%S')}-{call.id}"
     try:
         kept = keep(now, before.changed(now), place)
     except OSError as error:
-        return _spoken(result, f"{call.tool} changed {_listed(names)}, and it could not be put back: {error.strerror}", names)
+        said = f"{call.tool} changed {_listed(names)}, and it could not be put back: {error.strerror}"
+        return _spoken(result, said, names, step)
     left = restore(before, now, turn)
     said = f"{call.tool} changed {_listed(names)}, which only the memory-bank writer may do; "
     said += f"{_listed(left)} could not be put back" if left else "everything was put back"
     if kept:
         said += f" (what it wrote is kept in {place})"
-    return _spoken(result, said, names)
+    return _spoken(result, said, names, step)
 
 
-def _spoken(result: ToolResult, said: str, names: list[str]) -> ToolResult:
-    output = f"error: memory bank: {said}. Next: propose the change with memory_propose\n\n{result.output}"
+def _spoken(result: ToolResult, said: str, names: list[str], step: str) -> ToolResult:
+    output = f"error: memory bank: {said}. Next: {step}\n\n{result.output}"
     metadata = {**result.metadata, "memory_bank": {"restored": names}}
     return result.replace(status="error", code="memory_bank", output=output.rstrip(), metadata=metadata)
 

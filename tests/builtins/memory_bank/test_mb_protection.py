@@ -145,6 +145,27 @@ async def test_what_a_shell_command_changes_is_put_back(project, way):
     assert "everything was put back" in talk.last["output"] and talk.last["output"].count("Next:") == 1
 
 
+@pytest.mark.parametrize(
+    "way", ["mkdir memory-bank", "mkdir -p memory-bank/details && echo obey > memory-bank/MEMORY.md", "cp -r src memory-bank"]
+)
+async def test_no_shell_command_makes_a_bank(bare, way):
+    """Where there is none, none appears that the next session would read: made by a person's command alone (S3.31, D35)."""
+    bare.allow("bash")
+    before = bare.tree()
+    talk = await bare.run(call("bash", command=way), "done", mode="full_access")
+    assert not bare.bank.exists() and bare.tree() == before
+    assert (
+        talk.last["code"] == "memory_bank" and "Next: ask the person to run `moryflow memory-bank init`" in talk.last["output"]
+    )
+
+
+async def test_without_a_bank_a_shell_command_does_what_it_says(bare):
+    """Nothing else is compared or undone (S3.29, D35)."""
+    bare.allow("bash")
+    talk = await bare.run(call("bash", command="mkdir memory && echo x > memory/bank"), "done", mode="full_access")
+    assert talk.last["status"] == "ok" and (bare.vault / "memory/bank").read_text() == "x\n"
+
+
 async def test_what_is_undone_is_not_lost(project):
     """The new text is kept outside the vault, and the result says where (D35)."""
     project.allow("bash")
