@@ -9,6 +9,7 @@ from pathlib import Path
 
 import frontmatter
 import json5
+import pytest
 from moryflow.config import load_config
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "user_examples"
@@ -39,6 +40,21 @@ def test_the_example_plugins_pass_the_checks_for_authors(tmp_path: Path) -> None
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert int(done.stdout.rpartition(" passed")[0].split()[-1]) >= 50 * len(plugins) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["hooks", "compaction"])
+def test_the_examples_of_the_hook_pages_pass_the_checks_for_authors(folder: str, tmp_path: Path) -> None:
+    """They are copied more than any others; each under the name that it says it should have (S2.21)."""
+    plugins = [tmp_path / f"my_{path.name}" for path in sorted((EXAMPLES / folder).glob("*.py"))]
+    for path in plugins:
+        shutil.copyfile(EXAMPLES / folder / path.name.removeprefix("my_"), path)
+        path.chmod(0o600)
+    options = [word for path in plugins for word in ("--moryflow-plugin", str(path))]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) >= 50 * len(plugins) > 250
 
 
 def test_hello_greets(shell) -> None:

@@ -20,7 +20,7 @@ def measured(vault: Path) -> dict[str, int]:
     return {"files": len(sizes), "bytes": sum(sizes)}
 
 
-def command() -> click.Command:
+def at_a_shell() -> click.Command:
     """Make the click command; called when it is used, so that click is imported by nobody else."""
     import click
 
@@ -34,7 +34,7 @@ def command() -> click.Command:
     return vault_size
 
 
-async def slash(text: str, turn: Turn) -> SlashResult:
+async def in_chat(text: str, turn: Turn) -> SlashResult:
     """In a conversation: shown to the person; with ``prompt=`` it would be sent to the agent."""
     found = measured(turn.vault)
     return SlashResult(text=f"{found['files']} notes, {found['bytes']} bytes")
@@ -43,4 +43,4 @@ async def slash(text: str, turn: Turn) -> SlashResult:
 @hookimpl
 def commands(ctx: PluginContext) -> list[Command]:
     """A name of the host's own would be refused."""
-    return [Command(name="vault-size", help="Say how many notes there are.", cli=command, slash=slash)]
+    return [Command(name="vault-size", help="Say how many notes there are.", cli=at_a_shell, slash=in_chat)]

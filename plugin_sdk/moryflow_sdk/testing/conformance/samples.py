@@ -111,15 +111,31 @@ def _plan(kind: str, text: str) -> CompactionPlan:
 
 
 def _events(text: str) -> list[Event]:
-    kinds = (
-        "turn.start",
-        "step.start",
-        "text.delta",
-        "tool.start",
-        "tool.result",
-        "turn.finish",
-        "session.status",
-        "unknown.kind",
-    )
-    data = {"text": text[:2000], "call_id": "call_1", "tool": "read", "status": "ok", "output": text[:2000]}
-    return [Event(type=kind, session="s", turn="t", data=data) for kind in kinds] + [Event(type="error", session="")]
+    """Return an event of each kind with the fields that it always has, one of a later version, and one of no session."""
+    text = text[:2000]
+    call = {"call_id": "call_1", "tool": "read"}
+    usage = {"input": 10, "output": 1, "cached": 0}
+    asked = {
+        "approval_id": "a1",
+        "call_id": "call_1",
+        "domain": "edit",
+        "targets": ["vault:/a.md"],
+        "reason": text,
+        "remember": [],
+    }
+    kinds: dict[str, dict[str, Any]] = {
+        "turn.start": {"purpose": "main", "plugin_set": "0" * 16},
+        "session.status": {"status": "busy"},
+        "step.start": {},
+        "text.delta": {"text": text},
+        "tool.start": {**call, "args": {"path": "a.md"}, "state": "pending"},
+        "permission.asked": asked,
+        "permission.replied": {"approval_id": "a1", "call_id": "call_1", "reply": "once", "by": "user"},
+        "tool.result": {**call, "state": "completed", "status": "ok", "output": text, "truncated": False, "ms": 1},
+        "step.finish": {"usage": usage, "cost": None, "node": "n1"},
+        "compaction": {"kind": "compact", "state": "done", "tokens_before": 1000, "tokens_after": 100, "dropped": {}},
+        "turn.finish": {"end_reason": "completed", "steps": 1, "cost": None},
+        "unknown.kind": {},
+    }
+    told = [Event(type=kind, session="s", turn="t", data=data) for kind, data in kinds.items()]
+    return [*told, Event(type="error", session="", data={"code": "io", "message": text, "where": "", "next": ""})]
