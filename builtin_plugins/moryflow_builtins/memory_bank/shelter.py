@@ -11,6 +11,10 @@ from moryflow_sdk import ToolCall, ToolResult, Turn
 from .bank import FOLDER, MADE_BY, is_there
 from .snapshot import Snapshot, keep, reopen, restore, take
 
+CHANGED = ("changed", "the memory-bank writer", "everything was put back", "propose the change with memory_propose")
+MADE = ("made", "a person", "it was taken away again", MADE_BY)
+"""What a command did to the bank, who may do that, what was done about it, and the next step."""
+
 _held: dict[tuple[str, str], Snapshot] = {}
 """Snapshots of calls that run now, by turn and call. Made just before the body, gone when its result is known."""
 
@@ -46,18 +50,18 @@ def _compared(before: Snapshot, call: ToolCall, result: ToolResult, turn: Any) -
     names = before.changed(now)
     if not names:
         return None
-    step = "propose the change with memory_propose" if before.items else MADE_BY
+    done, who, undone, step = CHANGED if before.items else MADE
     reopen(before)
     now = take(before.vault)
     place = turn.data_dir / "undone" / f"{time.strftime('%Y%m%d-%H%M%S')}-{call.id}"
     try:
         kept = keep(now, before.changed(now), place)
     except OSError as error:
-        said = f"{call.tool} changed {_listed(names)}, and it could not be put back: {error.strerror}"
+        said = f"{call.tool} {done} {_listed(names)}, and it could not be undone: {error.strerror}"
         return _spoken(result, said, names, step)
     left = restore(before, now, turn)
-    said = f"{call.tool} changed {_listed(names)}, which only the memory-bank writer may do; "
-    said += f"{_listed(left)} could not be put back" if left else "everything was put back"
+    said = f"{call.tool} {done} {_listed(names)}, which only {who} may do; "
+    said += f"{_listed(left)} could not be put back" if left else undone
     if kept:
         said += f" (what it wrote is kept in {place})"
     return _spoken(result, said, names, step)
