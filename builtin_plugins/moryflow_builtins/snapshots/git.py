@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from moryflow_sdk import ToolError
@@ -26,6 +29,7 @@ _OFF: Mapping[str, str] = {
     "protocol.allow": "never",
     "submodule.recurse": "false",
 }
+READ_BY_GIT = frozenset({".gitignore", ".gitattributes"})
 _SETTINGS = [part for name, value in _OFF.items() for part in ("-c", f"{name}={value}")]
 
 
@@ -82,3 +86,24 @@ class Git:
 def split(output: bytes) -> Sequence[str]:
     """Return the names that git printed with ``-z``."""
     return [os.fsdecode(name) for name in output.split(b"\0") if name]
+
+
+def refuse_pipes(vault: Path) -> None:
+    """Name a file of git's own that is a pipe, as nobody would make by mistake; looks for a second at most.
+
+    :raises ToolError: there is one; git waited for it.
+    """
+    until = time.monotonic() + 1.0
+    for folder, _, files in os.walk(vault):
+        for name in READ_BY_GIT & set(files):
+            place = Path(folder, name)
+            refuse_pipe(place, place.relative_to(vault).as_posix())
+        if time.monotonic() > until:
+            break
+
+
+def refuse_pipe(place: Path, name: str) -> None:
+    """Refuse `place`, shown as `name`, if it is a pipe."""
+    with suppress(OSError):
+        if stat.S_ISFIFO(place.lstat().st_mode):
+            raise ToolError(f"{name} is a pipe, and git waits for what it says", code="pipe", next_step="remove it")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from moryflow_sdk import ToolError
 
-from .git import Git, split
+from .git import READ_BY_GIT, Git, refuse_pipe, refuse_pipes, split
 from .settings import SnapshotSettings
 
 _PLAIN = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
@@ -26,7 +26,6 @@ UNRECORDED = "160000"
 that of the file's size and time, so that a change of the file is a change of the tree.
 """
 
-_READ_BY_GIT = frozenset({".gitignore", ".gitattributes"})
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _DAY = 86400.0
 
@@ -79,6 +78,8 @@ class Shadow:
         :raises ToolError: git is missing, failed, or the vault is too large for it.
         """
         self._refuse_if_slow()
+        for name in READ_BY_GIT:
+            refuse_pipe(self.vault / name, name)
         with self._locked():
             try:
                 self._prepare()
@@ -93,9 +94,7 @@ class Shadow:
                 return Snapshot(self.git("write-tree").decode().strip(), self._next_number())
             except ToolError as error:
                 if error.code == "timeout":
-                    if pipe := _pipe_that_git_reads(self.vault):
-                        said = f"{pipe} is a pipe, and git waits for what it says"
-                        raise ToolError(said, code="pipe", next_step="remove it") from error
+                    refuse_pipes(self.vault)
                     self._slow.touch()
                 raise
 
@@ -263,19 +262,6 @@ def _unrecorded(found: os.stat_result) -> Blob:
 
 def _hash(content: bytes) -> str:
     return hashlib.sha1(content, usedforsecurity=False).hexdigest()
-
-
-def _pipe_that_git_reads(vault: Path) -> str:
-    """Return a file of git's own that is a pipe, as nobody would make by mistake; looks for a second at most."""
-    until = time.monotonic() + 1.0
-    for folder, _, files in os.walk(vault):
-        for name in _READ_BY_GIT & set(files):
-            place = Path(folder, name)
-            if stat.S_ISFIFO(place.lstat().st_mode):
-                return place.relative_to(vault).as_posix()
-        if time.monotonic() > until:
-            break
-    return ""
 
 
 def _behind_a_link(vault: Path, path: str) -> bool:
