@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
+import sys
 import time
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from moryflow.loading.discovery import Candidate
@@ -79,8 +82,8 @@ async def test_code_that_raises_is_named_and_harmless(home, source, stage, line,
         ("import time\ntime.sleep(60)\n", "import", 2, "it did not finish"),
         ("def __getattr__(name):\n    while True: pass\n", "register", 2, "it did not finish"),
         (LATE.format(body="while True: pass"), "contribute", 4, "it did not finish"),
-        ("import os\nos._exit(3)\n", "import", 0, "exit code 3"),
-        (LATE.format(body="import os; os._exit(0)"), "contribute", 0, "ended the process"),
+        ("import os\nos._exit(3)\n", "import", 2, "exit code 3"),
+        (LATE.format(body="import os; os._exit(0)"), "contribute", 4, "ended the process"),
         ("import os\nos.abort()\n", "import", 2, "SIGABRT"),
         ("import ctypes\nctypes.string_at(0)\n", "import", 0, "SIGSEGV"),
         ("x = bytearray(10**11)\n", "import", 1, "MemoryError"),
@@ -94,6 +97,74 @@ async def test_code_that_the_host_would_not_survive_costs_the_probe(home, source
     assert (verdict.ok, verdict.fatal, verdict.stands, verdict.stage) == (False, True, False, stage)
     assert error in verdict.error and verdict.file.endswith("mine.py")
     assert line in (0, verdict.line)
+    assert not verdict.timeout or "gives it more time" in verdict.hint
+
+
+async def test_who_gave_it_more_time_is_not_told_to(home):
+    """A hint is something that helps (STYLE, errors)."""
+    verdict = await probed(home, "while True: pass\n", 2.5)
+    assert (verdict.timeout, verdict.line) == (True, 1) and "more time" not in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("import json\n\njson.loads = None\n", 3),
+        ("from pathlib import Path\ndef exists(self): return True\nPath.exists = exists\n", 3),
+        ("import os\nx = 1\nos.chdir('/')\n", 3),
+        ("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n", 2),
+        ("import sys\nsys.modules['httpx'] = None\n", 2),
+    ],
+)
+async def test_the_line_that_changes_what_belongs_to_everyone_is_named(home, source, line):
+    """File and line wherever they can be told (STYLE, errors)."""
+    assert (await probed(home, source)).line == line
+
+
+async def test_probes_are_forked_from_one_warm_helper_two_at_a_time(home):
+    """One parent, that is not the host, for all; never three at once (ARCHITECTURE §4, probe)."""
+    source = """
+        import os, time
+        from pathlib import Path
+        begun = time.monotonic()
+        time.sleep(0.2)
+        Path(__file__).with_suffix(".txt").write_text(f"{os.getpid()} {os.getppid()} {begun} {time.monotonic()}")
+    """
+    items = [written(home, dedent(source), f"plugin_{number}") for number in range(5)]
+    verdicts = await asyncio.gather(*(probe(item, home=home) for item in items))
+    assert all(verdict.ok for verdict in verdicts)
+    rows = [Path(item.target).with_suffix(".txt").read_text().split() for item in items]
+    assert len({row[0] for row in rows}) == 5
+    assert len({row[1] for row in rows}) == 1 and rows[0][1] != str(os.getpid())
+    times = [(float(begun), float(ended)) for _, _, begun, ended in rows]
+    assert max(sum(begun <= moment < ended for begun, ended in times) for moment, _ in times) == 2
+
+
+def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, monkeypatch):
+    """Another version of a dependency, or of Python, and code is probed again (ARCHITECTURE §4, probe)."""
+    item = written(home, HELLO)
+    site = tmp_path / "site"
+    monkeypatch.syspath_prepend(str(site))
+
+    def install(version: str) -> None:
+        shutil.rmtree(site, ignore_errors=True)
+        folder = site / f"needed-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: needed\nVersion: {version}\n")
+
+    install("1.0")
+    assert probe_sync(item, home=home).fresh
+    assert cached(item, home=home) is not None
+    install("2.0")
+    assert cached(item, home=home) is None
+    install("1.0")
+    assert cached(item, home=home) is not None
+    monkeypatch.setattr(sys, "version", "4.0")
+    shutil.rmtree(home / "cache" / "entry_points", ignore_errors=True)
+    for kept in (home / "cache").iterdir():
+        if kept.name != "probes.json":
+            kept.unlink()
+    assert cached(item, home=home) is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +258,7 @@ async def test_bad_manners_are_told_and_no_reason_to_refuse(home, source, remark
 
 async def test_good_code_that_uses_much_has_changed_nothing(home):
     """What libraries do while they are imported is no harm: half of Python's own, and ours, imported (ARCHITECTURE §4)."""
-    modules = "httpx, yaml, json5, rich.console, prompt_toolkit, watchdog.observers, wcmatch.glob, click, pathspec, frontmatter"
+    modules = "httpx, yaml, json5, rich.console, prompt_toolkit, watchdog.observers, click, pathspec, frontmatter"
     python = "unittest.mock, multiprocessing, http.server, xml.etree.ElementTree, email, decimal, ctypes, concurrent.futures"
     ours = "moryflow_sdk.testing, moryflow.host, moryflow.cli, moryflow_builtins.files, moryflow_builtins.permission"
     use = (
