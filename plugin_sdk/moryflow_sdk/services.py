@@ -176,8 +176,10 @@ class Rules(Protocol):
         """Return what is wrong with rules that could not be read, each with its file and line (D26)."""
         ...
 
-    async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> None:
+    async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
         """Add a rule. ``user`` writes ``config.jsonc`` keeping its comments (D44–D46); it holds at once.
+
+        :returns: where it stands, as ``file:line``; empty for a session.
 
         :raises ConfigError: the file cannot be written; the rule then holds for the session.
         """

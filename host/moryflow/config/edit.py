@@ -14,7 +14,7 @@ from typing import Any
 from moryflow_sdk import ConfigError
 
 from .files import Unreadable, read_source
-from .jsonc import JsoncError, parse, tree
+from .jsonc import JsoncError, parse, position, tree
 from .locked import locked, write_atomically
 from .spans import insert, put, remove
 
@@ -44,6 +44,20 @@ def append_rule(file: Path, rule: Mapping[str, str]) -> bool:
         return insert(text, node, entry), expected
 
     return _edit(file, change)
+
+
+def line_of_rule(file: Path, rule: Mapping[str, str]) -> int:
+    """Return the line at which the last rule stands that is `rule`; 0 when there is none.
+
+    :raises ConfigError: the file does not parse.
+    """
+    target = Path(file).resolve()
+    text, _ = _read(target)
+    rules = _at(_parsed(target, text), RULES)
+    if not isinstance(rules, list) or rule not in rules:
+        return 0
+    last = len(rules) - 1 - rules[::-1].index(rule)
+    return position(text, _node(text, RULES).children[last].begin)[0]
 
 
 def set_value(file: Path, dotted: str, value: Any) -> bool:

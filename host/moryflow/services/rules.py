@@ -29,8 +29,8 @@ class RulesService:
         problems = self._scope.around.config.problems
         return [str(one) for one in problems if one.code != UNUSABLE and (one.fatal or one.code == "rule_invalid")]
 
-    async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> None:
-        """Add `rule`. It holds for the session at once, also when the file cannot be written.
+    async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
+        """Add `rule` and return where it stands. It holds for the session at once, also when the file cannot be written.
 
         :raises ConfigError: the configuration cannot be written.
         """
@@ -38,9 +38,10 @@ class RulesService:
         if granted not in self._scope.live.grants:
             self._scope.live.grants.append(granted)
         if scope == "session":
-            return
+            return ""
         from moryflow.config import edit
 
         file = self._scope.around.config.path
         entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision}
         await asyncio.to_thread(edit.append_rule, file, entry)
+        return f"{file}:{await asyncio.to_thread(edit.line_of_rule, file, entry)}"

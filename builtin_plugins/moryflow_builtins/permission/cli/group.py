@@ -7,6 +7,9 @@ from importlib import import_module
 import click
 
 _COMMANDS = {
+    "allow": "adding",
+    "ask": "adding",
+    "deny": "adding",
     "explain": "explaining",
     "lint": "linting",
     "preset": "presetting",
@@ -14,7 +17,7 @@ _COMMANDS = {
     "test": "testing",
     "whatif": "whatif",
 }
-"""Which module has which command; the function there is called ``command``."""
+"""Which module has which command; the function there is called ``command``, or like the command where it has several."""
 
 
 class _Group(click.Group):
@@ -24,7 +27,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS and cmd_name not in self.commands:
             module = import_module(f".{_COMMANDS[cmd_name]}", __package__)
-            self.add_command(module.command, cmd_name)
+            self.add_command(getattr(module, cmd_name, None) or module.command, cmd_name)
         return self.commands.get(cmd_name)
 
 

@@ -50,21 +50,21 @@ def missing(mine: Sequence[Rule], preset: Preset) -> list[Rule]:
     """Return the rules of `preset` that have to be added for it to hold, domain by domain, in order."""
     added: list[Rule] = []
     for domain in dict.fromkeys(rule.domain for rule in preset.rules):
-        held = [_key(rule) for rule in mine if rule.domain == domain]
+        held = [rule for rule in mine if rule.domain == domain]
         wanted = [rule for rule in preset.rules if rule.domain == domain]
-        if held[-len(wanted) :] == [_key(rule) for rule in wanted]:
+        if [_key(rule) for rule in held[-len(wanted) :]] == [_key(rule) for rule in wanted]:
             continue
         for rule in wanted:
-            if not _in_force(held, rule):
-                held.append(_key(rule))
+            if not in_force(held, rule):
+                held.append(rule)
                 added.append(rule)
     return added
 
 
-def _in_force(held: Sequence[tuple[str, str, str]], rule: Rule) -> bool:
-    """Whether `rule` stands there and nothing after it may overrule it, as when an *always* is stored (D5)."""
-    tail = list(takewhile(lambda one: one[2] == rule.decision, reversed(held)))
-    return _key(rule) in tail
+def in_force(held: Sequence[Rule], rule: Rule) -> bool:
+    """Whether `rule` is among those of its domain and none after it may overrule it, as when an *always* is stored (D5)."""
+    tail = takewhile(lambda one: one.decision == rule.decision, reversed(held))
+    return _key(rule) in map(_key, tail)
 
 
 async def _write(turn: Turn, new: Sequence[Rule]) -> None:
