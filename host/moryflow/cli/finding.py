@@ -22,6 +22,13 @@ async def find(store: Any, session: str | None, flags: Any) -> Any:
     return row
 
 
+async def titled(store: Any, row: Any) -> Any:
+    """Return `row` with a title to show: where its first turn was killed before it was named, its first prompt's words."""
+    from .text import first_line
+
+    return row if row.title else row._replace(title=first_line(await store.first_prompt(row.id), 60))
+
+
 def summary(row: Any) -> dict[str, Any]:
     """Return a session as JSON."""
     return row._asdict()

@@ -10,7 +10,7 @@ from moryflow.builtins import CONTRIBUTED
 
 from .carrying import export, import_session
 from .compacting import COMMANDS, divider
-from .finding import find, node_called, summary
+from .finding import find, node_called, summary, titled
 from .group import NounGroup
 from .options import Flags, asking_options, document_options, flags_of
 from .text import columns, first_line, plain, show, told_result
@@ -57,7 +57,12 @@ def list_sessions(ctx: click.Context, limit: int, everywhere: bool) -> None:
     flags = flags_of(ctx)
     vault = str(flags.vault.resolve()) if flags.vault else None
     purpose = None if everywhere else "main"
-    rows = with_store(lambda store: store.sessions(limit, vault=None if everywhere else vault, purpose=purpose))
+
+    async def work(store: Any) -> list[Any]:
+        rows = await store.sessions(limit, vault=None if everywhere else vault, purpose=purpose)
+        return [await titled(store, row) for row in rows]
+
+    rows = with_store(work)
     table = columns((row.id, row.updated[:16].replace("T", " "), row.title or "-", row.vault) for row in rows)
     show(flags, [summary(row) for row in rows], table or "no sessions yet; moryflow run starts one")
 
@@ -77,7 +82,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
         return
 
     async def work(store: Any) -> tuple[Any, list[Any], list[Any]]:
-        row = await find(store, session, flags)
+        row = await titled(store, await find(store, session, flags))
         return row, await store.path(row.id), await store.runs(row.id)
 
     row, path, runs = with_store(work)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from .family import FamilyCommands
+from .finding import titled
 from .text import columns
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class Slash:
     async def _resume(self, name: str) -> str:
         talk = self._talk
         if not name:
-            rows = await talk.host.store.sessions(10, vault=talk.session.row.vault)
+            store = talk.host.store
+            rows = [await titled(store, row) for row in await store.sessions(10, vault=talk.session.row.vault)]
             talk.say(columns((row.id, row.updated[:16].replace("T", " "), row.title or "-") for row in rows))
             return ""
         if (await talk.host.store.session(name)).id == talk.session.id:

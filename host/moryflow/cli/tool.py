@@ -165,7 +165,8 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
         if result.code == "invalid_args":
             click.echo(f"  next: moryflow tool show {name}", err=True)
         elif done.ruling is not None and done.ruling.by == "headless":
-            click.echo("  next: the same at a terminal, where it asks; or a rule: moryflow permission allow DOMAIN PATTERN", err=True)
+            rule = "moryflow permission allow DOMAIN PATTERN"
+            click.echo(f"  next: the same at a terminal, where it asks; or a rule: {rule}", err=True)
     else:
         click.echo(plain(result.output), nl=not result.output.endswith("\n"))
     if done.exit_code == EXIT_CODES["plugin_failed"]:

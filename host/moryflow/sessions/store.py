@@ -197,6 +197,12 @@ class Store:
         tail = "AND call_id IS NOT NULL AND outcome IN ('changed', 'failed', 'timeout', 'withheld') ORDER BY number"
         return await self._database.read(lambda db: reading.query(db, HOOK_CALLS, {"session": session}, tail))
 
+    async def first_prompt(self, session: str) -> str:
+        """Return the text of a session's first prompt; empty when it has none."""
+        statement = "SELECT payload FROM nodes WHERE session = ? AND kind = 'user' ORDER BY seq LIMIT 1"
+        rows = await self._database.read(lambda db: list(execute(db, statement, (session,))))
+        return str(decode_stored(rows[0][0]).get("text") or "") if rows else ""
+
     async def quarantined_plugins(self, newest: int) -> list[str]:
         """Return the plugins of which, in that many of the last lines of the ledger, something was skipped."""
         lines = "SELECT plugin, outcome FROM hook_calls ORDER BY number DESC LIMIT ?"
