@@ -97,7 +97,7 @@ def test_it_is_installed_when_a_person_says_so(box, wheel):
     file = box.write("greet", GREET.format(dependency=wheel("greeting", GREETING)))
     box.enable(ALLOW)
     listed = box.bench.cli("tool", "list")
-    assert "greet.py: it needs greeting" in listed.stderr and "moryflow tool install greet.py" in listed.stderr
+    assert "greet.py: it needs packages that are not installed yet: greeting" in listed.stderr and "moryflow tool install greet.py" in listed.stderr
     refused = box.bench.cli("tool", "run", "greet", "--name", "Ada")
     assert refused.returncode == 2 and "Nobody can be asked" in refused.stderr
     assert not environment_of(file, box.bench.home / "data" / "external_tools").installed()
@@ -200,7 +200,7 @@ async def test_other_dependencies_are_another_environment(box, greet):
     text = greet.read_text(encoding="utf-8")
     greet.write_text(text.replace("# dependencies = [", "# dependencies = ['another',"), encoding="utf-8")
     tools, [note] = await box.loaded()
-    assert tools == {} and "it needs another, greeting" in note
+    assert tools == {} and "not installed yet: another, greeting" in note
 
 
 def test_what_cannot_be_installed_is_said(box, tmp_path):
