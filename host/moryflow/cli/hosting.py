@@ -209,7 +209,7 @@ def complaint(record: LoadRecord) -> str:
     """Return what is wrong with a plugin, where, and what would help, in one line."""
     place = f"{record.file}{f':{record.line}' if record.line else ''}"
     where = f" ({place})" if place else ""
-    hint = f"; {record.hint}" if record.hint else ""
+    hint = f"; {record.hint or f'moryflow plugin check {record.name}'}"
     words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
     words = "keeps the version before" if record.kept else words
     return f"{words}{where}: {record.error.removeprefix(f'{place}: ')}{hint}"

@@ -27,6 +27,7 @@ from moryflow.loading.plugin_context import plain_context
 
 from .guarded import Guarded, harm, remarks, take
 from .modules import Watch
+from .pointing import line_of
 
 WATCH = Watch()
 """What everyone's modules are; the helper begins it before it forks."""
@@ -80,6 +81,7 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
         if harmed:
             found |= {"ok": False, "fatal": True, "stage": "import", "hint": _HARM_HINT}
             found["error"] = f"it changes what belongs to everyone: {'; '.join(harmed[:3])}"
+            found["line"] = line_of(harmed[0], str(found.get("file") or request.get("root") or request.get("file")))
         elif not raised:
             mark("atexit")  # a hang or an exit there would be the host's
             atexit._run_exitfuncs()

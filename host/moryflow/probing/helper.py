@@ -18,7 +18,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 AT_ONCE = 2
 _FILES = 256
@@ -30,6 +30,8 @@ _PRINTED = 200
 """Bytes of what it prints that are told."""
 _VERDICT = b"="
 _write, _leave, _packed = os.write, os._exit, marshal.dumps  # as they are before a plugin may have changed them
+_USUAL = 2.0
+"""Seconds of a probe that nobody asked for; one that a person asks for has more."""
 _LOOK = 0.05
 """Seconds between two looks at children that have neither reported nor reached their deadline."""
 
@@ -83,6 +85,7 @@ def _preload() -> None:
 
     from . import child
 
+    os._exit = _told_exit
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
     assert asyncio.runners and sqlite3
     child.WATCH.begin()
@@ -146,6 +149,8 @@ def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, 
 
     with suppress(OSError):
         os.setpgid(0, 0)
+    global _trace
+    _trace = trace
     child.silence(output)
     _limit(seconds)
     signal.alarm(int(seconds) + 2)  # should the helper be gone
@@ -159,6 +164,19 @@ def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, 
         _leave(0)
     finally:
         _leave(70)
+
+
+_trace = -1
+"""In a child: takes where it stands."""
+
+
+def _told_exit(status: int) -> NoReturn:
+    """Leave like ``os._exit``, but say where from."""
+    import faulthandler
+
+    with suppress(BaseException):
+        faulthandler.dump_traceback(_trace, all_threads=False)
+    _leave(status)
 
 
 def _say(report: int, line: bytes) -> None:
@@ -232,7 +250,9 @@ def _overdue(child: Running) -> dict[str, Any] | None:
     if time.monotonic() < child.deadline:
         return None
     seconds = f"{float(child.request['seconds']):g}"
-    hint = "import heavy libraries inside the functions that need them; moryflow plugin check gives it more time"
+    hint = "import heavy libraries inside the functions that need them"
+    if float(child.request["seconds"]) <= _USUAL:
+        hint += "; moryflow plugin check gives it more time"
     return _fatal(child, f"it did not finish in {seconds} s") | {"timeout": True, "hint": hint}
 
 
