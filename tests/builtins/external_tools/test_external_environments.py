@@ -97,7 +97,10 @@ def test_it_is_installed_when_a_person_says_so(box, wheel):
     file = box.write("greet", GREET.format(dependency=wheel("greeting", GREETING)))
     box.enable(ALLOW)
     listed = box.bench.cli("tool", "list")
-    assert "greet.py: it needs packages that are not installed yet: greeting" in listed.stderr and "moryflow tool install greet.py" in listed.stderr
+    assert (
+        "greet.py: it needs packages that are not installed yet: greeting" in listed.stderr
+        and "moryflow tool install greet.py" in listed.stderr
+    )
     refused = box.bench.cli("tool", "run", "greet", "--name", "Ada")
     assert refused.returncode == 2 and "Nobody can be asked" in refused.stderr
     assert not environment_of(file, box.bench.home / "data" / "external_tools").installed()
@@ -210,6 +213,15 @@ def test_what_cannot_be_installed_is_said(box, tmp_path):
     done = box.bench.cli("tool", "install", "mine", "-y")
     assert done.returncode != 0 and "could not be installed" in done.stderr
     assert not any((box.bench.home / "data" / "external_tools" / "environments").iterdir())
+
+
+def test_a_block_that_cannot_be_read_names_the_file_to_mend(box):
+    """Not as a fault of ours: exit code 2, the file, and the command that opens it (D57, CONTRACT 1)."""
+    path = box.write("mine", "# /// script\n# dependencies = ['x'\n# ///\ndef size(): ...\n")
+    box.enable()
+    done = box.bench.cli("tool", "run", "size")
+    assert done.returncode == 2 and f'{path}: the "# /// script" block in line 1: not valid TOML' in done.stderr
+    assert f"  next: $EDITOR {path}" in done.stderr
 
 
 @pytest.mark.parametrize(

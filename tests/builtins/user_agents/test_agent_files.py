@@ -70,6 +70,13 @@ def test_keys_of_other_systems_are_understood():
     assert not problems
 
 
+def test_a_field_that_is_nearly_right_is_named_with_the_right_one():
+    """What is ignored is said, and what was meant (D42)."""
+    agent, (said,) = parse_agent(b"---\n{'id': 'a', 'nmae': 'Ada', 'description': 'x'}\n---\nBe brief.\n", "a.md")
+    assert agent is not None
+    assert said.message == "the field 'nmae' is not known and is ignored; did you mean 'name'?"
+
+
 def test_a_mistake_in_a_rule_refuses_the_file():
     """A deny is never silently lost (D26)."""
     agent, problems = parse_agent(b'---\n{"id":"a","permission":[{"domain":"read","decision":"dney"}]}\n---\n', "a.md")

@@ -251,6 +251,17 @@ async def test_an_item_that_cannot_be_used_is_left_out_and_named(bench: Any):
         assert text in found.error
 
 
+async def test_a_model_provider_that_lacks_methods_is_told_which(bench: Any):
+    """By name, and what has them already; the rest of the plugin is there (invariant 5)."""
+    bench.user(
+        "mine",
+        "class Echo:\n    name = 'echo'\n    def find(self, model): ...\n@hookimpl\ndef models():\n    return [Echo()]\n",
+    )
+    found = bench.record("mine", await bench.start())
+    said = "Echo is not a model provider: it lacks prefixes, default, available, prepare, aclose, stream"
+    assert (found.status, found.stage) == ("loaded", "contribute") and said in found.error and "BaseProvider" in found.error
+
+
 async def test_a_contribute_hook_that_fails_costs_only_its_items(bench: Any):
     bench.user(
         "mine", TOOL.format(name="hello") + "@hookimpl\ndef agents():\n    yield Agent(id='a')\n    raise ValueError('half')\n"
