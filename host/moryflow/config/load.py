@@ -47,6 +47,7 @@ def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], 
     from .salvage import denies_of, salvaged
 
     kept, json5 = salvaged(layer)
+    kept = _finite(kept, problems)
     copy = good_copy(home, Path(layer.file))
     good = _good(copy)
     if not trusted:

@@ -85,7 +85,7 @@ def _as_json5(text: str) -> dict[str, Any] | None:
 
     try:
         value = json5.loads(text, allow_duplicate_keys=False)
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()  # half a character could not be printed later
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -22,6 +22,7 @@ _FRESH = "\ue001"
 
 _TEXT_FILLINGS = ("", _FRESH, f"{_FRESH} -x /etc;{_FRESH}")
 _PATH_FILLINGS = (("", ""), (_FRESH, _FRESH), (f".{_FRESH}.x", "/".join([_FRESH * 2] * 9)))
+_MEMBERS = re.compile(r"(\\.)|\[([^!^\]\\-][^\]\\-]*)\]", re.DOTALL)
 _PATH_TOKEN = re.compile(r"\\(.)|(\*\*+)|(\*)|(\?)|(\[[!^]?(?:\]|\\.|[^\]\\])(?:\\.|[^\]\\])*\])", re.DOTALL)
 
 
@@ -86,10 +87,17 @@ def _texts(domain: str, pattern: str) -> Iterator[str]:
 def _paths(domain: str, pattern: str) -> Iterable[str]:
     prefix = next((p for p in PREFIXES[domain] if pattern.startswith(p)), "")
     try:
-        alternatives = braces(pattern.removeprefix(prefix))
+        alternatives = braces(_MEMBERS.sub(_either, pattern.removeprefix(prefix)))
     except TooMany:
         return ()
     return chain.from_iterable(_filled(domain, prefix, body) for body in alternatives)
+
+
+def _either(found: re.Match[str]) -> str:
+    """Write ``[ab]`` as ``{a,b}``, so that there is an example of each."""
+    escaped, members = found.groups()
+    plain = members and len(members) > 1 and not set(members) & set("{},*?/[")
+    return escaped or ("{" + ",".join(members) + "}" if plain else found[0])
 
 
 def _filled(domain: str, prefix: str, body: str) -> Iterator[str]:

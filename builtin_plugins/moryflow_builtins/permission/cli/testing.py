@@ -97,7 +97,8 @@ def command(context: CommandContext, file: Any, as_json: bool) -> None:
     """Judge the calls in FILE (JSON Lines; - is standard input) and compare each with its `expect`.
 
     A line is {"id", "tool", "args"} and where wanted "rules" (in place of yours, on top of the defaults), "mode",
-    "headless", "vault", "home" and "expect". Exit code 3 when one is judged otherwise, or cannot be read.
+    "headless", "vault", "home" and "expect". Exit code 3 when one is judged otherwise, or is no such line; that one is
+    named with file and line, its decision is null and its cause bad_line.
     """
     results: list[dict[str, Any]] = []
     began = time.perf_counter()
@@ -107,7 +108,7 @@ def command(context: CommandContext, file: Any, as_json: bool) -> None:
             examples = Examples(context, turns)
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    results.append(await _judged(examples, number, line))
+                    results.append(await _judged(examples, f"{file.name}:{number}", line))
                     if as_json:
                         context.print(results[-1])
 
@@ -125,8 +126,9 @@ def command(context: CommandContext, file: Any, as_json: bool) -> None:
         raise SystemExit(3)
 
 
-async def _judged(examples: Examples, number: int, line: bytes) -> dict[str, Any]:
+async def _judged(examples: Examples, where: str, line: bytes) -> dict[str, Any]:
     """Judge one line; one that cannot be judged is named and the others still count."""
+    number = where.rpartition(":")[2]
     result: dict[str, Any] = {"id": f"line {number}", "decision": None, "cause": "bad_line", "expect": None, "ok": False}
     try:
         raw = _object(line)
@@ -134,7 +136,7 @@ async def _judged(examples: Examples, number: int, line: bytes) -> dict[str, Any
         example = read_example(raw, str(result["id"]))
         decision, cause = await examples.judge(example)
     except BadLine as problem:
-        return {**result, "line": number, "error": str(problem)}
+        return {**result, "where": where, "line": int(number), "error": str(problem)}
     expect = "deny" if example.expect == "stop" else example.expect
     return {**result, "decision": decision, "cause": cause, "ok": expect in (None, decision)}
 
@@ -142,10 +144,12 @@ async def _judged(examples: Examples, number: int, line: bytes) -> dict[str, Any
 def _object(line: bytes) -> dict[str, Any]:
     try:
         raw = json.loads(line.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise BadLine(f"not JSON: {error.msg} (column {error.colno})") from error
     except (ValueError, RecursionError) as error:
         raise BadLine(f"not JSON: {error}") from error
     if not isinstance(raw, dict):
-        raise BadLine("a line is a JSON object")
+        raise BadLine(f'a line is an object like {{"id": "a", "tool": "read", "args": {{}}}}, not {line.decode()[:40].strip()}')
     return cast("dict[str, Any]", raw)
 
 
@@ -192,5 +196,5 @@ def _folder(raw: Mapping[str, Any], key: str) -> str | None:
 def _row(result: Mapping[str, Any]) -> Sequence[str]:
     mark = "ok" if result["ok"] else "FAILED"
     expected = f"expected {result['expect']}" if result["expect"] and not result["ok"] else ""
-    error = f"line {result['line']}: {result['error']}" if "error" in result else expected
+    error = f"{result['where']}: {result['error']}" if "error" in result else expected
     return [mark, str(result["id"]), str(result["decision"] or "-"), str(result["cause"]), error]

@@ -41,7 +41,7 @@ _COMMON = (
     "remote=x show-signature=g "
     "unsafe-paths=g filters=g index-output=w "
     "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r prefix=v add-file=r "
-    "message=v author=v date=v format=v pretty=v grep=v committer=v since=v until=v after=v before=v max-count=v "
+    "message=v author=v date=v format=v pretty=n grep=v committer=v since=v until=v after=v before=v max-count=v "
     "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
     "origin=v jobs=v filter=v sort=v contains=v points-at=v merged=n color=n stat=n word-diff=n word-diff-regex=v "
     "diff-filter=v unified=v inter-hunk-context=v onto=v exclude=v include=v trailer=v set-upstream-to=v "
@@ -128,10 +128,12 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
 
     table = spec(_COMMON + _SHORT.get(name, ""))
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")
-    for found in read_options(args, table, verb + 1):
+    for found in read_options(args, table, verb + 1, files=True):
         if not found.operand:
             take_option(found, facts, args)
             facts.perhaps += [found.value] if found.value is not None and not found.role else []
+            if found.role == "v" and found.value is not None and found.value is args[found.index] and found.name not in _PROSE:
+                facts.perhaps += _paths(found.value)
             if found.name == "strategy" or (found.name == "s" and name in ("merge", "rebase", "pull")):
                 _strategy(found, facts)
         elif found.value is not None:
@@ -141,6 +143,9 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
                 facts.writes.append(Write(found.value, asks=True))
             facts.perhaps += _paths(found.value)
 
+
+_PROSE = frozenset({"m", "message", "grep", "author", "committer", "trailer", "S", "G", "word-diff-regex", "format", "date"})
+"""Options whose value is text, never a file."""
 
 _STRATEGIES = frozenset({"ort", "recursive", "resolve", "octopus", "ours", "subtree"})
 _MAGIC = re.compile(r"\A(?:\([^)]*\)|[/!^]+)?")

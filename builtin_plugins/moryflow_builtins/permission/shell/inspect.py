@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from moryflow_sdk.sensitive import sensitive
+
 from . import interpreters, scripts, state, wrappers
 from .facts import Facts, Guard, Inner, InnerText, Write
 from .find import inspect_find
@@ -75,14 +77,15 @@ def _by_family(name: str) -> Inspector | None:
 
 def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> None:
     """Look at a command whose operands and options stand in the table."""
-    found = list(read_options(args, spec(options)))
+    found = list(read_options(args, spec(options), files=True))
     patterns = False
     after_operand = False
     for option in found:
         patterns |= option.name in ("e", "f", "regexp", "file", "files", "type-list")
         take_option(option, facts, args)
-        if after_operand and option.role == "v" and option.value is not None and _OUTSIDE.match(option.value.text):
-            facts.perhaps.append(option.value)  # where options end at the first operand, this is a file
+        value = option.value
+        if option.role == "v" and value is not None and value is args[option.index] and (after_operand or operands[0] != "p"):
+            _no_value_after_all(value, facts)
         after_operand |= option.operand
         facts.perhaps += [option.value] if not option.operand and not option.role and option.value is not None else []
     files = [item.value for item in found if item.operand and item.value is not None]
@@ -181,7 +184,15 @@ def _subcommands(words: Sequence[str]) -> Iterator[int]:
 _GROUPS = frozenset({"compose", "container", "image", "service", "exec", "tool", "project"})
 
 
-_OUTSIDE = re.compile(r"/|~|\.\.(?:/|\Z)")
+_OUTSIDE = re.compile(r"/.|~|\.\.(?:/|\Z)")
+
+
+def _no_value_after_all(word: Arg, facts: Facts) -> None:
+    """Versions of a program differ in which letters take a value and where options end; the word may be a file."""
+    if len(word.text) > 1 and (_OUTSIDE.match(word.text) or sensitive(word.text) or "/" in word.text):
+        facts.perhaps.append(word)
+
+
 _PAGERS = frozenset({"less", "more", "most", "pg"})
 _MOVES = re.compile(r"\+\+?(?:[Fg]|\d*G?|/[ -~]*)")
 

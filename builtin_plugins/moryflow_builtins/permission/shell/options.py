@@ -73,10 +73,13 @@ def spec(text: str) -> Spec:
     return Spec(short, long, single)
 
 
-def read_options(args: Sequence[Arg], table: Spec, start: int = 1, *, stop_at_operand: bool = False) -> Iterator[Found]:
+def read_options(
+    args: Sequence[Arg], table: Spec, start: int = 1, *, stop_at_operand: bool = False, files: bool = False
+) -> Iterator[Found]:
     """Yield the options and operands of a command.
 
     :param stop_at_operand: what follows the first operand is another command, as after ``env``.
+    :param files: operands are files, so what follows an abbreviated option is taken for one where that could be.
     """
     index, only_operands = start, False
     while index < len(args):
@@ -90,26 +93,29 @@ def read_options(args: Sequence[Arg], table: Spec, start: int = 1, *, stop_at_op
             only_operands = True
             index += 1
         else:
-            for found in _option(args, index, table):
+            for found in _option(args, index, table, files=files):
                 yield found
                 index = found.index
             index += 1
 
 
-def _option(args: Sequence[Arg], index: int, table: Spec) -> Iterator[Found]:
+def _option(args: Sequence[Arg], index: int, table: Spec, *, files: bool) -> Iterator[Found]:
     word = args[index]
     if word.text.startswith("--"):
-        yield _long(args, index, word, table, 2)
+        yield _long(args, index, word, table, 2, files=files)
     elif table.single_dash and word.text[1:].partition("=")[0] in table.long:
-        yield _long(args, index, word, table, 1)
+        yield _long(args, index, word, table, 1, files=files)
     else:
         yield from _cluster(args, index, word, table)
 
 
-def _long(args: Sequence[Arg], index: int, word: Arg, table: Spec, dashes: int) -> Found:
+def _long(args: Sequence[Arg], index: int, word: Arg, table: Spec, dashes: int, *, files: bool) -> Found:
     name, equals, _ = word.text[dashes:].partition("=")
     known = _lookup(name, table.long)
     role = table.long.get(known, "")
+    if files and role == "v" and known != name and not equals:
+        # An option of its own may have this name, and no value; what follows is then an operand.
+        return Found(index, known, role)
     if equals:
         return Found(index, known or name, role, word.cut(dashes + len(name) + 1))
     if role in TAKES_VALUE and role and index + 1 < len(args):

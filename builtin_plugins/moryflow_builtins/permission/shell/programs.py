@@ -32,7 +32,10 @@ _GREP = (
 _COMPRESS = "S=v suffix=v o=w output=w T=v threads=v b=v"
 
 _TABLE = f"""
-cat bat batcat tac rev nl | r | files0-from=R pager=x theme=v language=v l=v s=v b=v h=v f=v d=v i=v n=n w=v
+cat rev | r |
+tac | r | s=v separator=v
+nl | r | b=v d=v f=v h=v i=v l=v n=v s=v v=v w=v
+bat batcat | r | files0-from=R pager=x theme=v language=v l=v s=v b=v h=v f=v d=v i=v n=n w=v
 head | r | n=v c=v lines=v bytes=v
 tail | r | n=v c=v s=v lines=v bytes=v pid=v sleep-interval=v max-unchanged-stats=v
 wc | r | files0-from=R total=v
