@@ -49,7 +49,7 @@ def list_outputs(context: CommandContext, session: str | None, limit: int, as_js
 
 
 @output.command("show")
-@click.argument("id_")
+@click.argument("id_", metavar="ID")
 @click.option("--offset", default=0, type=click.IntRange(0), help="Skip this many bytes.")
 @click.option("--limit", type=click.IntRange(1), help="Print at most this many bytes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record and the text as JSON.")
@@ -72,7 +72,7 @@ def show(context: CommandContext, id_: str, offset: int, limit: int | None, as_j
 
 
 @output.command("open")
-@click.argument("id_")
+@click.argument("id_", metavar="ID")
 @click.pass_obj
 def open_output(context: CommandContext, id_: str) -> None:
     """Open a stored output with the system's own program."""

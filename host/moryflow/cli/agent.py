@@ -78,5 +78,6 @@ def check_agents(ctx: click.Context) -> int:
 
     rows = with_host(ctx, work, quiet=True)
     lines = [problem for row in rows for problem in row["problems"]]
-    show(flags_of(ctx), rows, plain("\n".join(lines)) or f"{len(rows)} agent file(s), nothing is wrong")
+    count = f"{len(rows)} agent file{'' if len(rows) == 1 else 's'}"
+    show(flags_of(ctx), rows, plain("\n".join(lines)) or f"{count}, nothing is wrong")
     return 0 if all(row["id"] for row in rows) else 3

@@ -60,14 +60,18 @@ def reply(ctx: click.Context, approval: str, reply: str, message: str) -> None:
     """Answer a question. The first answer stands; a turn that waits elsewhere goes on."""
     from .hosting import with_store
 
-    async def work(store: Any) -> Any:
-        return await store.reply(await _called(store, approval), reply, message=message)
+    async def work(store: Any) -> tuple[Any, str]:
+        row = await store.reply(await _called(store, approval), reply, message=message)
+        session = await store.session(row.session)
+        while session.parent:  # a sub-agent goes on with the session that began it
+            session = await store.session(session.parent)
+        return row, session.id
 
-    row = with_store(work)
+    row, goes_on = with_store(work)
     if row.reply != reply:
         text = f"{row.id} was answered before: {row.reply} by {row.by}; the first answer stands"
     else:
-        text = f"{row.id}: {row.reply}; if no turn waits for it: moryflow run -r {row.session}"
+        text = f"{row.id}: {row.reply}; if no turn waits for it: moryflow run -r {goes_on}"
     show(flags_of(ctx), _as_json(row), text)
 
 

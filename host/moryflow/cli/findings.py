@@ -98,7 +98,7 @@ def _lock(home: Path) -> Iterable[Finding]:
     try:
         found = drifts(home)
     except MoryflowError as error:
-        yield Finding("lock", "warning", str(error), error.next_step)
+        yield Finding("lock", "warning", _said(error), error.next_step)
         return
     for drift in found:
         yield Finding("lock", "warning", drift.text, drift.next_step)
@@ -121,7 +121,7 @@ def _vault(vault: Path | None, home: Path) -> Iterable[Finding]:
     try:
         folder = readable_vault(vault)
     except MoryflowError as error:
-        yield Finding("vault", "bad", str(error), error.next_step)
+        yield Finding("vault", "bad", _said(error), error.next_step)
         return
     if home.resolve().is_relative_to(folder):
         yield Finding("vault", "warning", f"{folder} holds Moryflow's own folder", "work in a project's folder instead")
@@ -135,13 +135,20 @@ async def _sessions(host: Any) -> Iterable[Finding]:
         waiting = await host.store.approvals(state="pending")
     except (MoryflowError, OSError) as error:
         next_step = getattr(error, "next_step", "") or "moryflow session list"
-        return [Finding("sessions", "bad", str(error), next_step)]
+        return [Finding("sessions", "bad", _said(error), next_step)]
     found = [Finding("sessions", "warning", notice, "moryflow session list") for notice in host.store.notices]
     host.store.notices.clear()
     found.append(Finding("sessions", "ok", f"{len(rows)} stored"))
     if waiting:
-        found.append(Finding("approvals", "warning", f"{len(waiting)} questions are open", "moryflow approval list"))
+        found.append(Finding("approvals", "warning", "a question is open" if len(waiting) == 1 else f"{len(waiting)} questions are open", "moryflow approval list"))
     return found
+
+
+def _said(error: MoryflowError | OSError) -> str:
+    """Return what an error says without its next step, which has a line of its own."""
+    if isinstance(error, MoryflowError):
+        return f"{error.where}: {error.message}" if error.where else error.message
+    return str(error)
 
 
 def _search() -> Iterable[Finding]:

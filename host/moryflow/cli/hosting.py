@@ -45,6 +45,7 @@ def with_host(
     :param quiet: say nothing of failed plugins and configuration; the command itself shows them.
     """
     given = flags_of(ctx)
+    _name_us_in_warnings()
 
     async def hosted() -> T:
         async with await host_for(given, settings, tell=not quiet) as host:
@@ -77,6 +78,14 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
             store.close()
 
     return asyncio.run(opened())
+
+
+def _name_us_in_warnings() -> None:
+    """Begin what plugins and the host log, and nobody has set a handler for, like every notice of ours."""
+    import logging
+
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(logging.Formatter("moryflow: %(message)s"))
 
 
 def _tell_of(store: Store) -> None:

@@ -176,10 +176,11 @@ def explain(result: Any, flags: Flags) -> None:
     if result.error is not None:
         error = result.error
         click.echo(plain(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}"), err=True)
-        click.echo(plain(f"  next: {next_of(error)}"), err=True)
+        click.echo(plain(f"  next: {error.next_step or _NEXT.get(result.end_reason) or next_of(error)}"), err=True)
     elif result.end_reason != "completed":
         next_step = _NEXT.get(result.end_reason, "moryflow run -c continues")
         why = result.denied[-1]["reason"] if result.end_reason in ("doom_loop", "denied") and result.denied else ""
+        why = why.removeprefix("denied: ").rstrip(".")
         sentence = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
         click.echo(plain(f"moryflow: {sentence}\n  next: {next_step}"), err=True)
     unasked = sum(denial["cause"] == "headless" for denial in result.denied)
@@ -194,7 +195,7 @@ _NEXT = {
     "approval_required": "moryflow approval list, then moryflow approval reply ID once|always|reject, then moryflow run -c",
     "max_steps": "moryflow run -c --max-steps N",
     "budget": "moryflow run -c --max-cost USD",
-    "prompt_too_long": "moryflow run with a new session",
+    "prompt_too_long": "moryflow session compact, or moryflow run without -c, which begins a new session",
     "plugin_failed": "moryflow plugin list",
 }
 

@@ -228,7 +228,7 @@ def test_input_that_no_tool_would_accept_is_denied(bench):
 
 
 def test_a_bad_line_is_named_and_the_others_still_count(bench):
-    """With its number; exit code 3 and never a traceback."""
+    """With its file and number; exit code 3 and never a traceback."""
     good = {"tool": "read", "args": {"path": "x"}, "expect": "allow"}
     bad = [
         "{not json\n", "[]\n", '"text"\n', {"args": {}}, {"tool": "nope", "args": {}}, {**good, "mode": "root"},
@@ -238,6 +238,7 @@ def test_a_bad_line_is_named_and_the_others_still_count(bench):
     done = bench.cli("permission", "test", examples(bench, *bad, "\n", {"id": "good", **good}), "--json")
     *lines, last, summary = results(done)
     assert [line["line"] for line in lines] == list(range(1, len(bad) + 1))
+    assert all(line["where"].endswith(f".jsonl:{line['line']}") for line in lines)
     assert {(line["cause"], line["ok"], line["decision"]) for line in lines} == {("bad_line", False, None)} and all(
         line["error"] for line in lines
     )

@@ -290,7 +290,7 @@ def test_the_check_names_what_cannot_be_used(bench):
     folder.mkdir()
     (folder / "a.md").write_bytes(head(GOOD))
     done = bench.cli("agent", "check")
-    assert (done.returncode, done.stdout) == (0, "1 agent file(s), nothing is wrong\n")
+    assert (done.returncode, done.stdout) == (0, "1 agent file, nothing is wrong\n")
     (folder / "b.md").write_bytes(head(GOOD))
     (folder / "c.md").write_bytes(head('{"id": "plan"}'))
     done = bench.cli("agent", "check")

@@ -1,0 +1,49 @@
+"""What the commands say: whose it is, once, in the right number, with the command that helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TOO_LONG = {"error": {"code": "context", "message": "too long"}}
+
+
+def test_usage_names_arguments_as_people_do(cli: Any) -> None:
+    """``ID``, not the name of a variable (CONTRACT §1)."""
+    assert cli("output", "show", "--help").stdout.startswith("Usage: moryflow output show [OPTIONS] ID\n")
+
+
+def test_doctor_says_the_next_command_once(cli: Any) -> None:
+    """On a line of its own (CONTRACT §1)."""
+    done = cli("doctor", "--vault", str(cli.vault / "none"))
+    assert done.returncode == 3 and "BAD   vault: " in done.stdout and "Next:" not in done.stdout
+
+
+def test_doctor_counts_open_questions(cli: Any) -> None:
+    """One is one (CONTRACT §1)."""
+    cli("run", "-m", cli.script(cli.calls("danger", what="x")), "--on-ask", "fail", "hi")
+    assert "approvals: a question is open\n" in cli("doctor").stdout
+
+
+def test_a_warning_of_a_plugin_says_where_it_comes_from(cli: Any) -> None:
+    """What is logged and nobody takes begins like every notice (CONTRACT §1)."""
+    cli.plugin("says", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(turn): turn.log.warning('careful')\n")
+    assert "moryflow: careful\n" in cli("tool", "run", "hello", "--name", "x").stderr
+
+
+def test_a_prompt_that_does_not_fit_says_what_does(cli: Any) -> None:
+    """Also the second time, where it cannot be shortened any more (S1.20)."""
+    model = cli.script(*[TOO_LONG] * 6)
+    for more in ((), ("-c",)):
+        done = cli("run", *more, "-m", model, "hi")
+        assert done.returncode == 5 and "next: moryflow session compact, or moryflow run without -c" in done.stderr
+
+
+def test_the_reply_to_a_sub_agent_names_the_session_that_goes_on(cli: Any) -> None:
+    """The person's own, not the child's, which nobody resumes (D66)."""
+    cli.config(disabledPlugins=["local_model", "litellm_models", "search", "shell"])
+    task = {"calls": [{"name": "task", "arguments": {"prompt": "do it", "agent": "general"}}]}
+    cli("run", "-m", cli.script(task, cli.calls("danger", what="x"), "x", "x"), "--on-ask", "fail", "hi")
+    shown = cli("approval", "list").stdout.split()
+    done = cli("approval", "reply", shown[0], "once")
+    parent = cli("session", "list").stdout.split()[0]
+    assert shown[1] != parent and done.stdout.endswith(f"moryflow run -r {parent}\n")
