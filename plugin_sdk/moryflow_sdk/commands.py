@@ -71,6 +71,7 @@ class Command:
     :param cli: returns a click command or group; called only when the command is used.
     :param slash: for ``chat``: the text after ``/name`` → what to show or send.
     :param aliases: other spellings, for example the plural.
+    :param source: the file it was made of, by a plugin that finds commands in files.
     """
 
     name: str
@@ -78,3 +79,4 @@ class Command:
     cli: Callable[[], Any] | None = None
     slash: Callable[[str, Turn], Awaitable[SlashResult]] | None = None
     aliases: Sequence[str] = ()
+    source: str = ""

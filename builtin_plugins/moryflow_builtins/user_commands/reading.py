@@ -33,7 +33,7 @@ def command_in(path: Path) -> list[Command | Diagnostic]:
     async def slash(rest: str, _turn: Turn) -> SlashResult:
         return SlashResult(prompt=filled(body, rest))
 
-    return [Command(name=path.stem, help=" ".join(shown.split()), slash=slash)]
+    return [Command(name=path.stem, help=" ".join(shown.split()), slash=slash, source=str(path))]
 
 
 def filled(body: str, rest: str) -> str:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from moryflow import RunOptions, open_host
@@ -181,7 +182,7 @@ async def test_an_agent_that_cannot_read_a_skill_is_not_told_of_it(vault, home):
     async with await open_host(home, environ={}) as host:
         session = await host.new_session(vault, model=f"script:{script}")
         await session.prompt("go", options=RunOptions(on_ask="deny"))
-        provider = next(item for item in host.plugin_set.providers if item.name == "script_model")
+        provider: Any = next(item for item in host.plugin_set.providers if item.name == "script_model")
         requests = provider._scripts[str(script)].requests
     told = {request.purpose: "Skills:" in request.messages[0].text for request in requests}
     assert told == {"main": True, "child": False}

@@ -82,7 +82,7 @@ def test_it_is_used_in_chat(tmp_path: Path) -> None:
         cwd=vault, env={**os.environ, "MORYFLOW_HOME": str(home)}, input="/help\n/review a.py\n", text=True,
         capture_output=True, check=False, timeout=60,
     )  # fmt: skip
-    assert "/review" in done.stderr and "'chat' is taken by the host" in done.stderr
+    assert "/review" in done.stderr and f"{home / 'commands/chat.md'}: the name 'chat' is taken by the host" in done.stderr
     shown = subprocess.run(
         [sys.executable, "-m", "moryflow", "session", "show"],
         cwd=vault, env={**os.environ, "MORYFLOW_HOME": str(home)}, text=True, capture_output=True, check=False, timeout=60,
