@@ -140,7 +140,8 @@ async def _sessions(host: Any) -> Iterable[Finding]:
     host.store.notices.clear()
     found.append(Finding("sessions", "ok", f"{len(rows)} stored"))
     if waiting:
-        found.append(Finding("approvals", "warning", "a question is open" if len(waiting) == 1 else f"{len(waiting)} questions are open", "moryflow approval list"))
+        said = "a question is open" if len(waiting) == 1 else f"{len(waiting)} questions are open"
+        found.append(Finding("approvals", "warning", said, "moryflow approval list"))
     return found
 
 

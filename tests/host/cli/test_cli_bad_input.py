@@ -125,17 +125,6 @@ def test_a_home_that_cannot_be_made_is_named(cli: Any) -> None:
     assert "cannot be made: Permission denied" in done.stderr
 
 
-@pytest.mark.parametrize("output", ["text", "stream-json"])
-def test_a_question_that_nobody_can_answer_any_more_stops_the_turn(cli: Any, output: str) -> None:
-    """Standard input has ended before the question came: nothing waits for ever (invariant 9)."""
-    model = cli.script(cli.calls("danger", what="it"), "after")
-    done = cli("run", "-m", model, "--on-ask", "prompt", "--output", output, "go")
-    assert done.returncode == 130
-    assert "Traceback" not in done.stderr
-    turn = json.loads(cli("session", "show", "--json").stdout)["turns"][0]
-    assert turn["end_reason"] == "stopped"
-
-
 @pytest.mark.parametrize(
     ("words", "next_step"),
     [
