@@ -22,7 +22,7 @@ _SELECT_SESSION = f"{SESSIONS.select} WHERE id = ?"
 # A parent comes before its child, so one walk over the rows from the newest to the oldest finds them all, whatever damage
 # there is.
 _UPWARDS = f"""SELECT {_NODE_COLUMNS} FROM nodes
-    WHERE session = ?1 AND seq <= (SELECT seq FROM nodes WHERE session = ?1 AND id = ?2) ORDER BY seq DESC"""
+    WHERE session = ? AND seq <= (SELECT seq FROM nodes WHERE session = ? AND id = ?) ORDER BY seq DESC"""
 
 
 def session_row(connection: sqlite3.Connection, session: str) -> SessionRow:
@@ -42,8 +42,8 @@ def find_session(connection: sqlite3.Connection, name: str) -> SessionRow:
 
     :raises StoreError: ``not_found`` or ``ambiguous``.
     """
-    condition = "WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id = ?1 DESC, id LIMIT 4"
-    rows = execute(connection, f"{SESSIONS.select} {condition}", (name,)).fetchall() if name else []
+    condition = "WHERE id >= ? AND id < ? || char(0x10FFFF) ORDER BY id = ? DESC, id LIMIT 4"
+    rows = execute(connection, f"{SESSIONS.select} {condition}", (name,) * 3).fetchall() if name else []
     found = [SESSIONS.load(row) for row in rows]
     if len(found) > 1 and found[0].id != name:
         message = f"{name!r} is the beginning of several sessions: {', '.join(row.id for row in found)}"
@@ -86,7 +86,7 @@ def _upwards(connection: sqlite3.Connection, session: str, node: str | None) -> 
     """Yield the nodes from `node` to the root; those of other branches are passed over."""
     if node is None:
         return
-    with closing(execute(connection, _UPWARDS, (session, node))) as rows:
+    with closing(execute(connection, _UPWARDS, (session, session, node))) as rows:
         for row in rows:
             if row[0] == node:
                 found = node_of(row)
