@@ -78,7 +78,7 @@ async def test_code_that_raises_is_named_and_harmless(home, source, stage, line,
 @pytest.mark.parametrize(
     ("source", "stage", "line", "error"),
     [
-        ("x = 1\nwhile True: pass\n", "import", 2, "it did not finish in 0.4 s"),
+        ("x = 1\nwhile True: pass\n", "import", 2, "it did not finish in 1 s"),
         ("import time\ntime.sleep(60)\n", "import", 2, "it did not finish"),
         ("def __getattr__(name):\n    while True: pass\n", "register", 2, "it did not finish"),
         (LATE.format(body="while True: pass"), "contribute", 4, "it did not finish"),
@@ -93,7 +93,7 @@ async def test_code_that_raises_is_named_and_harmless(home, source, stage, line,
 )
 async def test_code_that_the_host_would_not_survive_costs_the_probe(home, source, stage, line, error):
     """An endless loop, ``os._exit``, a crash or a memory bomb: named, with the line where it is known (ARCHITECTURE §4)."""
-    verdict = await probed(home, source, 0.4)
+    verdict = await probed(home, source, 1.0)
     assert (verdict.ok, verdict.fatal, verdict.stands, verdict.stage) == (False, True, False, stage)
     assert error in verdict.error and verdict.file.endswith("mine.py")
     assert line in (0, verdict.line)
