@@ -70,7 +70,7 @@ class Rerun:
         compact = run.purpose == "compact"
         if not compact:
             self._scope.live.turn_states = {}  # a compaction is a part of the turn that it stands in
-        fresh: dict[str, Any] = {"turn": run.id, "purpose": run.purpose, "step": 0, "_views": {}, "_saved": {}}
+        fresh: dict[str, Any] = {"turn": run.id, "purpose": run.purpose, "step": 0, "offered": None, "_views": {}, "_saved": {}}
         agent = COMPACT_AGENT if compact else host.agents.get(run.agent) or host.agent(None)
         self._scope = scope = replace(self._scope, agent=agent, model=_model(host, run.model), **fresh)
         if compact:

@@ -146,10 +146,10 @@ class TurnScope:
     artifacts: list[Artifact] = field(default_factory=list)
     _views: dict[str, Turn] = field(default_factory=dict)
     _saved: dict[tuple[str, str], str] = field(default_factory=dict)
+    session: str = field(init=False)
 
-    @cached_property
-    def session(self) -> str:
-        return self.live.row.id
+    def __post_init__(self) -> None:
+        self.session = self.live.row.id
 
     @property
     def lineage(self) -> tuple[str, ...]:
