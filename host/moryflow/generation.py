@@ -151,7 +151,9 @@ def worse_than(previous: PluginSet | None, now: PluginSet) -> dict[str, LoadFail
     found: dict[str, LoadFailure] = {}
     for record in now.records:
         known = before.get(record.name)
-        if known is None or known.status != "loaded" or (known.error and not known.kept) or record.tier == "builtin" or record.kept:
+        if known is None or known.status != "loaded" or record.tier == "builtin" or record.kept:
+            continue
+        if known.error and not known.kept:
             continue
         if record.stage in ("start", "contribute") and record.error and record.hash != known.hash:
             stage: Any = record.stage

@@ -18,7 +18,9 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
+
+from . import leaving
 
 AT_ONCE = 2
 _FILES = 256
@@ -85,7 +87,7 @@ def _preload() -> None:
 
     from . import child
 
-    os._exit = _told_exit
+    os._exit = leaving.leave
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
     assert asyncio.runners and sqlite3
     child.WATCH.begin()
@@ -149,8 +151,7 @@ def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, 
 
     with suppress(OSError):
         os.setpgid(0, 0)
-    global _trace
-    _trace = trace
+    leaving.trace = trace
     child.silence(output)
     _limit(seconds)
     signal.alarm(int(seconds) + 2)  # should the helper be gone
@@ -164,19 +165,6 @@ def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, 
         _leave(0)
     finally:
         _leave(70)
-
-
-_trace = -1
-"""In a child: takes where it stands."""
-
-
-def _told_exit(status: int) -> NoReturn:
-    """Leave like ``os._exit``, but say where from."""
-    import faulthandler
-
-    with suppress(BaseException):
-        faulthandler.dump_traceback(_trace, all_threads=False)
-    _leave(status)
 
 
 def _say(report: int, line: bytes) -> None:
