@@ -92,14 +92,16 @@ def _rules(place: Place, example: Example) -> Sequence[Rule]:
 @click.command()
 @click.argument("file", type=click.File("rb"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines.")
+@click.option("--output", "form", type=click.Choice(["text", "json"]), help="json is the same as --json.")
 @click.pass_obj
-def command(context: CommandContext, file: Any, as_json: bool) -> None:
+def command(context: CommandContext, file: Any, as_json: bool, form: str | None) -> None:
     """Judge the calls in FILE (JSON Lines; - is standard input) and compare each with its `expect`.
 
     A line is {"id", "tool", "args"} and where wanted "rules" (in place of yours, on top of the defaults), "mode",
     "headless", "vault", "home" and "expect". Exit code 3 when one is judged otherwise, or is no such line; that one is
     named with file and line, its decision is null and its cause bad_line.
     """
+    as_json = as_json or form == "json"
     results: list[dict[str, Any]] = []
     began = time.perf_counter()
 

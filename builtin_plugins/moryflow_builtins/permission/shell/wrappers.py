@@ -34,7 +34,7 @@ setpriv | 0 | reuid=v regid=v groups=v inh-caps=v ambient-caps=v bounding-set=v 
 strace | 0 | e=v o=w p=v s=v u=v a=v b=v E=v I=v O=v P=v S=v X=v output=w trace=v attach=v user=v
 ltrace | 0 | e=v o=w p=v s=v u=v a=v n=v l=v x=v F=r A=v D=v output=w
 valgrind | 0 | log-file=w
-setarch | 1 |
+setarch | 0 |
 fakeroot | 0 | l=v f=v s=w i=r b=v lib=v faked=v
 proot | 0 | r=d b=v q=v w=d R=d S=d rootfs=d bind=v cwd=d
 caffeinate | 0 | t=v w=v
@@ -161,6 +161,9 @@ def inspect_su(args: Sequence[Arg], facts: Facts) -> None:
     elif not facts.texts:
         facts.unseen(f"{args[0].text} starts a shell that reads what it is given")
         facts.inner += [Inner((Arg("sh"), *args[operands[1] :]))] if len(operands) > 1 else []
+    if facts.texts and len(operands) > 1:
+        facts.unseen(f"{args[0].text} gives the shell more than a text")
+        facts.inner.append(Inner(tuple(args[operands[1] :])))
 
 
 # ------------------------------------------------------------------------------------------------
