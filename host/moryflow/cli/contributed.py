@@ -135,6 +135,11 @@ def _common_flags() -> list[click.Option]:
         if value and holder is not None and parameter.name:
             holder.flags = replace(holder.flags, **{parameter.name: value})
 
+    def form(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        holder = ctx.find_object(HostContext)
+        if value == "json" and holder is not None:
+            holder.flags = replace(holder.flags, as_json=True)
+
     shared: dict[str, Any] = {"expose_value": False, "callback": keep}
     return [
         click.Option(["--vault"], type=click.Path(path_type=Path), help="The folder to work in.", **shared),
@@ -144,6 +149,13 @@ def _common_flags() -> list[click.Option]:
         click.Option(["--strict"], is_flag=True, help="A failed plugin is an error (exit code 6).", **shared),
         click.Option(["--profile"], type=click.Choice(["local", "remote"]), help="What this host may do.", **shared),
         click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.", **shared),
+        click.Option(
+            ["--output", "form"],
+            type=click.Choice(["text", "json"]),
+            help="json is the same as --json.",
+            expose_value=False,
+            callback=form,
+        ),
         click.Option(["-y", "--yes"], is_flag=True, help="Answer this command's own questions with yes.", **shared),
         click.Option(["-q", "--quiet"], is_flag=True, help="No notices on standard error.", **shared),
         click.Option(["-v", "--verbose"], is_flag=True, help="More on standard error; tracebacks.", **shared),

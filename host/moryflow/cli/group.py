@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin")} | {
     "configs": "config"
 }
-VERB_ALIASES = {"ls": "list", "rm": "delete"}
+VERB_ALIASES = {"ls": ("list",), "rm": ("delete", "uninstall")}
 
 WELCOME = """\
 Moryflow runs LLM agents on your files.
@@ -112,8 +112,8 @@ class NounGroup(click.Group):
         return verb.get_short_help_str(limit=400) if verb else ""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = super().get_command(ctx, cmd_name)
-        return found or super().get_command(ctx, VERB_ALIASES.get(cmd_name, cmd_name))
+        names = (cmd_name, *VERB_ALIASES.get(cmd_name, ()))
+        return next((found for name in names if (found := super(NounGroup, self).get_command(ctx, name))), None)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None:

@@ -70,6 +70,7 @@ _COMMON = (
 )
 _JSON = click.option("--json", "as_json", is_flag=True, default=False, help="Print JSON.")
 _OUTPUT = click.option("--output", "form", type=click.Choice(["text", "json"]), help="json is the same as --json.")
+_YES_UNSEEN = click.option("-y", "--yes", is_flag=True, default=False, hidden=True)
 _YES = click.option("-y", "--yes", is_flag=True, default=False, help="Answer this command's own questions with yes.")
 
 
@@ -97,8 +98,11 @@ def host_options(function: F) -> F:
 
 
 def document_options(function: F) -> F:
-    """Add the flags of commands that print a document: those of the host, ``--json`` and ``--output json``."""
-    return _collecting(function, (*_COMMON, _JSON, _OUTPUT))
+    """Add the flags of commands that print a document: those of the host, ``--json`` and ``--output json``.
+
+    They ask nothing, but take ``-y`` like all others, so that a script may give it everywhere.
+    """
+    return _collecting(function, (*_COMMON, _JSON, _OUTPUT, _YES_UNSEEN))
 
 
 def asking_options(function: F) -> F:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 TOO_LONG = {"error": {"code": "context", "message": "too long"}}
 
@@ -47,3 +50,14 @@ def test_the_reply_to_a_sub_agent_names_the_session_that_goes_on(cli: Any) -> No
     done = cli("approval", "reply", shown[0], "once")
     parent = cli("session", "list").stdout.split()[0]
     assert shown[1] != parent and done.stdout.endswith(f"moryflow run -r {parent}\n")
+
+
+@pytest.mark.parametrize("words", ["permission rules", "permission lint", "audit", "output list", "plugin list", "doctor"])
+def test_flags_that_mean_the_same_everywhere_are_taken_everywhere(cli: Any, words: str) -> None:
+    """Whether the host or a plugin brings the command (CONTRACT §1)."""
+    json.loads(cli(*words.split(), "--output", "json", "-y", "-q", "--vault", ".").stdout)
+
+
+def test_rm_takes_plugins_away_too(cli: Any) -> None:
+    """``ls`` and ``rm`` are accepted (CONTRACT §1)."""
+    assert "there is no plugin 'nope'" in cli("plugin", "rm", "nope", "-y").stderr
