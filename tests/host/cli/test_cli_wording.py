@@ -55,7 +55,7 @@ def test_the_reply_to_a_sub_agent_names_the_session_that_goes_on(cli: Any) -> No
 @pytest.mark.parametrize("words", ["permission rules", "permission lint", "audit", "output list", "plugin list", "doctor"])
 def test_flags_that_mean_the_same_everywhere_are_taken_everywhere(cli: Any, words: str) -> None:
     """Whether the host or a plugin brings the command (CONTRACT §1)."""
-    json.loads(cli(*words.split(), "--output", "json", "-y", "-q", "--vault", ".").stdout)
+    assert json.loads(cli(*words.split(), "--output", "json", "-y", "-q", "--vault", ".").stdout) is not None
 
 
 def test_rm_takes_plugins_away_too(cli: Any) -> None:
