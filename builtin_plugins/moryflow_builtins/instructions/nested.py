@@ -29,9 +29,9 @@ async def tell_of(call: ToolCall, turn: Turn) -> None:
 
 def _above(target: str, vault: Path) -> Iterator[Path]:
     """Yield the instruction files of the folders that hold a read file, the vault's own left out."""
-    if not target.startswith("vault:/"):
+    if not target.startswith("vault:/") or "/" not in (below := target.removeprefix("vault:/")):
         return
-    parts = Path(target.removeprefix("vault:/")).parts
+    parts = Path(below).parts
     if not parts or not (parts[-1] in NAMES or (vault / Path(*parts)).is_file()):
         return
     for depth in range(1, len(parts)):
