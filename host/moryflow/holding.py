@@ -1,7 +1,8 @@
-"""What a process reads when it takes hold of a session: its rights, what plugins kept, and what an earlier turn left open."""
+"""The hold on a session, and what is read when it is taken: its rights, what plugins kept, what an earlier turn left open."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,46 +11,105 @@ from moryflow_sdk import Rule, thaw
 from moryflow.kernel.family import Rights
 from moryflow.kernel.journal import Journal
 from moryflow.kernel.scope import LiveSession
-from moryflow.sessions import Hold, Store, Unfinished, unfinished
+from moryflow.sessions import Hold, SessionRow, Store, Unfinished, unfinished
 
 from .settling import ends_with_calls
 
-Records = list[Callable[[Journal], None]]
+Record = Callable[[Journal], None]
 
 
-async def live_session(store: Store, hold: Hold, above: Rights | None, *, inbox: Records, notes: Records) -> LiveSession:
-    """Return a session as it stands.
+class Holding:
+    """Holds a session for a block and for every other that begins meanwhile, or from :meth:`keep` to :meth:`release`.
 
+    :param begun: the hold of a session that was just made and that nobody has let go of.
     :param above: the rights of the turn that started it; a child has no others.
+    :ivar live: the session while it is held.
+    :ivar inbox: what is to be recorded at any pause; `notes` must not come between a call and its result (invariant 6).
     """
-    session = hold.session
-    rights = above or Rights(session.mode, [Rule(**grant) for grant in session.grants])
-    live = LiveSession(hold=hold, rights=rights, inbox=inbox, notes=notes)
-    if hold.path or hold.epoch > 1:  # a new session has nothing to load
-        live.state = await _states(store, session.id, "session")
-        live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
-        live.call_ids = {call["id"] for node in hold.path if node.kind == "assistant" for call in node.payload["calls"]}
-        if any(node.kind == "compaction" for node in hold.path):  # the calls of what it covers are only on the disk
-            live.call_ids |= await store.call_ids(session.id)
-    return live
 
+    def __init__(self, store: Store, row: SessionRow, begun: Hold | None = None, above: Rights | None = None) -> None:
+        self._store = store
+        self._row = row
+        self._begun = begun
+        self._above = above
+        self._users = 0
+        self._loading = asyncio.Lock()
+        self.live: LiveSession | None = None
+        self.inbox: list[Record] = []
+        self.notes: list[Record] = []
 
-async def last_turn_states(store: Store, session: str) -> dict[str, dict[str, Any]]:
-    """Return the plugins' state of the last turn, for the turn that goes on where it ended."""
-    runs = [run for run in await store.runs(session) if run.purpose in ("main", "child")]
-    return await _states(store, session, f"turn:{runs[-1].id}") if runs else {}
+    @property
+    def row(self) -> SessionRow:
+        """The session's own record, as fresh as this process knows it."""
+        return self.live.row if self.live else self._row
 
+    @property
+    def mode(self) -> str:
+        return self.live.mode if self.live else self._row.mode
 
-async def left_open(store: Store, live: LiveSession) -> list[Unfinished]:
-    """Return the calls without a result at the end of the path."""
-    if not ends_with_calls(live):
-        return []
-    calls = await store.calls(session=live.row.id)
-    live.asked = {row.id for row in calls if row.state == "waiting"}
-    return unfinished(live.hold.path, calls)
+    async def keep(self) -> None:
+        """Hold it until :meth:`release`."""
+        async with self as live:
+            live.kept = True
 
+    def release(self) -> None:
+        """Let other processes have it."""
+        if self.live is not None:
+            self._row = self.live.row
+            self.live.hold.release()
+        if self._begun is not None:
+            self._begun.release()
+        self.live = self._begun = None
 
-async def _states(store: Store, session: str, place: str) -> dict[str, dict[str, Any]]:
-    """Return what plugins kept for the session or for one turn, by plugin, free to change."""
-    states = await store.plugin_state(session)
-    return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
+    async def __aenter__(self) -> LiveSession:
+        async with self._loading:
+            if self.live is None:
+                self.live = await self._load()
+            self._users += 1
+            return self.live
+
+    async def __aexit__(self, *_: object) -> None:
+        self._users -= 1
+        if not self._users and self.live is not None and not self.live.kept:
+            self.release()
+
+    async def _load(self) -> LiveSession:
+        store = self._store
+        hold, self._begun = self._begun or await store.hold(self._row.id), None
+        session = hold.session
+        rights = self._above or Rights(session.mode, [Rule(**grant) for grant in session.grants])
+        live = LiveSession(hold=hold, rights=rights, inbox=self.inbox, notes=self.notes)
+        if hold.path or hold.epoch > 1:  # a new session has nothing to load
+            live.state = await self._states("session")
+            live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
+            live.call_ids = {call["id"] for node in hold.path if node.kind == "assistant" for call in node.payload["calls"]}
+            if any(node.kind == "compaction" for node in hold.path):  # the calls of what it covers are only on the disk
+                live.call_ids |= await store.call_ids(session.id)
+        return live
+
+    async def _states(self, place: str) -> dict[str, dict[str, Any]]:
+        """Return what plugins kept for the session or for one turn, by plugin, free to change."""
+        states = await self._store.plugin_state(self._row.id)
+        return {plugin: thaw(value) for (plugin, kept), value in states.items() if kept == place}
+
+    async def last_turn_states(self) -> dict[str, dict[str, Any]]:
+        """Return the plugins' state of the last turn, for the turn that goes on where it ended."""
+        runs = [run for run in await self._store.runs(self._row.id) if run.purpose in ("main", "child")]
+        return await self._states(f"turn:{runs[-1].id}") if runs else {}
+
+    async def left_open(self, live: LiveSession) -> list[Unfinished]:
+        """Return the calls without a result at the end of the path."""
+        if not ends_with_calls(live):
+            return []
+        calls = await self._store.calls(session=live.row.id)
+        live.asked = {row.id for row in calls if row.state == "waiting"}
+        return unfinished(live.hold.path, calls)
+
+    async def take_waiting(self, live: LiveSession) -> list[Record]:
+        """Take what is to be recorded out of the inbox, and the notes too where no call is open."""
+        settled = not self.notes or not await self.left_open(live)
+        waiting = (self.inbox, self.notes) if settled else (self.inbox,)
+        taken = [record for records in waiting for record in records]
+        for records in waiting:
+            records.clear()
+        return taken

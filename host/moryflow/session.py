@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import (
-    Agent,
-    ConfigError,
-    ModelInfo,
-    ModelProvider,
-    MoryflowError,
-    ToolRequest,
-)
+from moryflow_sdk import Agent, ConfigError, ModelInfo, MoryflowError, ToolRequest
 
 from moryflow.kernel.context import ContextBuilder
 from moryflow.kernel.family import Budget, Started
@@ -23,12 +15,12 @@ from moryflow.kernel.journal import Journal
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
-from moryflow.sessions import Hold, SessionRow, Unfinished
+from moryflow.sessions import Hold, SessionRow
 
 from .children import Children
-from .holding import last_turn_states, left_open, live_session
+from .holding import Holding, Record
 from .mentions import mentioned
-from .settling import DirectCall, can_continue, last_result, outcome, watched
+from .settling import AtWork, DirectCall, Work, can_continue, last_result
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -54,22 +46,15 @@ class Session:
         hold: Hold | None = None,
     ) -> None:
         self._host = host
-        self._row = row
         self.agent = agent
         self.model = model
         self.context = ContextBuilder()
         self.children = Children(host, self)
         self.options = RunOptions()
         self._started = started
-        self._begun = hold
-        self._users = 0
-        self._loading = asyncio.Lock()
-        self._inbox: list[Callable[[Journal], None]] = []
-        self._notes: list[Callable[[Journal], None]] = []
+        self._held = Holding(host.store, row, hold, started.scope.live.rights if started else None)
+        self._work = AtWork()
         self._settling = False
-        self._live: LiveSession | None = None
-        self._kept = False
-        self._task: asyncio.Task[EndReason] | None = None
 
     @property
     def id(self) -> str:
@@ -78,16 +63,16 @@ class Session:
     @property
     def row(self) -> SessionRow:
         """The session's own record, as fresh as this process knows it."""
-        return self._live.row if self._live else self._row
+        return self._held.row
 
     @property
     def mode(self) -> str:
-        return self._live.mode if self._live else self._row.mode
+        return self._held.mode
 
     @property
     def running(self) -> bool:
         """Whether a turn runs now."""
-        return self._task is not None and not self._task.done()
+        return self._work.running
 
     @property
     def busy(self) -> bool:
@@ -97,7 +82,8 @@ class Session:
     @property
     def stopping(self) -> bool:
         """Whether the running turn was stopped."""
-        return self._live is not None and self._live.cancelled
+        live = self._held.live
+        return live is not None and live.cancelled
 
     # ---------------------------------------------------------------- turns
 
@@ -131,9 +117,9 @@ class Session:
     def cancel(self) -> None:
         """Stop the running turn and every child. What they have is kept; a running call gets an ``interrupted`` result."""
         self.children.cancel()
-        if self._live is not None and self._task is not None and not self._task.done():
-            self._live.cancelled = True
-            self._task.cancel()
+        if self._held.live is not None and self.running:
+            self._held.live.cancelled = True
+            self._work.cancel()
 
     async def set_mode(self, mode: str, *, by: str = "user") -> None:
         """Change the session's mode. It holds from the next gate on and is recorded (S0.68, S0.77).
@@ -178,7 +164,7 @@ class Session:
 
     async def note(
         self,
-        record: Callable[[Journal], None],
+        record: Record,
         *,
         now: Callable[[LiveSession], None] | None = None,
         between_calls: bool = True,
@@ -188,43 +174,40 @@ class Session:
         :param between_calls: it may also come between a call and its result, as a change of mode may; if not, it waits for
             the turn that settles what an earlier one left open.
         """
-        (self._inbox if between_calls else self._notes).append(record)
-        if self._settling and self._live is not None:
+        held = self._held
+        (held.inbox if between_calls else held.notes).append(record)
+        if self._settling and held.live is not None:
             if now:
-                now(self._live)
+                now(held.live)
             return
-        async with self._holding() as live:
+        async with self._held as live:
             if now:
                 now(live)
             await self._empty_inbox(live)
 
     async def _empty_inbox(self, live: LiveSession) -> None:
         """Apply what came while no turn ran, or too late for the one that did."""
-        settled = not self._notes or not await self._left_open(live)
-        waiting = [*self._inbox, *(self._notes if settled else ())]
+        waiting = await self._held.take_waiting(live)
         if not waiting:
             return
         journal = Journal(self._scope(live, None, "main", True))
         for record in waiting:
             record(journal)
-        self._inbox.clear()
-        if settled:
-            self._notes.clear()
         try:
             await journal.commit()
         except MoryflowError:
-            self._notes[:0] = waiting
+            self._held.notes[:0] = waiting
             raise
 
     async def settle(self) -> None:
         """Apply what came after the last turn had ended, a title for example, before the session is let go."""
-        if self._inbox and not self._settling:
-            async with self._holding() as live:
+        if self._held.inbox and not self._settling:
+            async with self._held as live:
                 await self._empty_inbox(live)
 
     async def call(self, name: str, arguments: str, options: RunOptions) -> DirectCall:
         """Take one tool call through the whole chain without a model."""
-        async with self._holding() as live:
+        async with self._held as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
             self._host.check_strict(scope)
             scope.ledger.keep = True
@@ -246,16 +229,14 @@ class Session:
 
         What it asked for (a title, a note, another active node) is true afterwards.
         """
-        async with self._holding() as live:
+        async with self._held as live:
             scope = self._scope(live, None, "direct", True)
             scope.ledger.keep = True
             with self._host.leases.hold(scope.plugin_set):
                 value = await work(scope)
             journal = Journal(scope)
-            for record in live.inbox if await self._left_open(live) else [*live.inbox, *live.notes]:
+            for record in await self._held.take_waiting(live):
                 record(journal)
-            live.inbox.clear()
-            live.notes.clear()
             await journal.commit()
             return value, scope.ledger.chain()
 
@@ -263,32 +244,16 @@ class Session:
 
     async def keep(self) -> None:
         """Hold the session until :meth:`release`."""
-        if self._live is None:
-            self._live = await self._load()
-        self._kept = self._live.kept = True
+        await self._held.keep()
 
     def release(self) -> None:
         """Let other processes have the session."""
-        if self._live is not None:
-            self._row = self._live.row
-            self._live.hold.release()
-        if self._begun is not None:
-            self._begun.release()
-        self._live, self._begun, self._kept = None, None, False
+        self._held.release()
 
     @property
     def quarantine(self) -> Quarantine | None:
         """What is skipped for the rest of this session, while it is held."""
-        return self._live.quarantine if self._live else None
-
-    def _holding(self) -> _Holding:
-        return _Holding(self)
-
-    async def _load(self) -> LiveSession:
-        store = self._host.store
-        hold, self._begun = self._begun or await store.hold(self._row.id), None
-        above = self._started.scope.live.rights if self._started else None
-        return await live_session(store, hold, above, inbox=self._inbox, notes=self._notes)
+        return self._held.live.quarantine if self._held.live else None
 
     # ---------------------------------------------------------------- one turn
 
@@ -298,9 +263,9 @@ class Session:
         provider, model = self._host.choose_model(self)
         provider.prepare(model)
         called = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else None
-        async with self._holding() as live:
-            left = await self._left_open(live)
-            live.turn_states = await last_turn_states(self._host.store, self.id) if prompt is None else {}
+        async with self._held as live:
+            left = await self._held.left_open(live)
+            live.turn_states = await self._held.last_turn_states() if prompt is None else {}
             if prompt is None and not left and not can_continue(live):
                 raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
             self.options = options = options.within(self._host.config.section("limits"), self.agent.max_steps)
@@ -310,35 +275,16 @@ class Session:
             self._host.check_strict(scope)
             return await self._run(scope, turn, turn.work(prompt, left, called))
 
-    async def _left_open(self, live: LiveSession) -> list[Unfinished]:
-        return await left_open(self._host.store, live)
-
-    async def _run(self, scope: TurnScope, turn: Turn, work: Coroutine[Any, Any, EndReason]) -> TurnResult:
+    async def _run(self, scope: TurnScope, turn: Turn, work: Work) -> TurnResult:
         """Run `work`, settle whatever way it ended, and return the result."""
         self._settling = True
         try:
-            return await self._settled(scope, turn, work)
+            with self._host.leases.hold(scope.plugin_set):
+                return await self._work.settled(scope, turn, work)
         finally:
             self._settling = False
             self._host.hold_new_code()
             await self._empty_inbox(scope.live)
-
-    async def _settled(self, scope: TurnScope, turn: Turn, work: Coroutine[Any, Any, EndReason]) -> TurnResult:
-        scope.live.cancelled = False
-        self._task = asyncio.create_task(work)
-        with self._host.leases.hold(scope.plugin_set), watched(scope):
-            try:
-                await asyncio.wait((self._task,))
-            except asyncio.CancelledError:
-                self._task.cancel()
-                await asyncio.wait((self._task,))
-                await turn.end("interrupted")
-                raise
-            reason, error = outcome(self._task, scope.live)
-            try:
-                return await turn.end(reason, error)
-            except MoryflowError as failure:
-                return turn.result("host_error", error or failure)
 
     def _scope(self, live: LiveSession, model: ModelInfo | None, purpose: Purpose, headless: bool) -> TurnScope:
         started, options = self._started, self.options
@@ -357,26 +303,3 @@ class Session:
             budget=Budget(options.max_steps, options.max_cost, above.budget if above else None),
             spent=self.children.spent,
         )
-
-
-class _Holding:
-    """Holds a session for a block, and for every other that began meanwhile, unless it is kept anyway."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    async def __aenter__(self) -> LiveSession:
-        session = self._session
-        async with session._loading:
-            if session._live is None:
-                session._live = await session._load()
-            session._users += 1
-            return session._live
-
-    async def __aexit__(self, *_: object) -> None:
-        self._session._users -= 1
-        if not self._session._kept and not self._session._users:
-            self._session.release()
-
-
-__all__ = ["ModelProvider", "Session"]

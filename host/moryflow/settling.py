@@ -1,9 +1,9 @@
-"""What a session reads off its path, and how finished work ended."""
+"""What a session reads off its path, the turn at work, and how finished work ended."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +13,10 @@ from moryflow_sdk import ModelError, MoryflowError, Ruling, ToolResult
 from moryflow.kernel.approvals import ApprovalRequired
 from moryflow.kernel.outcome import EndReason, TurnResult
 from moryflow.kernel.scope import LiveSession, TurnScope
+from moryflow.kernel.turn import Turn
 from moryflow.kernel.watchdog import Watchdog
+
+Work = Coroutine[Any, Any, EndReason]
 
 
 class DirectCall(NamedTuple):
@@ -45,8 +48,42 @@ def direct_result(session: str, done: DirectCall) -> DirectResult:
     return DirectResult(result, done.ruling, done.chain, session, done.id, done.outcome.exit_code)
 
 
+class AtWork:
+    """The work of the turn that runs now, if one does."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[EndReason] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def cancel(self) -> None:
+        """Stop it; what it has is kept."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def settled(self, scope: TurnScope, turn: Turn, work: Work) -> TurnResult:
+        """Run `work` to its end, whatever that is, and write down how the turn ended."""
+        scope.live.cancelled = False
+        self._task = asyncio.create_task(work)
+        with _watched(scope):
+            try:
+                await asyncio.wait((self._task,))
+            except asyncio.CancelledError:
+                self._task.cancel()
+                await asyncio.wait((self._task,))
+                await turn.end("interrupted")
+                raise
+            reason, error = _outcome(self._task, scope.live)
+            try:
+                return await turn.end(reason, error)
+            except MoryflowError as failure:
+                return turn.result("host_error", error or failure)
+
+
 @contextmanager
-def watched(scope: TurnScope) -> Iterator[None]:
+def _watched(scope: TurnScope) -> Iterator[None]:
     """Name a third-party plugin that keeps the loop from running while this turn lasts."""
     if all(plugin.tier == "builtin" for plugin in scope.plugin_set.plugins.values()):
         yield
@@ -79,7 +116,7 @@ def can_continue(live: LiveSession) -> bool:
     return last is not None and (last.kind in ("user", "tool", "note") or bool(last.payload.get("partial")))
 
 
-def outcome(task: asyncio.Task[EndReason], live: LiveSession) -> tuple[EndReason, MoryflowError | None]:
+def _outcome(task: asyncio.Task[EndReason], live: LiveSession) -> tuple[EndReason, MoryflowError | None]:
     """Return the end reason of finished work, whatever it raised."""
     if task.cancelled():
         return ("stopped" if live.cancelled else "interrupted"), None

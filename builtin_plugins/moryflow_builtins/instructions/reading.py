@@ -77,10 +77,10 @@ def _text(path: Path, reading: _Reading) -> str:
     try:
         data = _bytes(path, reading)
     except OSError as error:
-        reading.problems.append(f"{path.name} cannot be read: {error.strerror or error}")
+        reading.problems.append(f"{_subject(path, reading)} cannot be read: {error.strerror or error}")
         return ""
     if b"\0" in data:
-        reading.problems.append(f"{path.name} is not text")
+        reading.problems.append(f"{_subject(path, reading)} is not text")
         return ""
     cut = len(data) > reading.left
     if cut:
@@ -92,8 +92,13 @@ def _text(path: Path, reading: _Reading) -> str:
     except UnicodeDecodeError as error:
         if cut and error.end == len(data):
             return data[: error.start].decode("utf-8-sig")
-        reading.problems.append(f"{path.name} is not UTF-8; it was read as Latin-1")
+        reading.problems.append(f"{_subject(path, reading)} is not UTF-8; it was read as Latin-1")
         return data.decode("latin-1")
+
+
+def _subject(path: Path, reading: _Reading) -> str:
+    """Return what a remark is about; it is shown behind the name of the file that was asked for."""
+    return "it" if len(reading.seen) < 2 else path.name
 
 
 def _bytes(path: Path, reading: _Reading) -> bytes:

@@ -182,7 +182,9 @@ def _begins(node: NodeView, step: bool) -> bool:
 
 
 def _gist(node: NodeView) -> str:
+    """Return the words of a node; of an answer that only called tools, their names."""
     text = " ".join(str(node.payload.get("text") or "").split())
+    text = text or ", ".join(str(call.get("name")) for call in node.payload.get("calls") or ())
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 

@@ -31,7 +31,7 @@ def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> N
         return await store.approvals(session=row.id if row else None, state=None if answered else "pending")
 
     rows = with_store(work)
-    table = columns((row.id, row.session, row.request.get("tool", ""), _subject(row), _state(row)) for row in rows)
+    table = columns((row.id, row.session, _asking(row), _subject(row), _state(row)) for row in rows)
     show(flags_of(ctx), [_as_json(row) for row in rows], table or "no question is open")
 
 
@@ -39,6 +39,11 @@ def _as_json(row: Any) -> dict[str, Any]:
     from moryflow_sdk import thaw
 
     return {**row._asdict(), "request": thaw(row.request)}
+
+
+def _asking(row: Any) -> str:
+    """Return who asks, for which tool (D66)."""
+    return plain(f"{row.request.get('agent', '')}: {row.request.get('tool', '')}".removeprefix(": "))
 
 
 def _subject(row: Any) -> str:

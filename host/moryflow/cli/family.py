@@ -105,4 +105,7 @@ class FamilyCommands:
 
 async def _ended(host: Any, session: str) -> str:
     runs = await host.store.runs(session)
-    return f"{runs[-1].end_reason or 'interrupted'}, {sum(run.steps for run in runs)} steps" if runs else "not begun"
+    if not runs:
+        return "not begun"
+    steps = sum(run.steps for run in runs)
+    return f"{runs[-1].end_reason or 'interrupted'}, {steps} step{'s' if steps != 1 else ''}"

@@ -129,7 +129,7 @@ def test_what_works_in_the_background_is_stopped_from_the_prompt(finder: Any, at
     terminal.type("/stop\r")
     terminal.expect("1 stopped")
     terminal.type("/children\r")
-    terminal.expect("finder  stopped, 1 steps")
+    terminal.expect("finder  stopped, 1 step")
     terminal.type("/quit\r")
     assert terminal.end() == 0
 

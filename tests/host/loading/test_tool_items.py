@@ -118,9 +118,9 @@ GOOD_SCHEMAS: dict[str, Any] = {
 }
 BAD_NAMES = [
     "", " ", "a b", "a\tb", "a\n", "a\0b", "a/b", "a.b", "a:b", "1a", "-a", "a" * 65, "a" * 200, "__class__", "__init__", "__x",
-    "r\u0435ad", "read\u200b", "ba\u0300sh", "größe", "\ud800", "\x1b[31m", None, 5, b"x", ("a",), object(),
+    "r\u0435ad", "read\u200b", "ba\u0300sh", "größe", "\ud800", "\x1b[31m", None, 5, b"x", ("a",), Ellipsis,
 ]  # fmt: skip
-BAD_TIMES = [0, -1, "5", float("nan"), float("inf"), True, [], object()]
+BAD_TIMES = [0, -1, "5", float("nan"), float("inf"), True, [], Ellipsis]
 
 
 def body(**given: Any) -> str:
