@@ -66,7 +66,7 @@ class ToolResult(Frozen):
     format: Literal["text", "json"] = "text"
 
 
-TargetsFunction = Callable[[Mapping[str, Any]], Sequence[TargetRequest | str]]
+TargetsFunction = Callable[[Mapping[str, Any]], Sequence[TargetRequest | str] | TargetRequest]
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,9 @@ class Tool:
 
     def target_requests(self, args: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
         """Return what a call with `args` touches: what the tool declares, else the tool itself, in its domain."""
-        items = self.targets(args) if self.targets else ()
-        requests = tuple(target_request(item, self.domain) for item in ([items] if isinstance(items, str) else items))
+        given = self.targets(args) if self.targets else ()
+        items = (given,) if isinstance(given, str | TargetRequest) else given
+        requests = tuple(target_request(item, self.domain) for item in items)
         return requests or (TargetRequest(kind="tool", value=self.name, domain=self.domain),)
 
     def bind(self, canonical: bytes, context: ToolContext) -> dict[str, Any]:

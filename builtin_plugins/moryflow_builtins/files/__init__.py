@@ -62,7 +62,7 @@ def _patched_paths(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 
 @tool(domain="read", targets=_read_path, parallel_safe=True)
-def read(
+async def read(
     path: Path,
     ctx: ToolContext,
     offset: Annotated[int, Field(ge=1, description="first line to return, counted from 1")] = 1,
@@ -71,9 +71,9 @@ def read(
     line_numbers: Annotated[bool, "put the line number before each line; it is not part of the file"] = False,
 ) -> ToolResult:
     """Read a text file, a page of it at a time, or look at an image (PNG, JPEG, GIF, WebP)."""
-    from .reading import read_target
+    from .reading import read_soon
 
-    return read_target(ctx, offset, limit, encoding, line_numbers)
+    return await read_soon(ctx, offset, limit, encoding, line_numbers)
 
 
 @tool(domain="read", targets=_read_path, parallel_safe=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import os
+import stat
 from dataclasses import dataclass, field
+from functools import partial
 from typing import BinaryIO
 
 from moryflow_sdk import Image, Target, ToolContext, ToolError, ToolResult
@@ -18,6 +21,7 @@ PAGE_BYTES = 45_000
 
 LINE_CHARACTERS = 10_000
 HEAD_BYTES = 256 * 1024
+SMALL_BYTES = 64 * 1024
 IMAGE_BYTES = 5 * 1024 * 1024
 
 
@@ -35,6 +39,20 @@ class Page:
     @property
     def last(self) -> int:
         return self.first + len(self.lines) - 1
+
+
+async def read_soon(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:
+    """Read a small file here and now, as its path was resolved; what may take a while is read on a thread."""
+    page = partial(read_target, ctx, offset, limit, encoding, line_numbers)
+    return page() if _is_small(ctx.call.targets[0]) else await asyncio.to_thread(page)
+
+
+def _is_small(target: Target) -> bool:
+    try:
+        status = os.lstat(target.path or "")
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size <= SMALL_BYTES
 
 
 def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:

@@ -16,6 +16,12 @@ from .journal import Journal
 from .outcome import EndReason
 from .scope import TurnScope
 
+PATIENCE = 0.02
+"""Seconds that the start of calls that only read may wait for their results, so that both cost one commit.
+
+Cut off before, such a call is asked for again: it has changed nothing, and nobody was told of it.
+"""
+
 
 class Batch:
     """Runs the calls of a turn and remembers which have no result yet."""
@@ -88,10 +94,13 @@ class Batch:
         running = [judged for judged in group if judged.result is None]
         for judged in running:
             self._door.record_start(judged)
-        if running:
+        self._started |= {judged.call.id for judged in running}
+        if all(judged.only_reads for judged in running):
+            async with self._journal.within(PATIENCE):
+                outcomes = await self._bodies(group)
+        else:
             await self._journal.commit()
-            self._started |= {judged.call.id for judged in running}
-        outcomes = await self._bodies(group)
+            outcomes = await self._bodies(group)
         for judged, (result, ms) in zip(group, outcomes, strict=True):
             await self._finish(judged, result, ms)
 

@@ -54,6 +54,12 @@ class Judged:
     result: ToolResult | None = None
 
     @property
+    def only_reads(self) -> bool:
+        """Whether running it twice is the same as running it once, as far as its tool and what was judged say."""
+        tool = self.owned and self.owned.tool
+        return bool(tool and tool.parallel_safe) and all(target.domain == "read" for target in self.call.targets)
+
+    @property
     def stops(self) -> bool:
         return self.ruling is not None and self.ruling.decision == "stop"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from moryflow_sdk import Event
@@ -62,6 +64,18 @@ class Journal:
         except asyncio.CancelledError:
             await asyncio.wait((writing,))
             raise
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """Write what is noted once the block has lasted so long; after a shorter block it waits for the next commit."""
+        writing: list[asyncio.Task[list[Node]]] = []
+        timer = asyncio.get_running_loop().call_later(seconds, lambda: writing.append(asyncio.create_task(self.commit())))
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for begun in writing:
+                await begun
 
     async def settle(self) -> None:
         """Write what observers of the last events left behind: state that they changed, and that they failed."""

@@ -1,7 +1,8 @@
 """One user prompt to its end reason: the loop (S4.4, S4.5).
 
 A step is one model call and its tool calls. Nodes are committed before anyone is told of them; a step with one call
-costs two commits: the answer with the call's start, then its result with the next step's beginning.
+costs two commits: the answer with the call's start, then its result with the next step's beginning. Where the call only
+reads and is done at once, it costs one.
 """
 
 from __future__ import annotations

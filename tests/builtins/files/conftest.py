@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections.abc import Mapping
@@ -68,7 +69,12 @@ class Toolbox:
         return tool.function(**tool.bind(json.dumps(dict(call.args)).encode(), context))
 
     def run(self, tool: Tool, **args: Any) -> ToolResult:
-        return self.body(tool, self.call(tool, args))
+        return self.finish(tool, self.call(tool, args))
+
+    def finish(self, tool: Tool, call: ToolCall) -> ToolResult:
+        """Run the body of a call that was judged, to its end."""
+        outcome = self.body(tool, call)
+        return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome
 
     async def arun(self, tool: Tool, **args: Any) -> ToolResult:
         outcome = self.body(tool, self.call(tool, args))

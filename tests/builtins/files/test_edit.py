@@ -206,7 +206,7 @@ def test_a_body_opens_what_was_judged(toolbox, tool) -> None:
     call = toolbox.call(tool, {"path": "a", **extra})
     (toolbox.vault / "swap").symlink_to("../secret")
     (toolbox.vault / "swap").rename(toolbox.vault / "a")
-    assert error_of(toolbox.body, tool, call).code == "changed"
+    assert error_of(toolbox.finish, tool, call).code == "changed"
     assert (toolbox.vault.parent / "secret").read_text() == "old\n"
 
 
