@@ -21,6 +21,8 @@ from .sse import DONE, AnswerReader
 from .transport import Preparation, Wire, check, connection_error, load_httpx, unsendable
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 AFTER_FINISH = 5.0
@@ -110,12 +112,20 @@ class ChatClient:
             await client.aclose()
 
     async def _ready(self) -> Wire:
+        loop = asyncio.get_running_loop()
+        if self._client is not None and self._loop is loop:
+            return self._client
         check(self.endpoint)
         context = await asyncio.wrap_future(self._preparation.start())
-        loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            self._client, self._loop, self._kept = Wire(self.endpoint, context), loop, False
+            self._client, self._loop, self._kept = self._wire(context), loop, False
         return self._client
+
+    def _wire(self, context: ssl.SSLContext | None) -> Wire:
+        try:
+            return Wire(self.endpoint, context)
+        except ValueError:  # a header that cannot be written
+            raise unsendable(self.endpoint) from None
 
     async def _ask(self, client: Wire, request: ModelRequest, name: str) -> httpx.Response:
         """Send a request; once more without ``stream_options`` when the server does not know them."""

@@ -82,7 +82,7 @@ class Wire:
         self._request: type[httpx.Request] = loaded.Request
         self._url: type[httpx.URL] = loaded.URL
         self._endpoint = endpoint
-        self._headers: list[tuple[str, str]] = list(_headers(endpoint).items())
+        self._headers: httpx.Headers = loaded.Headers(_headers(endpoint))
         self._urls: dict[str, httpx.URL] = {}
         self._extensions: dict[str, Any] = {"timeout": loaded.Timeout(endpoint.timeout, connect=15.0, pool=15.0).as_dict()}
         proxy = proxy_for(endpoint)
