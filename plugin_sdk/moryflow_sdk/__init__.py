@@ -1,6 +1,6 @@
 """The contract between Moryflow and its plugins. It imports nothing of the host."""
 
-from ._frozen import Frozen, FrozenDict, freeze, thaw
+from ._frozen import MAX_LEVELS, Frozen, FrozenDict, freeze, thaw
 from .agents import Agent, ModelSettings
 from .commands import Command, CommandContext, SlashResult
 from .compaction import CompactionPlan
@@ -49,6 +49,7 @@ __all__ = [
     "API",
     "DOMAINS",
     "HOOKS",
+    "MAX_LEVELS",
     "Agent",
     "Allow",
     "Artifact",

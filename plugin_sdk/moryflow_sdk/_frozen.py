@@ -11,6 +11,9 @@ from typing import Annotated, Any, NoReturn, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, SkipValidation
 
+MAX_LEVELS = 100
+"""How deep a value may be nested; whoever copies, compares or writes one does it level by level."""
+
 
 class FrozenDict(dict[str, Any]):
     """A mapping that refuses to change; ``{**it, "key": value}`` makes a new, ordinary one.
@@ -35,16 +38,21 @@ class FrozenDict(dict[str, Any]):
         return (FrozenDict, (dict(self),))
 
 
-def freeze(value: Any) -> Any:
-    """Return `value` with every mapping a :class:`FrozenDict` and every sequence or set a tuple."""
+def freeze(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """Return `value` with every mapping a :class:`FrozenDict` and every sequence or set a tuple.
+
+    :raises ValueError: it is nested more than `levels` deep.
+    """
     if isinstance(value, str | bytes | int | float | None):
         return value
     if isinstance(value, FrozenDict):
         return value
+    if levels < 1 and isinstance(value, Mapping | list | tuple | set | frozenset):
+        raise ValueError(f"it is nested more than {MAX_LEVELS} levels deep")
     if isinstance(value, Mapping):
-        return FrozenDict({str(key): freeze(item) for key, item in cast("Mapping[Any, Any]", value).items()})
+        return FrozenDict({str(key): freeze(item, levels - 1) for key, item in cast("Mapping[Any, Any]", value).items()})
     if isinstance(value, list | tuple | set | frozenset):
-        return tuple(freeze(item) for item in cast("list[Any]", value))
+        return tuple(freeze(item, levels - 1) for item in cast("list[Any]", value))
     return value
 
 

@@ -252,3 +252,13 @@ async def test_a_turn_can_be_traced_from_its_records(rig):
         runs = await host.store.runs(session.id)
     assert {(row.hook, row.plugin) for row in rows} >= {("tool_gate", "permission"), ("tool_after", "truncation")}
     assert [run.end_reason for run in runs] == ["completed"]
+
+
+@pytest.mark.parametrize("levels", [150, 480, 900])
+async def test_arguments_nested_without_end_cost_the_call_and_not_the_turn(rig, levels):
+    """They are refused with a sentence, and the session goes on (R11, S4.7)."""
+    deep = '{"path":' + '{"a":' * levels + "1" + "}" * (levels + 1)
+    result, _ = await rig.run({"calls": [{"name": "read", "arguments": deep}]}, {"text": "done"})
+    assert (result.end_reason, result.text) == ("completed", "done")
+    [tool] = [node for node in rig.path if node.kind == "tool"]
+    assert tool.payload["code"] == "invalid_args" and "nested more than 100 levels deep" in tool.payload["output"]

@@ -18,6 +18,7 @@ from moryflow_sdk import (
     TextDelta,
     ToolRequest,
     Usage,
+    freeze,
 )
 
 from moryflow.sessions import CallRow
@@ -172,7 +173,7 @@ class Answering:
 def _shown(arguments: str) -> Any:
     """Return the arguments as clients see them: an object where they are one, else the text as the model wrote it."""
     try:
-        return json.loads(arguments)
+        return freeze(json.loads(arguments))
     except (ValueError, RecursionError):
         return arguments[:2000]
 

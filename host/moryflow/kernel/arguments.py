@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, NoReturn
 
-from moryflow_sdk import Tool, ToolCall, ToolError, thaw
+from moryflow_sdk import MAX_LEVELS, Tool, ToolCall, ToolError, freeze, thaw
 from pydantic import ValidationError
 
 MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
+MOST_FAULTS = 10
 
 
 def parse(text: str) -> dict[str, Any]:
     """Return the arguments in `text`; a missing text means none.
 
-    :raises ToolError: it is not one JSON object without duplicate keys, or too large.
+    :raises ToolError: it is not one JSON object without duplicate keys, too large, or nested too deep.
     """
     if len(text) > MAX_ARGUMENT_BYTES:
         raise ToolError(f"the arguments are larger than {MAX_ARGUMENT_BYTES // 2**20} MiB", code="args_too_large")
@@ -25,6 +27,8 @@ def parse(text: str) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        if text.count("{") + text.count("[") > MAX_LEVELS:
+            freeze(value)
     except (ValueError, RecursionError) as error:
         raise ToolError(f"the arguments are not valid JSON: {error}", code="invalid_args") from error
     if not isinstance(value, dict):
@@ -37,12 +41,30 @@ def validated(tool: Tool, args: Mapping[str, Any]) -> dict[str, Any]:
 
     :raises ToolError: an argument is missing, unknown or of the wrong type; the message lists all of them.
     """
+    plain = thaw(args)
     try:
-        return tool.validate(thaw(args))
+        values = tool.validate(plain)
     except ValidationError as error:
-        found = ((".".join(map(str, item["loc"])) or "arguments", item["msg"]) for item in error.errors())
-        problems = "; ".join(f"{place}: {message}" for place, message in found)
-        raise ToolError(f"invalid arguments for {tool.name}: {problems}", code="invalid_args") from error
+        raise _misfit(tool, ((item["loc"], item["msg"]) for item in error.errors())) from error
+    if tool.schema is not None and (faults := _faults(tool.schema, values)):
+        raise _misfit(tool, faults)
+    return values
+
+
+def _faults(schema: Mapping[str, Any], values: dict[str, Any]) -> list[tuple[Iterable[str | int], str]]:
+    """Return what does not fit a schema that stands for itself: one without type hints behind it."""
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    validator = validator_for(schema, default=Draft202012Validator)(schema)
+    try:
+        return [(error.absolute_path, error.message[:300]) for error in islice(validator.iter_errors(values), MOST_FAULTS)]
+    except Exception as error:  # somebody else's schema: a pattern that is none, arguments nested without end
+        return [((), f"the schema cannot be held against them: {type(error).__name__}: {error}"[:300])]
+
+
+def _misfit(tool: Tool, faults: Iterable[tuple[Iterable[str | int], str]]) -> ToolError:
+    problems = "; ".join(f"{'.'.join(map(str, place)) or 'arguments'}: {message}" for place, message in faults)
+    return ToolError(f"invalid arguments for {tool.name}: {problems}", code="invalid_args")
 
 
 def canonical(args: Mapping[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.kernel.arguments import canonical, digest, parse, validated
-from moryflow_sdk import ToolError, tool
+from moryflow_sdk import Tool, ToolError, tool
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=("Cs",))),
@@ -50,11 +50,19 @@ def test_parsing_never_raises_anything_but_a_tool_error(text):
         assert error.message
 
 
-def test_deep_nesting_is_invalid_not_a_crash():
+@pytest.mark.parametrize("levels", [101, 300, 480, 700, 990, 1500, 100_000])
+@pytest.mark.parametrize("opened, closed", [('{"a":', "}"), ('{"a":[', "]}")])
+def test_deep_nesting_is_invalid_not_a_crash(levels, opened, closed):
     """A nesting bomb is refused with a sentence (R11)."""
     with pytest.raises(ToolError) as caught:
-        parse('{"a":' * 100_000)
+        parse(opened * levels + "1" + closed * levels)
     assert caught.value.code == "invalid_args"
+
+
+def test_nesting_that_people_use_is_taken():
+    """And brackets in a text are no nesting (R11)."""
+    assert parse('{"a":' * 100 + "1" + "}" * 100)
+    assert parse(json.dumps({"a": "{[" * 1000}))
 
 
 def test_too_large_arguments_are_refused_before_parsing():
@@ -78,3 +86,48 @@ def test_half_a_surrogate_pair_is_refused():
     with pytest.raises(ToolError) as caught:
         canonical(parse('{"path":"\\ud800"}'))
     assert caught.value.code == "invalid_args"
+
+
+SHAPE = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "minLength": 1},
+        "limit": {"type": "integer", "minimum": 1},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+def shaped(schema):
+    return Tool(name="peek", description="Peek.", function=print, schema=schema)
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        ({}, "arguments: 'path' is a required property"),
+        ({"path": 5}, "path: 5 is not of type 'string'"),
+        ({"path": "a", "limit": 0}, "limit: 0 is less than the minimum of 1"),
+        ({"path": "a", "more": 1}, "arguments: Additional properties are not allowed ('more' was unexpected)"),
+        ({"path": "a", "tags": ["a", "c"]}, "tags.1: 'c' is not one of ['a', 'b']"),
+    ],
+)
+def test_a_schema_without_type_hints_is_held_against_the_arguments(args, said):
+    """A tool is judged and run with what its schema allows, wherever that comes from (D9)."""
+    with pytest.raises(ToolError) as caught:
+        validated(shaped(SHAPE), args)
+    assert (caught.value.code, caught.value.message) == ("invalid_args", f"invalid arguments for peek: {said}")
+
+
+def test_arguments_that_fit_such_a_schema_stay_as_they_are():
+    """Nothing is converted: the schema is all that is known of them (D9)."""
+    assert validated(shaped(SHAPE), {"path": "a", "limit": 2, "tags": ["b"]}) == {"path": "a", "limit": 2, "tags": ["b"]}
+
+
+def test_a_schema_that_cannot_be_held_against_arguments_costs_the_call_and_not_the_turn():
+    """Other people's schemas can be odd in ways that only a value shows (invariant 5)."""
+    with pytest.raises(ToolError) as caught:
+        validated(shaped({"type": "object", "patternProperties": {"(": {}}}), {"a": 1})
+    assert caught.value.code == "invalid_args" and "the schema cannot be held against them" in caught.value.message
