@@ -116,6 +116,7 @@ def question(event: Event) -> str:
     data = event.data
     whose = f"{plain(str(event.agent))}: " if event.parent else ""
     targets = "\n".join(f"    {plain(target)}" for target in data["targets"])
-    remember = data.get("remember")
-    stored = f"\n  always stores: {plain(str(remember))}" if remember else "\n  this answer counts once"
+    remember = data.get("remember") or ()
+    patterns = (remember,) if isinstance(remember, str) else remember
+    stored = f"\n  always stores: {', '.join(map(plain, patterns))}" if patterns else "\n  this answer counts once"
     return f"\n? {whose}{plain(data['tool'])} wants to\n{targets}\n  because: {plain(data['reason'])}{stored}\n"

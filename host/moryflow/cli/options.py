@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -110,6 +111,13 @@ def asking_options(function: F) -> F:
     return _collecting(function, (*_COMMON, _JSON, _YES))
 
 
+def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
+    """Refuse what compares with no cost, so that a limit is one."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no sum of money.")
+    return value
+
+
 _TURN = (
     click.option("-m", "--model", help="The model, for example openai/gpt-4.1 or local."),
     click.option("--agent", help="The agent's id."),
@@ -120,7 +128,13 @@ _TURN = (
     ),
     click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question."),
     click.option("--max-steps", type=click.IntRange(min=1), help="Model calls a turn may make."),
-    click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="What a turn may cost."),
+    click.option(
+        "--max-cost",
+        type=click.FloatRange(min=0, min_open=True),
+        callback=_finite,
+        metavar="USD",
+        help="What a turn may cost.",
+    ),
 )
 
 

@@ -12,6 +12,8 @@ from .text import first_line, plain, told_result
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language (D73)."""
 
+_DELTAS = ("text.delta", "reasoning.delta", "tool.delta")
+
 NOTICE_LINES = 60
 """How much of a plugin's notice is shown, for example of a change that somebody is asked to agree to."""
 
@@ -39,25 +41,21 @@ class TerminalView:
         if self._live:
             from .markdown import Blocks
 
-            self._blocks = Blocks()
+            self._blocks = Blocks(self._clear)
         if not quiet and sys.stderr.isatty():
             from .spinner import Spinner
 
             self._spinner = Spinner()
 
     def __call__(self, event: Event) -> None:
-        if event.type == "tool.delta":
-            self._delta(event.data["text"])
+        if event.type in _DELTAS:
+            self._delta(event)
             return
-        if self._spinner:
-            self._spinner.clear()
+        self._clear()
         self._settle_error(event)
         match event.type:
             case "error":
                 self._error = event
-            case "text.delta" if event.parent is None or event.session == self.session:
-                if self._blocks:
-                    self._blocks.feed(event.data["text"])
             case "step.finish":
                 self._flush()
             case "plugin.failed" | "plugin.quarantined":
@@ -86,11 +84,28 @@ class TerminalView:
         if self._blocks:
             self._blocks.flush()
 
-    def _delta(self, text: str) -> None:
-        if self._verbose and not self._quiet:
-            _write(text.rstrip("\n"))
-        elif self._spinner:
-            self._spinner.say(text)
+    def _clear(self) -> None:
+        if self._spinner:
+            self._spinner.clear()
+
+    def _delta(self, event: Event) -> None:
+        """Take in more of an answer, of a thought, or of what a tool says while it runs."""
+        text = event.data["text"]
+        match event.type:
+            case "tool.delta":
+                if self._verbose and not self._quiet:
+                    _write(text.rstrip("\n"))
+                elif self._spinner:
+                    self._spinner.say(text)
+                return
+            case "text.delta" if self._blocks and (event.parent is None or event.session == self.session):
+                self._blocks.feed(text)
+                if self._spinner:
+                    self._spinner.follow(self._blocks.pending)
+            case _:
+                pass
+        if self._spinner and not self.idle:
+            self._spinner.keep(event)
 
     def _note(self, event: Event) -> None:
         waits = event.type == "session.status" and event.data["status"] == "retry"
@@ -116,9 +131,10 @@ class TerminalView:
             _write(f"moryflow: {data.get('message', '')}")
         elif event.type == "plugin.failed":
             place = f" ({data['file']}:{data.get('line', 1)})" if data.get("file") else ""
-            _write(
-                f"moryflow: plugin {data['plugin']} failed in {data.get('hook') or data.get('stage')}{place}: {data['error']}"
-            )
+            said = " ".join(str(data["error"]).split())  # what a library raises may be a page
+            hint = data.get("hint") or f"moryflow plugin info {data['plugin']}"
+            where = data.get("hook") or data.get("stage")
+            _write(f"moryflow: plugin {data['plugin']} failed in {where}{place}: {said}; {hint}")
         else:
             _write(f"moryflow: plugin {data['plugin']} is skipped in {data['hook']} for this session: {data['reason']}")
 

@@ -1,15 +1,17 @@
-"""Something that moves on standard error after a second of silence, with the last words of a running tool."""
+"""Something that moves on standard error after a second of silence, with the last words of what is coming."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from moryflow_sdk import Event
 
-from .text import first_line, plain
+from .text import ending, first_line, fitting, plain
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_USUAL, _FOLLOWED = 80, 70
 _SILENT = ("permission.asked", "turn.finish")
 
 
@@ -27,10 +29,20 @@ class Spinner:
         if event.type not in _SILENT and event.data.get("status") not in ("waiting", "idle"):
             self._task = asyncio.get_running_loop().create_task(self._spin())
 
+    def keep(self, event: Event) -> None:
+        """Go on, because `event` is more of what is coming already."""
+        if self._task is None:
+            self.expect(event)
+
     def say(self, text: str) -> None:
         """Show the last line of `text` beside the spinner, without starting over."""
         if last := text.strip().rsplit("\n", 1)[-1]:
-            self._words = plain(first_line(last, 70))
+            self._words = fitting(plain(first_line(last, 70)), _room())
+
+    def follow(self, text: str) -> None:
+        """Show the end of `text` beside the spinner, as it grows."""
+        last = text[-_FOLLOWED:].rstrip().rsplit("\n", 1)[-1]
+        self._words = ending(plain(last), min(_FOLLOWED, _room()))
 
     def stop(self) -> None:
         """Stop and clear the line."""
@@ -56,3 +68,12 @@ class Spinner:
             self._shown = True
             number += 1
             await asyncio.sleep(0.1)
+
+
+def _room() -> int:
+    """Return how many columns there are beside the spinner; a line that wraps could not be taken away again."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        columns = 0
+    return max(0, (columns or _USUAL) - 3)

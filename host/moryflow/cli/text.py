@@ -29,6 +29,31 @@ def first_line(text: str, width: int = 160) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
+def fitting(text: str, columns: int) -> str:
+    """Return the beginning of `text` that takes at most `columns` columns; East Asian characters take two."""
+    taken = 0
+    for index, character in enumerate(text):
+        taken += _width(character)
+        if taken > columns:
+            return text[:index]
+    return text
+
+
+def ending(text: str, columns: int) -> str:
+    """Return the end of `text` that takes at most `columns` columns."""
+    return fitting(text[: -columns - 1 : -1] if columns else "", columns)[::-1]
+
+
+def _width(character: str) -> int:
+    if character.isascii():
+        return 1
+    import unicodedata
+
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
 def told_result(status: str, output: str, width: int = 160) -> str:
     """Return the first line of a result that is not ``ok`` with its status before it, once."""
     line = first_line(output, width)

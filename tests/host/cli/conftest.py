@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -78,9 +81,9 @@ class Cli:
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(command, cwd=self.vault, env=self.env, text=True, **{**pipes, **options})
 
-    def terminal(self, *arguments: str) -> Terminal:
+    def terminal(self, *arguments: str, columns: int = 100) -> Terminal:
         """Begin a command at a terminal."""
-        return Terminal([sys.executable, "-m", "moryflow", *arguments], self.vault, self.env)
+        return Terminal([sys.executable, "-m", "moryflow", *arguments], self.vault, self.env, columns)
 
     def config(self, **settings: Any) -> Path:
         """Write the user's file."""
@@ -115,9 +118,10 @@ class Cli:
 class Terminal:
     """A process at a pseudo-terminal: what it shows, what is typed."""
 
-    def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
+    def __init__(self, command: list[str], cwd: Path, env: dict[str, str], columns: int = 100) -> None:
         self._master, slave = pty.openpty()
-        env = {**env, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        env = {**env, "TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40"}
         self._process = subprocess.Popen(
             command, cwd=cwd, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, close_fds=True
         )
@@ -195,8 +199,8 @@ def at_terminal(cli: Cli) -> Iterator[Callable[..., Terminal]]:
     """Begin a command at a terminal; it is closed when the test has ended."""
     opened: list[Terminal] = []
 
-    def begin(*arguments: str) -> Terminal:
-        opened.append(cli.terminal(*arguments))
+    def begin(*arguments: str, columns: int = 100) -> Terminal:
+        opened.append(cli.terminal(*arguments, columns=columns))
         return opened[-1]
 
     yield begin

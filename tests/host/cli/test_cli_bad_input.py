@@ -169,3 +169,11 @@ def test_a_damaged_database_is_named_by_the_command_that_met_it(cli: Any, words:
     told = done.stdout + done.stderr
     assert told.count("sessions.db.corrupt-") == 1, told
     assert "sessions.db.corrupt-" not in cli("session", "list").stderr
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "0", "-1", "much"])
+def test_a_limit_on_the_cost_that_no_cost_reaches_is_refused(cli: Any, given: str) -> None:
+    """No cost is greater than `nan`, so that such a limit would be none (CONTRACT §1)."""
+    done = cli("run", "-m", cli.script("hello"), "--max-cost", given, "hi")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--max-cost" in done.stderr
