@@ -22,9 +22,11 @@ _ELSEWHERE = frozenset({"read", "web_fetch", "web_search", "task"})
 """Domains whose tools change no files of the vault themselves; a child records its own."""
 
 
-@hookimpl(timeout=60.0, events=("turn.start", "tool.start", "tool.result", "step.finish", "turn.finish"))
+@hookimpl(timeout=60.0, events=("turn.start", "tool.start", "tool.result", "step.finish", "turn.finish", "session.deleted"))
 async def event(event: Event, turn: Turn | None) -> None:
-    """Record the files when the first call of a step that may change them begins, and when the step has ended."""
+    """Record the files when the first call of a step that may change them begins, and when the step has ended; forget them
+    with their session.
+    """
     if turn is None:
         return
     match event.type:
@@ -43,6 +45,10 @@ async def event(event: Event, turn: Turn | None) -> None:
             from .taking import finish
 
             await finish(turn)
+        case "session.deleted":
+            from .forgetting import forget
+
+            await forget(turn, event.data["sessions"], event.data["heirs"])
         case _:
             pass
     if turn.spawned is not None and event.type in ("turn.start", "turn.finish"):

@@ -41,18 +41,19 @@ class Git:
         self.tree = tree
         self._timeout = timeout
 
-    def __call__(self, *arguments: str, given: bytes = b"", repository: Path | None = None) -> bytes:
+    def __call__(self, *arguments: str, given: bytes = b"", repository: Path | None = None, where: Path | None = None) -> bytes:
         """Return what git prints.
 
         :param repository: another git folder, for reading its index; its hooks, monitors and filters stay off.
+        :param where: the folder to work in, where the tree may be gone.
         :raises ToolError: ``git_missing``, ``timeout`` or ``git``, with git's own last line.
         """
         command = ["git", *_SETTINGS, *arguments]
         try:
             done = subprocess.run(
                 command,
-                cwd=self.tree,
-                env=self._environ(repository or self.repository),
+                cwd=where or self.tree,
+                env=self._environ(repository or self.repository, where or self.tree),
                 input=given,
                 capture_output=True,
                 timeout=self._timeout,
@@ -67,13 +68,13 @@ class Git:
             raise ToolError(f"git {arguments[0]}: {said[-1]}", code="git")
         return done.stdout
 
-    def _environ(self, repository: Path) -> dict[str, str]:
+    def _environ(self, repository: Path, tree: Path) -> dict[str, str]:
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": os.devnull,
             "LC_ALL": "C.UTF-8",
             "GIT_DIR": str(repository),
-            "GIT_WORK_TREE": str(self.tree),
+            "GIT_WORK_TREE": str(tree),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_SYSTEM": os.devnull,
             "GIT_CONFIG_GLOBAL": os.devnull,

@@ -53,12 +53,15 @@ def found_for(shadow: Shadow, sessions: Sequence[str], nodes: Collection[str]) -
     :param sessions: the session itself and those it was forked or imported from, which recorded what it inherited.
     """
     found = Found()
+    taken = set[str]()
     for session in sessions:
-        records = Records(shadow.folder, session)
-        if not records.exist:
-            found.elsewhere.append(session)
-        _gather(shadow, found, records.log(), nodes=nodes)
-    found.segments.sort(key=lambda segment: segment.began)
+        log = Records(shadow.folder, session).log()
+        taken |= log.taken
+        _gather(shadow, found, log, nodes=nodes)
+    here = (session for session in sessions if Records(shadow.folder, session).exist)
+    found.elsewhere = [session for session in sessions if session not in {*here, *taken}]
+    once = {segment.began: segment for segment in found.segments}  # a fork whose original was deleted has what others have, too
+    found.segments = [once[began] for began in sorted(once)]
     return found
 
 

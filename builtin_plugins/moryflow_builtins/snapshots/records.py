@@ -1,7 +1,8 @@
 """What each session changed, a file per session with one line of JSON for each thing that happened.
 
 A *segment* is a span of a step in which calls that may change files ran. A *link* says that a turn of a child session was
-started by an answer of this one. A *gap* is an answer whose changes were not recorded.
+started by an answer of this one. A *gap* is an answer whose changes were not recorded. *Taken* names a deleted session whose
+records of shared answers are here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,15 @@ class Gap:
     reason: str
 
 
-Line = Segment | Link | Gap
-_KINDS: Mapping[str, type[Line]] = {"segment": Segment, "link": Link, "gap": Gap}
+@dataclass(frozen=True)
+class Taken:
+    """What a deleted session, from which this one was made, had recorded of its answers is here now."""
+
+    session: str
+
+
+Line = Segment | Link | Gap | Taken
+_KINDS: Mapping[str, type[Line]] = {"segment": Segment, "link": Link, "gap": Gap, "taken": Taken}
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,7 @@ class Log:
     segments: dict[int, Segment] = field(default_factory=dict[int, Segment])
     links: dict[str, Link] = field(default_factory=dict[str, Link])
     gaps: dict[str, Gap] = field(default_factory=dict[str, Gap])
+    taken: set[str] = field(default_factory=set[str])
 
     def add(self, line: Line) -> None:
         """Take a line in."""
@@ -97,6 +106,13 @@ class Log:
                 self.links[line.by] = line
             case Gap():
                 self.gaps[line.node] = line
+            case Taken():
+                self.taken.add(line.session)
+
+    def nodes(self) -> set[str]:
+        """Return the answers of which anything is recorded."""
+        lines: Iterable[Segment | Link | Gap] = (*self.segments.values(), *self.links.values(), *self.gaps.values())
+        return {line.node for line in lines}
 
 
 class Records:
@@ -109,6 +125,15 @@ class Records:
     def exist(self) -> bool:
         """Whether anything was recorded here."""
         return self._file.exists()
+
+    @property
+    def changed(self) -> float:
+        """When something was last recorded here."""
+        return self._file.stat().st_mtime
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._file.unlink(missing_ok=True)
 
     def add(self, line: Line) -> None:
         """Append a line."""

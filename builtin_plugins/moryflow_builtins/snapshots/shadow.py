@@ -28,6 +28,8 @@ that of the file's size and time, so that a change of the file is a change of th
 
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _DAY = 86400.0
+FRESH = 2.0
+"""Seconds for which a snapshot may have been taken whose record is not yet written."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,17 @@ class Shadow:
             found[name] = output[end + 1 : end + 1 + size]
             place = end + size + 2
         return found
+
+    def prune(self, trees: Collection[str]) -> None:
+        """Remove every content that none of `trees` has, and no snapshot taken this instant; the next one reads all files.
+
+        :raises ToolError: git is missing or failed.
+        """
+        with self._locked():
+            (self._repository / "index").unlink(missing_ok=True)
+            lines = "".join(f"040000 tree {tree}\t{place}\n" for place, tree in enumerate(sorted(trees)))
+            kept = self.git("mktree", given=lines.encode(), where=self.folder).decode().strip()
+            self.git("prune", f"--expire={FRESH:g}.seconds.ago", "--", kept, where=self.folder)
 
     def paths(self, tree: str) -> frozenset[str]:
         """Return the names of the files in a tree."""

@@ -123,7 +123,7 @@ async def _planned(turn: Turn, plan: Plan) -> Plan:
 
 
 def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int) -> Plan:
-    found = found_for(shadow, sessions or [plan.session], plan.nodes)
+    found = found_for(shadow, list(dict.fromkeys([*sessions, plan.session])), plan.nodes)
     if found.running:
         names = ", ".join(f"{link.agent} {link.session}" for link in found.running)
         raise ToolError(f"{names} still works on it; nothing was done", code="busy", next_step="/stop in chat, or wait for it")
@@ -139,8 +139,9 @@ def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int)
 def _notes(found: Found, sessions: Sequence[str]) -> list[str]:
     """Return in sentences what an undo leaves out that no name can be given of."""
     said = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(gap.reason for gap in found.gaps)]
-    if sessions and found.elsewhere:
-        said.append(f"session {', '.join(found.elsewhere)} was recorded elsewhere: files that it changed stay as they are")
+    elsewhere = [session for session in sessions if session in found.elsewhere]
+    if elsewhere:
+        said.append(f"session {', '.join(elsewhere)} was recorded elsewhere: files that it changed stay as they are")
     commands = sorted({tool for segment in found.segments for tool in segment.commands})
     if commands:
         said.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network stays done")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from moryflow_sdk import Event
 
 from moryflow.builtins import CONTRIBUTED
 
@@ -233,21 +234,33 @@ def search(ctx: click.Context, text: str, limit: int) -> None:
 @asking_options
 @click.pass_context
 def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
-    """Delete whole sessions, with what their sub-agents did. Audit files stay."""
-    from .hosting import with_store
+    """Delete whole sessions: messages, outputs, what their sub-agents did, and what undo had recorded. Audit files stay."""
+    from moryflow.deleting import delete_session
+
+    from .hosting import with_host
     from .questions import confirm
 
     flags = flags_of(ctx)
 
-    async def work(store: Any) -> list[str]:
-        rows = [await store.session(name) for name in sessions]
+    async def work(host: Any) -> list[str]:
+        host.bus.subscribe(_tell_notice)
+        rows = [await host.store.session(name) for name in sessions]
         for row in rows:
             confirm(f"Delete session {row.id} ({row.title or 'no title'})?", flags)
-            await store.delete(row.id)
+            await delete_session(host, row)
         return [row.id for row in rows]
 
-    deleted = with_store(work)
+    deleted = with_host(ctx, work, quiet=True)
     show(flags, {"deleted": deleted}, "\n".join(f"deleted {name}" for name in deleted))
+
+
+def _tell_notice(event: Event) -> None:
+    """Say what a plugin could not remove of its own."""
+    said = event.data.get("text") if event.type.endswith(".notice") else None
+    if event.type == "plugin.failed":
+        said = f"plugin {event.data['plugin']} failed: {event.data['error']}"
+    if said:
+        click.echo(plain(f"moryflow: {said}"), err=True)
 
 
 command.add_command(export)

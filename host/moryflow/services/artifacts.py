@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -142,6 +143,15 @@ class ArtifactService:
         ours = (place for place in named if place.name in (VAULT_FOLDER, HOME_FOLDER))
         straight = {place for place in ours if place.root.resolve() == place.root}
         return straight | set(self._places)
+
+
+def remove_files(rows: Sequence[Artifact]) -> None:
+    """Remove the files of outputs whose records are gone; one that cannot be removed now is an orphan, and goes later."""
+    wanted = {row.id for row in rows}
+    for place in {_place_of(Path(row.path)) for row in rows}:
+        if place.name in (VAULT_FOLDER, HOME_FOLDER) and place.root.resolve() == place.root:
+            with suppress(OSError):
+                remove_due(place, lambda artifact, _: artifact in wanted)
 
 
 def _place_of(path: Path) -> Place:

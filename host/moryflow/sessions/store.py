@@ -20,6 +20,7 @@ from .records import REPLIES, ApprovalRow, CallRow, Hit, HookCallRow, Node, RunR
 from .tables import HOOK_CALLS, RUNS, decode_stored, execute, text
 
 _POLL = 0.05
+_EVERY = 1 << 31
 
 
 class Store:
@@ -238,10 +239,23 @@ class Store:
 
         return await self._database.write(lambda to: forking.fork(to, session, node, title))
 
+    async def family(self, session: str) -> list[str]:
+        """Return a session and the child sessions below it, each behind its parent."""
+        return await self._database.read(lambda db: reading.descendants(db, session))
+
+    async def heirs(self, sessions: Collection[str]) -> list[SessionRow]:
+        """Return the sessions that stem from one of `sessions`, by forks or imports, and are none of them."""
+        every = await self.sessions(_EVERY, purpose=None)
+        origins = {row.id: (row.origin or {}).get("session") for row in every}
+        found = set(sessions)
+        while new := {id for id, origin in origins.items() if origin in found} - found:
+            found |= new
+        return [row for row in every if row.id in found and row.id not in sessions]
+
     async def delete(self, session: str) -> None:
         """Purge a session and the child sessions below it, in one transaction.
 
-        The files of its outputs are the caller's to remove, before their records go.
+        The files of its outputs are the caller's to remove.
 
         :raises SessionBusy: someone holds one of them.
         """
@@ -249,7 +263,7 @@ class Store:
 
         locks: list[FileLock] = []
         try:
-            ids = await self._database.read(lambda db: reading.descendants(db, session))
+            ids = await self.family(session)
             for id in ids:
                 lock = session_lock(self._database.path.parent, id)
                 await self._acquire(lock, id, 0)
