@@ -7,13 +7,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin, overload
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ._frozen import Frozen, FrozenMapping
 from .messages import Image
 from .targets import Domain, Target, TargetRequest, target_request
+from .type_hints import parameters, type_hints
 
 if TYPE_CHECKING:
     from .context import ToolContext, Turn
@@ -203,22 +204,23 @@ _CONTEXTS = ("ToolContext", "Turn")
 def _context_parameter(function: Callable[..., Any]) -> str | None:
     """Return the name of the parameter that receives the context, checking the others on the way."""
     found = None
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in parameters(function).values():
         where = f"{function.__module__}.{function.__qualname__}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY, parameter.VAR_KEYWORD):
             raise TypeError(f"{where}: a tool takes named parameters only, not {parameter}")
         annotation = parameter.annotation
         if annotation is parameter.empty:
             raise TypeError(f"{where}: parameter {parameter.name!r} needs a type hint; the schema is made from it")
-        if (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")) in _CONTEXTS:
+        unresolved = getattr(annotation, "__forward_arg__", "")
+        if (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", unresolved)) in _CONTEXTS:
             found = parameter.name
     return found
 
 
 def _arguments_model(name: str, function: Callable[..., Any], context_parameter: str | None) -> type[BaseModel]:
-    hints = get_type_hints(function, include_extras=True, localns=_late_names())
+    hints = type_hints(function, _late_names(), include_extras=True)
     fields: dict[str, Any] = {}
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in parameters(function).values():
         if parameter.name == context_parameter:
             continue
         default = ... if parameter.default is parameter.empty else parameter.default

@@ -11,6 +11,7 @@ from typing import Any
 
 import moryflow_sdk
 from moryflow_sdk import Tool
+from moryflow_sdk.type_hints import parameters
 
 EXPORTS = ("tools", "tool", "default")
 
@@ -59,7 +60,7 @@ def _made(name: str, factory: Any, ctx: Any) -> Any:
     if not callable(factory):
         return Wrong(f"{name} is not a function")
     try:
-        made = factory(ctx) if inspect.signature(factory).parameters else factory()
+        made = factory(ctx) if parameters(factory) else factory()
         return asyncio.run(made) if inspect.iscoroutine(made) else made
     except BaseException as error:  # the boundary around a person's code; the other exports still count
         return Wrong(f"{name}: {_said(error)}", _line(error, factory))

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pluggy
 from moryflow_sdk import HOOKS, HookOptions, hookspecs
 from moryflow_sdk.markers import PROJECT
+from moryflow_sdk.type_hints import parameters
 
 from moryflow.kernel.records import Implementation, LoadFailure, Plugin
 
@@ -144,7 +145,7 @@ def _implementation(found: Any, hook: str, plugin: Plugin) -> Implementation:
 
 def _arguments(found: Any, hook: str) -> tuple[str, ...]:
     """Return what the function takes: pluggy leaves out arguments with defaults, we pass those that the hook gives."""
-    given = inspect.signature(getattr(hookspecs, hook)).parameters
+    given = parameters(getattr(hookspecs, hook))
     names = list(found.argnames)
     for name in found.kwargnames:
         if name not in given:
@@ -193,7 +194,6 @@ def _plain(message: str, seen: list[tuple[str, Any]]) -> str:
     hook = seen[-1][0] if seen else ""
     if "can not be found in the hookspec" not in message or hook not in HOOKS:
         return " ".join(message.split())
-    given = tuple(inspect.signature(getattr(hookspecs, hook)).parameters)
-    taken = tuple(inspect.signature(seen[-1][1]).parameters)
+    given, taken = parameters(getattr(hookspecs, hook)), parameters(seen[-1][1])
     unknown = [name for name in taken if name not in given]
     return f"{hook}: takes {', '.join(unknown)}, which the hook does not give; it gives {', '.join(given)}"

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from moryflow_sdk import HOOKS, hookspecs
+from moryflow_sdk.type_hints import parameters, type_hints
 
 from .subject import Subject
 
@@ -30,13 +31,9 @@ _NETWORK = ("requests.", "urllib.request.", "httpx.get", "httpx.post", "httpx.re
 def _hints(subject: Subject, hook: str, function: Callable[..., Any]) -> dict[str, Any]:
     names = vars(import_module("moryflow_sdk"))
     try:
-        return get_type_hints(function, localns={**vars(hookspecs), **names})
+        return type_hints(function, {**vars(hookspecs), **names})
     except NameError as error:
         subject.fail(f"{hook}: a type hint cannot be read: {error}", "import what it names at module level", function)
-
-
-def _named(function: Callable[..., Any]) -> bool:
-    return bool(getattr(function, "__annotations__", None))
 
 
 def test_its_arguments_have_the_types_of_the_hook(plugin_subject: Subject) -> None:
@@ -56,7 +53,7 @@ def test_its_arguments_have_the_types_of_the_hook(plugin_subject: Subject) -> No
 def test_its_results_have_the_types_of_the_hook(plugin_subject: Subject) -> None:
     """What the host does not know it refuses: of a gate that means deny."""
     for hook, function in plugin_subject.functions():
-        if HOOKS[hook].kind not in ("transform", "gate") or not _named(function):
+        if HOOKS[hook].kind not in ("transform", "gate"):
             continue
         hint = _hints(plugin_subject, hook, function).get("return", Any)
         allowed = set(_members(get_type_hints(getattr(hookspecs, hook))["return"]))
@@ -125,7 +122,7 @@ def test_its_wishes_for_an_order_can_be_met(plugin_subject: Subject) -> None:
 
 def _order_with(subject: Subject, hook: str, others: list[str]) -> list[str]:
     """Return the order of `hook` in a host that has plugins of the names in `others` too."""
-    taken = ", ".join(inspect.signature(getattr(hookspecs, hook)).parameters)
+    taken = ", ".join(parameters(getattr(hookspecs, hook)))
     idle = f'"""Does nothing."""\nfrom moryflow_sdk import hookimpl\n@hookimpl\ndef {hook}({taken}):\n    return None\n'
     with subject.fresh(f"order-{hook}") as host:
         known = {record.name for record in subject.host.host.plugin_set.records}
