@@ -106,7 +106,10 @@ def _filled(domain: str, prefix: str, body: str) -> Iterator[str]:
         for name, deep in _PATH_FILLINGS:
             text = _PATH_TOKEN.sub(lambda found, n=name, d=deep: _one(found, n, d), body)
             rooted = text if place == "url:" or text.startswith(("/", "~")) else f"/{text}"
-            yield place + re.sub(r"(?<!:)//+", "/", rooted)
+            whole = place + re.sub(r"(?<!:)//+", "/", rooted)
+            yield whole
+            if whole.endswith("/"):
+                yield whole[:-1]  # two stars at the end match the folder itself, which is written without a slash
 
 
 def _one(found: re.Match[str], name: str, deep: str) -> str:
