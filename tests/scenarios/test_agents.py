@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from moryflow import RunOptions
+from moryflow_sdk import MoryflowError
 from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
 
@@ -415,22 +416,49 @@ async def test_a_child_that_asks_when_nobody_can_be_asked_is_refused_and_it_show
 
 
 async def test_an_unanswered_question_of_a_child_ends_the_turn_and_can_be_answered_later(rig):
-    """--on-ask fail: question and child wait; a stored answer and a resumed task finish it (D27, D65)."""
+    """--on-ask fail: question and child wait; once it is answered, going on with the parent finishes both (D27, D65)."""
     agent(rig, "runner", rig.call("bash", command="echo hi"), {"text": "ran"})
     result, _, kids = await run(rig, tasks({"agent": "runner"}), {"text": "never"}, on_ask="fail")
     assert (result.end_reason, result.exit_code) == ("approval_required", 4)
     assert results(rig)[0]["code"] == "approval_required"
-    again = tasks({"agent": "runner", "task_id": kids[0].id, "prompt": "go on"})
     (rig.vault.parent / "runner.json").write_text(json.dumps([{"text": "ran"}]))
     async with rig.host() as host:
         waiting = await host.store.approvals(state="pending")
         await host.approvals.reply(waiting[0].id, "once")
-        session = await host.resume(rig.vault, model=rig.script(again, {"text": "all done"}))
+        session = await host.resume(rig.vault, model=rig.script({"text": "all done"}))
         done = await session.proceed(RunOptions(on_ask="fail"))
         path = await host.store.path(kids[0].id)
+        mine = await host.store.path(session.id)
     assert (done.end_reason, done.text) == ("completed", "all done")
+    assert [node.payload.get("code") for node in mine if node.kind == "tool"] == ["approval_required", None]
     ran = next(node.payload for node in path if node.kind == "tool")
     assert ran["status"] == "ok" and "hi" in ran["output"]
+
+
+@pytest.mark.parametrize("how", ["waits still", "was refused", "went on already", "asks again"])
+async def test_a_waiting_child_goes_on_once_whatever_the_answer(rig, how):
+    """Two of them, one after the other; a question that is still open is asked again, not forgotten (D65, D66)."""
+    from moryflow.waiting import with_background
+
+    agent(rig, "runner", *[rig.call("bash", command="echo hi")] * 2)
+    await run(rig, tasks({"agent": "runner"}, {"agent": "runner"}), {"text": "never"}, on_ask="fail")
+    again = rig.call("bash", command="echo more") if how == "asks again" else {"text": "ran"}
+    (rig.vault.parent / "runner.json").write_text(json.dumps([again] * 2))
+    options = RunOptions(on_ask="fail")
+    async with rig.host() as host:
+        pending = await host.store.approvals(state="pending")
+        for row in pending if how != "waits still" else ():
+            await host.approvals.reply(row.id, "reject" if how == "was refused" else "once")
+        session = await host.resume(rig.vault, model=rig.script({"text": "one"}, {"text": "two"}))
+        done = await with_background(session, await session.proceed(options), options)
+        if how in ("waits still", "asks again"):
+            assert (done.end_reason, done.exit_code) == ("approval_required", 4)
+            assert len(await host.store.approvals(state="pending")) == (2 if how == "waits still" else 1)
+            return
+        assert (done.end_reason, done.text) == ("completed", "two")
+        assert not await host.store.approvals(state="pending")
+        with pytest.raises(MoryflowError, match="nothing to go on with"):
+            await session.proceed(options)
 
 
 async def test_a_child_that_takes_too_long_is_stopped(rig):

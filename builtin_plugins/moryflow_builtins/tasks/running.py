@@ -24,7 +24,7 @@ WHY = {
     "stopped": "a person stopped it",
     "interrupted": "it was interrupted",
     "denied": "a rule ended it",
-    "approval_required": "it waits for a person's answer; once that is given, pass its task_id to let it go on",
+    "approval_required": "it waits for a person's answer, and goes on when the session does; if it has not, pass its task_id",
 }
 
 
