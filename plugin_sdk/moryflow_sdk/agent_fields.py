@@ -20,18 +20,28 @@ _KNOWN = (
 )  # fmt: skip
 _HALF = re.compile("[\ud800-\udfff]")
 _PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_tokens"}
+_TAKES = {
+    "temperature": "it takes a number from 0 to 2",
+    "topP": "it takes a number from 0 to 1",
+    "maxTokens": "it takes a whole number above 0",
+}
 _MODELS_ELSEWHERE = frozenset({"sonnet", "opus", "haiku", "default"})
 """Names that are a model only in the system whose file this is."""
 _DOMAINS_ELSEWHERE = {"write": "edit", "webfetch": "web_fetch", "websearch": "web_search", "shell": "bash"}
-_DECISIONS = ("allow", "ask", "deny")
+_PERMISSION = ("permission",)
+Remark = tuple[tuple[str, ...], str]
+"""What could not be used: the names that lead to the field, and a sentence."""
 
 
 class WrongAgent(Exception):
-    """The file cannot be an agent."""
+    """The file cannot be an agent.
 
-    def __init__(self, code: str, message: str, line: int | None = None, column: int | None = None) -> None:
+    :param field: the field that is to blame.
+    """
+
+    def __init__(self, code: str, message: str, field: str = "") -> None:
         super().__init__(message)
-        self.code, self.line, self.column = code, line, column
+        self.code, self.field = code, field
 
 
 def agent_id(metadata: Mapping[str, Any], default_id: str, reserved: frozenset[str]) -> str:
@@ -43,22 +53,26 @@ def agent_id(metadata: Mapping[str, Any], default_id: str, reserved: frozenset[s
     found: Any = default_id if elsewhere else metadata.get("id")
     if not isinstance(found, str) or not found:
         raise WrongAgent(
-            "agent_id" if "id" not in metadata or found == "" else "agent_frontmatter", "it needs an id, a text", 2
+            "agent_id" if "id" not in metadata or found == "" else "agent_frontmatter", "it needs an id, a text", "id"
         )
     if not _ID.match(found):
-        raise WrongAgent("agent_id", f"the id {found[:80]!a} may hold letters, digits, '-' and '_' only", 2)
+        raise WrongAgent("agent_id", f"the id {found[:80]!a} may hold letters, digits, '-' and '_' only", "id")
     if found.lower() in reserved:
-        raise WrongAgent("agent_id", f"the id {found!r} is the host's own", 2)
+        raise WrongAgent("agent_id", f"the id {found!r} is the host's own", "id")
     return found
 
 
-def make_agent(metadata: Mapping[str, Any], body: str, source: str, name: str, distrusted: str = "") -> tuple[Agent, list[str]]:
+def make_agent(
+    metadata: Mapping[str, Any], body: str, source: str, name: str, distrusted: str = ""
+) -> tuple[Agent, list[Remark]]:
     """Return the agent, and what could not be used of its fields.
 
     :param distrusted: why no allow rule is taken from the file (R17).
     :raises WrongAgent: a permission rule is wrong: a deny may be lost (D26).
     """
-    warnings = [f"the field {key!a:.80} is not known and is ignored{_near(key)}" for key in metadata if key not in _KNOWN]
+    warnings: list[Remark] = [
+        ((str(key),), f"the field {key!a:.80} is not known and is ignored{_near(key)}") for key in metadata if key not in _KNOWN
+    ]
     tools, denied = _tools(metadata.get("tools"), warnings)
     fields = {
         "id": name,
@@ -79,7 +93,7 @@ def make_agent(metadata: Mapping[str, Any], body: str, source: str, name: str, d
         return Agent.model_validate(fields), warnings
     except ValidationError as error:  # whatever was not thought of above is a reason, never a crash
         first = error.errors()[0]
-        raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 2) from error
+        raise WrongAgent("agent_field", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def _near(key: Any) -> str:
@@ -89,11 +103,11 @@ def _near(key: Any) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _string(metadata: Mapping[str, Any], key: str, warnings: list[str]) -> str:
+def _string(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> str:
     value = metadata.get(key, "")
     if _is_text(value):
         return cast("str", value)
-    warnings.append(f"{key} must be text; it is ignored")
+    warnings.append(((key,), f"{key} must be text; it is ignored"))
     return ""
 
 
@@ -102,34 +116,34 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and not _HALF.search(value)
 
 
-def _choice(metadata: Mapping[str, Any], warnings: list[str]) -> str:
+def _choice(metadata: Mapping[str, Any], warnings: list[Remark]) -> str:
     value = metadata.get("mode", "all")
     if value in ("primary", "subagent", "all"):
         return cast("str", value)
-    warnings.append("mode must be primary, subagent or all; it is ignored")
+    warnings.append((("mode",), "mode must be primary, subagent or all; it is ignored"))
     return "all"
 
 
-def _model(metadata: Mapping[str, Any], warnings: list[str]) -> str | None:
+def _model(metadata: Mapping[str, Any], warnings: list[Remark]) -> str | None:
     """Return the model; what is one only elsewhere leaves the choice to the person's own default."""
     model = _string(metadata, "model", warnings)
     if model in _MODELS_ELSEWHERE:
-        warnings.append(f"the model {model!r} is not one here; the default model is used")
+        warnings.append((("model",), f"the model {model!r} is not one here; the default model is used"))
         return None
     return None if model == "inherit" else model or None
 
 
-def _flag(metadata: Mapping[str, Any], key: str, warnings: list[str]) -> bool:
+def _flag(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> bool:
     value = metadata.get(key, False)
     if not isinstance(value, bool):
-        warnings.append(f"{key} must be true or false; it is ignored")
+        warnings.append(((key,), f"{key} must be true or false; it is ignored"))
     return value is True
 
 
-def _steps(value: Any, warnings: list[str]) -> int | None:
+def _steps(value: Any, warnings: list[Remark]) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
-    warnings.append(f"maxSteps: {value!a:.60} is not a whole number above 0; it is ignored")
+    warnings.append((("maxSteps",), f"maxSteps: {value!a:.60} is not a whole number above 0; it is ignored"))
     return None
 
 
@@ -138,7 +152,7 @@ def _steps(value: Any, warnings: list[str]) -> int | None:
 # ------------------------------------------------------------------------------------------------
 
 
-def _tools(value: Any, warnings: list[str]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+def _tools(value: Any, warnings: list[Remark]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """Read a list of names or globs, ``a, b``, ``{allow, deny}``, or ``{name: true or false}``.
 
     What is not understood allows nothing more.
@@ -151,7 +165,7 @@ def _tools(value: Any, warnings: list[str]) -> tuple[tuple[str, ...] | None, tup
             return sides
     elif (names := _names(value)) is not None:
         return names, ()
-    warnings.append("tools must be a list of names; the agent gets none")
+    warnings.append((("tools",), "tools must be a list of names; the agent gets none"))
     return (), ()
 
 
@@ -187,7 +201,7 @@ def _spelled_here(name: str) -> str:
 # ------------------------------------------------------------------------------------------------
 
 
-def _rules(value: Any, source: str, warnings: list[str]) -> tuple[Rule, ...]:
+def _rules(value: Any, source: str, warnings: list[Remark]) -> tuple[Rule, ...]:
     """Read permission rules: a list of ours, or ``{domain: decision}`` and ``{domain: {pattern: decision}}``.
 
     A mistake in one refuses the file, so that no deny is lost (D26).
@@ -197,7 +211,7 @@ def _rules(value: Any, source: str, warnings: list[str]) -> tuple[Rule, ...]:
     if isinstance(value, Mapping):
         value = list(_as_list(cast("Mapping[Any, Any]", value)))
     if not isinstance(value, list):
-        raise WrongAgent("agent_field", "permission must be a list of rules", 2)
+        raise WrongAgent("agent_field", "permission must be a list of rules", "permission")
     try:
         rules = tuple(
             Rule.model_validate({**rule, "source": "agent", "file": source, "index": index})
@@ -205,23 +219,25 @@ def _rules(value: Any, source: str, warnings: list[str]) -> tuple[Rule, ...]:
         )
     except (ValidationError, TypeError) as error:
         text = "a permission rule needs domain, pattern and decision (allow, ask or deny)"
-        raise WrongAgent("agent_field", text, 2) from error
+        raise WrongAgent("agent_field", text, "permission") from error
     for rule in rules:
         _check(rule, warnings)
     return rules
 
 
-def _check(rule: Rule, warnings: list[str]) -> None:
+def _check(rule: Rule, warnings: list[Remark]) -> None:
     """Name a rule that can match nothing. One that denies stays: its gate then asks about every call of its domain (D26)."""
     if rule.domain not in DOMAINS:
         if rule.decision == "deny":
-            raise WrongAgent("agent_field", f"a permission rule denies in the domain {rule.domain[:40]!a}, which is not one", 2)
-        warnings.append(f"a permission rule is about the domain {rule.domain[:40]!a}, which is not one")
+            raise WrongAgent(
+                "agent_field", f"a permission rule denies in the domain {rule.domain[:40]!a}, which is not one", "permission"
+            )
+        warnings.append((_PERMISSION, f"a permission rule is about the domain {rule.domain[:40]!a}, which is not one"))
         return
     from .patterns import compile_rule
 
     if problem := compile_rule(rule).problem:
-        warnings.append(f"a permission rule can never match: {problem}")
+        warnings.append((_PERMISSION, f"a permission rule can never match: {problem}"))
 
 
 def _as_list(value: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
@@ -232,11 +248,11 @@ def _as_list(value: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
             yield {"domain": named, "pattern": pattern, "decision": decision}
 
 
-def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[str]) -> tuple[Rule, ...]:
+def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[Remark]) -> tuple[Rule, ...]:
     kept = tuple(rule for rule in rules if rule.decision != "allow")
     if not distrusted or len(kept) == len(rules):
         return rules
-    warnings.append(f"no allow rule is taken from it, because {distrusted}; chmod go-w or chown it")
+    warnings.append((_PERMISSION, f"no allow rule is taken from it, because {distrusted}; chmod go-w or chown it"))
     return kept
 
 
@@ -245,21 +261,24 @@ def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[str]) -> t
 # ------------------------------------------------------------------------------------------------
 
 
-def _settings(metadata: Mapping[str, Any], warnings: list[str]) -> ModelSettings:
+def _settings(metadata: Mapping[str, Any], warnings: list[Remark]) -> ModelSettings:
     """Check each parameter by itself; a bad one is dropped (D42)."""
     value = metadata.get("modelSettings")
     if value is not None and not isinstance(value, dict):
-        warnings.append("modelSettings must be an object; it is ignored")
+        warnings.append((("modelSettings",), "modelSettings must be an object; it is ignored"))
         value = None
+    own = cast("dict[str, Any]", value or {})
     elsewhere = {name: metadata[key] for key, name in (("temperature", "temperature"), ("top_p", "topP")) if key in metadata}
     kept: dict[str, Any] = {}
-    for key, item in {**elsewhere, **cast("dict[str, Any]", value or {})}.items():
+    for key, item in {**elsewhere, **own}.items():
         try:
             if key not in _PARAMETERS or isinstance(item, bool | str):
                 raise ValueError(key)
             ModelSettings.model_validate({_PARAMETERS[key]: item})
         except (ValidationError, ValueError):
-            warnings.append(f"modelSettings.{key!s:.40}: {item!a:.60} cannot be used and is dropped")
+            place = ("modelSettings", str(key)) if key in own else ("top_p" if key == "topP" else key,)
+            takes = _TAKES.get(key, "it has temperature, topP and maxTokens")
+            warnings.append((place, f"{'.'.join(place):.60}: {item!a:.60} cannot be used and is dropped; {takes}"))
         else:
             kept[_PARAMETERS[key]] = item
     return ModelSettings.model_validate(kept)

@@ -46,9 +46,11 @@ def _agent(read: MarkdownFile, source: str, default_id: str, reserved: frozenset
         name = agent_id(read.metadata, default_id, reserved)
         agent, warnings = make_agent(read.metadata, read.body, source, name, read.distrusted)
     except WrongAgent as wrong:
-        found = Diagnostic(file=source, code=wrong.code, message=str(wrong), line=wrong.line, column=wrong.column)
-        return None, [found]
-    return agent, [Diagnostic(file=source, code="agent_field", message=text) for text in warnings]
+        line = (read.line_of(wrong.field) if wrong.field else None) or 2
+        return None, [Diagnostic(file=source, code=wrong.code, message=str(wrong), line=line)]
+    return agent, [
+        Diagnostic(file=source, code="agent_field", message=text, line=read.line_of(*field)) for field, text in warnings
+    ]
 
 
 def _said(wrong: WrongFile, source: str) -> Diagnostic:

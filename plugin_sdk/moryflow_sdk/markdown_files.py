@@ -37,11 +37,27 @@ class MarkdownFile:
     """What a file holds.
 
     :ivar distrusted: why it may not be the person's own: others own it or may write it (R17); empty when it is.
+    :ivar head: the frontmatter as it was written, from the first line of the file on.
     """
 
     metadata: Mapping[str, Any]
     body: str
     distrusted: str = ""
+    head: str = ""
+
+    def line_of(self, *path: str) -> int | None:
+        """Return the line in which a field stands, ``None`` where it cannot be found.
+
+        :param path: its name; of a field of a field, all names from the outermost on.
+        """
+        place, found = 0, None
+        for name in path:
+            key = re.compile(rf"""(?:^[ \t]*|[{{,][ \t]*)(?P<quote>["']?){re.escape(name)}(?P=quote)[ \t]*:""", re.MULTILINE)
+            found = key.search(self.head, place)
+            if found is None:
+                return None
+            place = found.end()
+        return self.head.count("\n", 0, place) + 1 if found else None
 
 
 def read_markdown(path: Path) -> MarkdownFile:
@@ -58,8 +74,10 @@ def parse_markdown(data: bytes, distrusted: str = "") -> MarkdownFile:
 
     :raises WrongFile: it is too large, is no text, or its frontmatter is wrong.
     """
-    metadata, body = _split(_text(data))
-    return MarkdownFile(metadata, body, distrusted)
+    text = _text(data)
+    metadata, body = _split(text)
+    closing = re.compile(r"^---[ \t]*$", re.MULTILINE).search(text, 3)
+    return MarkdownFile(metadata, body, distrusted, text[: closing.start()] if closing else "")
 
 
 def shown_path(path: Path) -> str:

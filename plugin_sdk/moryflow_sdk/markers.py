@@ -70,11 +70,18 @@ def hookimpl(
         raise TypeError(_unknown(unknown))
 
     def mark(target: Any) -> Any:
+        _must_be_function(target)
         options = HookOptions(_names(before), _names(after), on_failure, timeout, blocking, frozenset(_names(events)))
         target.moryflow_options = options
         return pluggy.HookimplMarker(PROJECT)(target, specname=specname)
 
     return mark(function) if function is not None else mark
+
+
+def _must_be_function(target: object) -> None:
+    if isinstance(target, type) or not callable(target):
+        kind = f"the class {target.__name__}" if isinstance(target, type) else type(target).__name__
+        raise TypeError(f"@hookimpl marks a function, not {kind}")
 
 
 def _unknown(options: Mapping[str, Any]) -> str:

@@ -36,7 +36,9 @@ async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
             problems.append(item)
         elif item.name in taken:
             text = f"the name {item.name!r} is taken by {taken[item.name].source}"
-            problems.append(Diagnostic(file=item.source, code="tool_duplicate", message=text))
+            problems.append(
+                Diagnostic(file=item.source, code="tool_duplicate", message=text, next_step=_mend(Path(item.source)))
+            )
         else:
             taken[item.name] = item
     return [*taken.values(), *problems]
@@ -65,7 +67,8 @@ async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
     except PluginError as error:
         return [_told(path, error)]
     except ToolError as error:
-        return [Diagnostic(file=str(path), code=error.code, message=_with_next(error.message, error.next_step))]
+        step = error.next_step or _mend(path)
+        return [Diagnostic(file=str(path), code=error.code, message=error.message, next_step=step)]
     return [item if isinstance(item, Tool) else _wrong(path, item) for item in items]
 
 
@@ -117,15 +120,15 @@ async def _within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def _wrong(path: Path, item: Wrong) -> Diagnostic:
-    return Diagnostic(file=str(path), line=item.line, code="tool_export", message=item.message)
+    return Diagnostic(file=str(path), line=item.line, code="tool_export", message=item.message, next_step=_mend(path))
 
 
 def _told(path: Path, error: PluginError) -> Diagnostic:
     file, _, line = error.where.rpartition(":")
     at = int(line) if file and line.isdigit() else None
     place = file if at is not None else error.where or str(path)
-    return Diagnostic(file=place, line=at, code="tool_import", message=_with_next(error.message, error.next_step))
+    return Diagnostic(file=place, line=at, code="tool_import", message=error.message, next_step=error.next_step or _mend(path))
 
 
-def _with_next(message: str, step: str) -> str:
-    return f"{message}; next: {step}" if step else message
+def _mend(path: Path) -> str:
+    return f"change {path.name}, then moryflow tool list"

@@ -7,6 +7,7 @@ from pathlib import Path
 from moryflow_sdk import Agent, Diagnostic, PluginContext, hookimpl
 
 name = "user_agents"
+CHECK = "moryflow agent check"
 
 
 @hookimpl
@@ -18,13 +19,13 @@ def agents(ctx: PluginContext) -> list[Agent | Diagnostic]:
         from moryflow_sdk.agent_files import read_agent
 
         agent, wrong = read_agent(path)
-        problems += wrong
+        problems += [problem.replace(next_step=CHECK) for problem in wrong]
         if agent is None:
             continue
         other = found.get(agent.id.lower())
         if other is not None:
             text = f"the id {agent.id!r} is taken by {other.source}"
-            problems.append(Diagnostic(file=str(path), code="agent_duplicate", message=text))
+            problems.append(Diagnostic(file=str(path), code="agent_duplicate", message=text, next_step=CHECK))
             continue
         found[agent.id.lower()] = agent
     return [*found.values(), *problems]

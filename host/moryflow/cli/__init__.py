@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from io import TextIOWrapper
 
-from . import stdout
+from . import stdout, stray
 from .group import cli
 
 __all__ = ["cli", "main"]
@@ -105,3 +105,4 @@ def _prepare_streams() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     stdout.install()
+    stray.install()

@@ -9,14 +9,18 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow_sdk import MoryflowError
 
 from moryflow import __version__
 from moryflow.places import readable_vault
 
-from .hosting import settings_of_plugins
+from .hosting import MOST_NOTES, settings_of_plugins
+from .unknown_names import unknown_names
+
+if TYPE_CHECKING:
+    from moryflow.kernel.records import LoadRecord
 
 LITTLE_SPACE = 200 * 1024 * 1024
 
@@ -65,7 +69,7 @@ def _home(home: Path) -> Iterable[Finding]:
 
 
 def _config(host: Any) -> Iterable[Finding]:
-    problems = host.config.checked(settings_of_plugins(host)).problems
+    problems = [*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)]
     for problem in problems:
         yield Finding("config", "bad" if problem.fatal else "warning", str(problem), "moryflow config check")
     if not problems:
@@ -76,16 +80,36 @@ def _config(host: Any) -> Iterable[Finding]:
 def _plugins(plugin_set: Any) -> Iterable[Finding]:
     for record in plugin_set.records:
         if record.status == "failed":
-            place = f"{record.file}:{record.line}: " if record.file else ""
             hint = record.hint or f"moryflow plugin info {record.name}, or moryflow plugin disable {record.name}"
-            yield Finding("plugin", "bad", f"{record.name} failed ({record.stage}): {place}{record.error}", hint)
+            yield Finding("plugin", "bad", f"{record.name} failed ({record.stage}): {_placed(record)}", hint)
         elif record.status == "pending":
-            yield Finding("plugin", "warning", f"{record.name} waits for your consent", f"moryflow plugin info {record.name}")
+            hint = record.hint or f"moryflow plugin check {record.name}"
+            yield Finding("plugin", "warning", f"{record.name} waits: {_placed(record)}", hint)
+        else:
+            yield from _remarks(record)
     for name in plugin_set.missing_gates:
         hint = f"mend it, or moryflow plugin disable {name}"
         yield Finding("gate", "bad", f"{name} judges calls but is not loaded, so every call is asked about", hint)
     loaded = sum(record.status == "loaded" for record in plugin_set.records)
     yield Finding("plugins", "ok", f"{loaded} of {len(plugin_set.records)} loaded, {len(plugin_set.tools)} tools")
+
+
+def _remarks(record: LoadRecord) -> Iterable[Finding]:
+    """Name what a plugin that works had to leave out: agents and tools of the person's own among it."""
+    info = f"moryflow plugin info {record.name}"
+    if record.error and not record.notes:
+        yield Finding("plugin", "warning", f"{record.name}: {_placed(record)}", record.hint or info)
+    for note in record.notes[:MOST_NOTES]:
+        text, _, step = note.partition("; next: ")
+        yield Finding("plugin" if record.tier != "builtin" else record.name, "warning", text, step or info)
+    if len(record.notes) > MOST_NOTES:
+        yield Finding("plugin", "warning", f"{record.name}: and {len(record.notes) - MOST_NOTES} more", info)
+
+
+def _placed(record: LoadRecord) -> str:
+    """Return what is wrong after its place."""
+    place = f"{record.file}:{record.line}" if record.line else record.file
+    return f"{place}: {record.error.removeprefix(f'{place}: ')}" if place else record.error
 
 
 def _lock(home: Path) -> Iterable[Finding]:

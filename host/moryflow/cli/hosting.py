@@ -17,11 +17,11 @@ from moryflow.opening import open_host
 from moryflow.places import home_folder
 
 from .options import Flags, flags_of
-from .plugin_desk import drift_notices
+from .plugin_desk import drift_notices, quoted
 from .text import plain
+from .unknown_names import unknown_names
 
 if TYPE_CHECKING:
-    from moryflow.config import Problem
     from moryflow.kernel.records import LoadRecord
     from moryflow.sessions import Store
 
@@ -45,7 +45,6 @@ def with_host(
     :param quiet: say nothing of failed plugins and configuration; the command itself shows them.
     """
     given = flags_of(ctx)
-    _name_us_in_warnings()
 
     async def hosted() -> T:
         async with await host_for(given, settings, tell=not quiet) as host:
@@ -78,14 +77,6 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
             store.close()
 
     return asyncio.run(opened())
-
-
-def _name_us_in_warnings() -> None:
-    """Begin what plugins and the host log, and nobody has set a handler for, like every notice of ours."""
-    import logging
-
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(logging.Formatter("moryflow: %(message)s"))
 
 
 def _tell_of(store: Store) -> None:
@@ -153,28 +144,12 @@ def settings_of_plugins(host: Host) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def unknown_agent(host: Host) -> Iterator[Problem]:
-    """Say that the configured agent is not there, so that the default one answers (D43)."""
-    key = "agents.runtime.agent.id"
-    name = host.config.get(key)
-    if not name or name in host.agents:
-        return
-    from difflib import get_close_matches
-
-    from moryflow.config import Problem
-
-    origin, near = host.config.origin(key), get_close_matches(name, host.agents, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "moryflow agent list"
-    text = f"there is no agent {name!r}; the default one answers"
-    yield Problem(origin.file or origin.source, origin.line, None, text, hint, code="agent_unknown")
-
-
 def warn(host: Host, given: Flags) -> None:
     """Say on standard error what is wrong with configuration or plugins, in one line each.
 
     A deny that may be lost is said also under ``-q`` (D26).
     """
-    for problem in (*host.config.checked(settings_of_plugins(host)).problems, *unknown_agent(host)):
+    for problem in (*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)):
         if problem.fatal or not given.quiet:
             click.echo(plain(f"moryflow: {problem}"), err=True)
     if given.quiet:
@@ -218,7 +193,8 @@ def complaint(record: LoadRecord) -> str:
     """Return what is wrong with a plugin, where, and what would help, in one line."""
     place = f"{record.file}{f':{record.line}' if record.line else ''}"
     where = f" ({place})" if place else ""
-    hint = f"; {record.hint or f'moryflow plugin check {record.name}'}"
+    hint = f"; {record.hint or f'moryflow plugin check {quoted(record.name)}'}"
     words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
     words = "keeps the version before" if record.kept else words
-    return f"{words}{where}: {record.error.removeprefix(f'{place}: ')}{hint}"
+    said = f"{words}{where}: {record.error.removeprefix(f'{place}: ').partition('; next: ')[0]}{hint}"
+    return " ".join(said.splitlines())  # the name of a file may hold the end of a line

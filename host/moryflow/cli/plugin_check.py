@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import document_options
-from .plugin_desk import Desk
+from .plugin_desk import Desk, quoted
 from .text import columns, plain, show
 
 if TYPE_CHECKING:
     from moryflow.loading.discovery import Candidate
+    from moryflow.managing.listing import Row
     from moryflow.probing import ProbeVerdict
 
 
@@ -27,8 +30,10 @@ def check(ctx: click.Context, what: str) -> int:
     desk = Desk(ctx)
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
-    for candidate in _candidates(desk, what):
-        verdict = probed(desk, candidate)
+    candidates = _candidates(desk, what)
+    taken = taken_tools(desk, {candidate.name for candidate in candidates})
+    for candidate in candidates:
+        verdict = with_clashes(probed(desk, candidate), taken)
         undeclared = _undeclared(candidate, verdict)
         good = verdict.ok and not undeclared and not verdict.notes
         documents.append({"name": candidate.name, **asdict(verdict), "ok": good, "undeclared": undeclared})
@@ -38,20 +43,56 @@ def check(ctx: click.Context, what: str) -> int:
 
 
 def probed(desk: Desk, candidate: Candidate) -> ProbeVerdict:
-    """Return what the probe says of a candidate as it is now."""
-    from moryflow.probing import probe_sync
+    """Return what the probe says of a candidate as it is now; what is wrong before anything is run stays so."""
+    from moryflow.probing import ProbeVerdict, probe_sync
 
+    problem = candidate.problem
+    if problem is not None:
+        return ProbeVerdict(False, problem.stage, problem.message, problem.file, problem.line, problem.hint)
     return probe_sync(candidate, home=desk.home, config=desk.config.section(""), seconds=10.0, again=True)
+
+
+def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:
+    """Return who has which name of a tool, without those of the plugins `but`, as a host would give them out."""
+    import asyncio
+
+    from moryflow_sdk import MoryflowError
+
+    from moryflow.opening import open_host
+
+    async def own() -> dict[str, str]:
+        async with await open_host(desk.home, safe_mode=True) as host:
+            return {name.casefold(): f"the builtin plugin {owned.plugin}" for name, owned in host.tools.items()}
+
+    try:
+        taken = asyncio.run(own())
+    except (MoryflowError, OSError):  # a home that cannot be used says so elsewhere
+        taken = {}
+    for row in desk.rows():
+        if row.record.status == "loaded" and row.name not in but and row.record.tier != "builtin":
+            for name in row.record.tools:
+                taken.setdefault(name.casefold(), f"the {row.record.tier} plugin {row.name}")
+    return taken
+
+
+def with_clashes(verdict: ProbeVerdict, taken: Mapping[str, str]) -> ProbeVerdict:
+    """Return a verdict that says which of its tools a host would leave out, because others have their names (D57)."""
+    clashes = [name for name in verdict.tools if name.casefold() in taken]
+    if not clashes:
+        return verdict
+    notes = [f"{verdict.file}: the name {name!r} is taken by {taken[name.casefold()]}" for name in clashes]
+    tools = tuple(name for name in verdict.tools if name not in clashes)
+    return replace(verdict, tools=tools, notes=(*verdict.notes, *notes))
 
 
 def said(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str:
     """Return a verdict for people: a line when it is good; what, where and what helps when it is not."""
     if not verdict.ok:
         place = f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
-        hint = f"\n  next: {verdict.hint}" if verdict.hint else ""
+        hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {quoted(name)}'}"
         return f"{name} failed ({verdict.stage}): {place}{verdict.error}{hint}"
     rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
-    wrong = ["its plugin.toml is not true"] * bool(undeclared) + ["something of it is left out"] * bool(verdict.notes)
+    wrong = ["its plugin.toml is not true"] * bool(undeclared) + ["not all of it can be used"] * bool(verdict.notes)
     state = f"loads, but {' and '.join(wrong)}" if wrong else "ok"
     lines = [f"{name}: {state}, {verdict.ms:.0f} ms in the probe"]
     lines += [f"  {line}" for line in columns([(key, value) for key, value in rows if value]).splitlines()]
@@ -76,24 +117,35 @@ def _candidates(desk: Desk, what: str) -> list[Candidate]:
     path = Path(what).expanduser()
     looks = "/" in what or what.endswith(".py") or what.startswith((".", "~"))
     if looks or (path.is_dir() and (path / "pyproject.toml").is_file()):
-        return _at(path.resolve())
-    return [row.candidate for row in desk.found(what, desk.rows()) if row.candidate is not None]
+        return _at(path.absolute())
+    rows = desk.found(what, desk.rows())
+    return [_with_problem(row) for row in rows if row.candidate is not None and row.record.tier != "builtin"] or [
+        row.candidate for row in rows if row.candidate is not None
+    ]
+
+
+def _with_problem(row: Row) -> Candidate:
+    """Return a candidate with what is known to be wrong with it, as that another has its name."""
+    from moryflow.kernel.records import LoadFailure
+
+    record, candidate = row.record, row.candidate
+    assert candidate is not None
+    if candidate.problem is not None or record.status != "failed" or record.stage != "discover":
+        return candidate
+    hint = record.hint or "rename one of them, or disable the name"
+    return replace(candidate, problem=LoadFailure("discover", record.error, file=record.file, line=record.line, hint=hint))
 
 
 def _at(path: Path) -> list[Candidate]:
     from moryflow_sdk import ConfigError
 
-    from moryflow.loading.discovery import Candidate
+    from moryflow.loading.discovery import in_development
 
-    if not path.exists():
+    if not os.path.lexists(path):
         raise ConfigError("there is nothing to check", where=str(path), next_step="moryflow plugin check NAME or PATH")
-    if (path / "__init__.py").is_file():
-        toml = path / "plugin.toml"
-        main = str(path / "__init__.py")
-        return [Candidate(path.name, "user", str(path), str(path), file=main, manifest=str(toml) if toml.is_file() else "")]
-    if path.is_dir():
-        return _of_project(path)
-    return [Candidate(path.stem, "user", str(path), str(path), file=str(path))]
+    if (path / "pyproject.toml").is_file():
+        return _of_project(path.resolve())
+    return in_development(path.parent if path.name == "__init__.py" else path)
 
 
 def _of_project(folder: Path) -> list[Candidate]:

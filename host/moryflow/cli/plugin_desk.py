@@ -93,6 +93,13 @@ class Desk:
             click.echo(notice, err=True)
 
 
+def quoted(name: str) -> str:
+    """Return the name of a plugin as it is typed: that of a file may hold anything."""
+    import shlex
+
+    return shlex.quote(name)
+
+
 def drift_notices(home: Path) -> list[str]:
     """Return a line for each difference between ``plugins.lock`` and what is installed; cheap when there is no lock."""
     if not (home / "plugins.lock").exists():

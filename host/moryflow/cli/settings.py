@@ -18,7 +18,8 @@ from moryflow.config.rules import RULES, read_rules
 from moryflow.config.schema import Known, defaults, host_models
 from moryflow.config.unknown import unknown_keys
 
-from .hosting import settings_of_plugins, unknown_agent, with_host
+from .hosting import settings_of_plugins, with_host
+from .unknown_names import unknown_names
 
 _NOTHING: Any = object()
 
@@ -42,7 +43,7 @@ def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:
 
     async def work(host: Any) -> tuple[Config, list[Problem]]:
         config = host.config.checked(settings_of_plugins(host))
-        return config, [*config.problems, *unknown_agent(host), *_remarks(host, config)]
+        return config, [*config.problems, *unknown_names(host), *_remarks(host, config)]
 
     return with_host(ctx, work, quiet=True)
 
@@ -136,7 +137,8 @@ def check_value(known: Sequence[Known], key: str, text: str) -> Any:
     if problems:
         first = problems[0]
         hint = first.hint or f"moryflow config explain {key}"
-        raise ConfigError(first.message.removesuffix("; the default holds"), where=key, next_step=hint)
+        said = first.message.removesuffix("; the default holds").removesuffix("; the entry is left out")
+        raise ConfigError(said.removeprefix(f"{key}: "), where=key, next_step=hint)
     return value
 
 

@@ -125,7 +125,9 @@ def in_development(path: Path) -> list[Candidate]:
 def _bad_name(name: str, file: str) -> LoadFailure | None:
     if _NAME.fullmatch(name):
         return None
-    return LoadFailure("discover", f"{name!r} is not a plugin name: letters, digits, - and _", file=file)
+    words = re.findall(r"[A-Za-z0-9_-]+", name)
+    hint = f"rename it, for example to {'-'.join(words).lstrip('_-') or 'mine'}"
+    return LoadFailure("discover", f"{name!r} is not a plugin name: letters, digits, - and _", file=file, hint=hint)
 
 
 def _refused(error: Exception) -> LoadFailure:

@@ -18,7 +18,7 @@ from moryflow.kernel.calls import Outcome, call, describe, root_of
 from moryflow.kernel.records import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
 
 from .plugin_context import plain_context
-from .recording import at, note_on
+from .recording import at, note_on, unclean
 from .tool_items import MOST_TOOLS, Refused, usable
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,10 @@ async def _end(plugin: Plugin) -> None:
                 if inspect.isawaitable(value):
                     await value
         except Exception as error:  # the isolation boundary of a plugin's clean-up
-            log.warning("plugin %s did not clean up: %s: %s", plugin.name, type(error).__name__, error)
+            name = plugin.name
+            log.warning(
+                "plugin %s did not clean up: %s; moryflow plugin info %s", name, unclean(error, plugin.object, CLEANUP), name
+            )
     life.stop()
     if life.forget is not None:
         life.forget()
@@ -148,7 +151,8 @@ class _Taking:
         notes = self.remarks.setdefault(implementation.plugin, [])
         if outcome.status != "ok":
             text, file, line = _failure(implementation, outcome)
-            notes.append((f"{at(file, line)}{implementation.hook}: {text}", file, line))
+            step = f"; next: moryflow plugin check {implementation.plugin}" if implementation.tier != "builtin" else ""
+            notes.append((f"{at(file, line)}{implementation.hook}: {text}{step}", file, line))
             return
         wrong = [item for item in outcome.value or () if isinstance(item, Diagnostic)]
         notes += [(str(item), item.file, item.line or 0) for item in wrong]
@@ -166,7 +170,7 @@ class _Taking:
         if self.previous is None:
             return
         given = {str(getattr(item, "source", "")) for item in right}
-        for file, text in {item.file: str(item) for item in wrong if item.file not in given}.items():
+        for file, text in {item.file: item.sentence for item in wrong if item.file not in given}.items():
             for known in made_of(self.previous, implementation.hook, implementation.plugin, file):
                 self.kept[file] = text
                 yield known

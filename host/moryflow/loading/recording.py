@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from moryflow.kernel.calls import describe, root_of
 from moryflow.kernel.records import Implementation, LoadFailure, LoadRecord, Plugin
 
 from .importing import Imported
@@ -58,10 +59,18 @@ def identity(plugins: dict[str, Plugin], hooks: dict[str, tuple[Implementation, 
 def note_on(implementation: Implementation, item: Any, problem: str) -> tuple[str, str, int]:
     """Say of a contributed item what is wrong, where, and what to type next; with file and line."""
     file, line = place_of(item) or implementation.place
-    step = f"; next: {next_step(item, implementation.plugin)}" if implementation.hook == "tools" else ""
-    return f"{at(file, line)}{problem}{step}", file, line
+    step = next_step(item, implementation)
+    return f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line
 
 
 def at(file: str, line: int) -> str:
     """Return a place as the beginning of a message."""
     return f"{file}:{line}: " if line else f"{file}: " if file else ""
+
+
+def unclean(error: Exception, plugin: object, seconds: float) -> str:
+    """Return what the clean-up of a plugin raised, and where; one that took too long has nothing to say."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"it took longer than {seconds:g} s"
+    text, file, line = describe(error, root_of(str(getattr(plugin, "__file__", "") or "")))
+    return f"{text} ({file}:{line})" if file else text

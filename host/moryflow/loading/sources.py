@@ -48,12 +48,18 @@ def read_owned(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
         raise PluginError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise PluginError("not a regular file", where=str(path))
+            is_folder = stat.S_ISDIR(status.st_mode)
+            raise PluginError("a folder, not a Python file" if is_folder else "not a regular file", where=str(path))
         check_owned(path, status)
-        return file.read()
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    except OSError as error:
+        raise PluginError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+    finally:
+        os.close(descriptor)
 
 
 def check_owned(path: Path, status: os.stat_result) -> None:

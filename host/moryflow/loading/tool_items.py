@@ -11,6 +11,8 @@ from typing import Any
 
 from moryflow_sdk import Tool
 
+from moryflow.kernel.records import Implementation
+
 from .tool_schemas import accepted, can_be_sent
 
 MOST_TOOLS = 256
@@ -51,10 +53,15 @@ def place_of(item: Any) -> tuple[str, int] | None:
     return code.co_filename, code.co_firstlineno
 
 
-def next_step(item: Any, plugin: str) -> str:
-    """Return the command that looks at a tool again once its file was changed."""
-    source = _source(item)
-    return f"change {Path(source).name}, then moryflow tool list" if source else f"moryflow plugin check {plugin}"
+_LISTS = {"tools": "moryflow tool list", "agents": "moryflow agent check", "commands": "moryflow doctor"}
+"""What looks again at what was made of a file, by the hook that gave it."""
+
+
+def next_step(item: Any, by: Implementation) -> str:
+    """Return the command that looks at what a plugin contributed again once its file was changed."""
+    if (source := _source(item)) and by.hook in _LISTS:
+        return f"change {Path(source).name}, then {_LISTS[by.hook]}"
+    return f"moryflow plugin check {by.plugin}" if by.tier != "builtin" else ""
 
 
 def _source(item: Any) -> str:

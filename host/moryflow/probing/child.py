@@ -24,6 +24,7 @@ from moryflow.loading.discovery import Candidate
 from moryflow.loading.importing import import_sources
 from moryflow.loading.lifecycle import start
 from moryflow.loading.plugin_context import plain_context
+from moryflow.loading.recording import told
 
 from .guarded import Guarded, harm, remarks, take
 from .modules import Watch
@@ -79,7 +80,8 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
         harmed += ["what runs: it forks this process"] if forked else []
         found["changed"] = list(remarks(before, after))
         if harmed:
-            found |= {"ok": False, "fatal": True, "stage": "import", "hint": _HARM_HINT}
+            hint = _HARM_IN_TOOLS if "file" in request else _HARM_HINT
+            found |= {"ok": False, "fatal": True, "stage": "import", "hint": hint}
             found["error"] = f"it changes what belongs to everyone: {'; '.join(harmed[:3])}"
             found["line"] = line_of(harmed[0], str(found.get("file") or request.get("root") or request.get("file")))
         elif not raised:
@@ -115,6 +117,7 @@ def _nothing() -> None:
 
 
 _HARM_HINT = "do it in plugin_start and undo it in what that returns, or not at all"
+_HARM_IN_TOOLS = "do it in the function of the tool and undo it there, or not at all"
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -133,13 +136,17 @@ def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     plugin_set = load_alone(candidate, home=home, config=Settings(request["config"]), mark=mark)
     record = plugin_set.records[0]
     if record.status == "failed":
+        if record.stage != "config":
+            return _failed(record)
         # Settings are not part of the code: the host holds them against the plugin itself.
-        return {"ok": True, "stage": "register"} if record.stage == "config" else _failed(record)
+        return {"ok": True, "stage": "register", "file": record.file, "notes": [told(record)]}
     if not plugin_set.plugins:
         return {"ok": True, "stage": "register"}
+    remarks = [told(record)] if record.error else []
     mark("contribute")
     record = asyncio.run(_contributed(plugin_set, plain_context(home)))
-    file = {"file": record.file, "hooks": record.hooks, "tools": record.tools, "notes": record.notes}
+    notes = [*remarks, *record.notes]
+    file = {"file": record.file, "hooks": record.hooks, "tools": record.tools, "notes": notes}
     return {"ok": True, "stage": "contribute", **file}
 
 

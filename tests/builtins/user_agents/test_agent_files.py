@@ -77,6 +77,26 @@ def test_a_field_that_is_nearly_right_is_named_with_the_right_one():
     assert said.message == "the field 'nmae' is not known and is ignored; did you mean 'name'?"
 
 
+@pytest.mark.parametrize(
+    "head", ["  id: w\n  # colour: no\n  colour: red\n  modelSettings:\n    temperature: 9\n  mode: boss", "json"]
+)
+def test_what_is_ignored_of_a_file_is_named_with_its_line(head):
+    """In YAML and in JSON5, of nested fields too; what stands in a comment is none (D41, D42)."""
+    if head == "json":
+        head = "{ 'id': 'w',\n// 'colour': 1\n\n'colour': 'red', 'modelSettings':\n { 'temperature': 9 }, mode: 'boss' }"
+    agent, problems = parse_agent(f"---\r\n{head.replace(chr(10), chr(13) + chr(10))}\r\n---\r\nhi\r\n".encode(), "w.md")
+    assert agent is not None and agent.id == "w"
+    lines = {said.message.split()[0]: said.line for said in problems}
+    nested = head.splitlines()
+    place = {
+        name: number for number, text in enumerate(nested, 2) for name in ("temperature", "mode:", "colour") if name in text
+    }
+    assert lines == {"the": place["colour"], "modelSettings.temperature:": place["temperature"], "mode": place["mode:"]}
+    assert all(f"w.md:{said.line}: " in str(said) for said in problems)
+    said = next(said.message for said in problems if "temperature" in said.message)
+    assert said == "modelSettings.temperature: 9 cannot be used and is dropped; it takes a number from 0 to 2"
+
+
 def test_a_mistake_in_a_rule_refuses_the_file():
     """A deny is never silently lost (D26)."""
     agent, problems = parse_agent(b'---\n{"id":"a","permission":[{"domain":"read","decision":"dney"}]}\n---\n', "a.md")

@@ -104,7 +104,7 @@ def test_what_is_left_out_of_a_plugin_is_said_a_line_each(cli: Any) -> None:
     assert all(f"moryflow: plugin bad: {each}" in listed.stderr for each in said) and "\none " in listed.stdout
     checked = cli("plugin", "check", "bad")
     assert checked.returncode == 3 and all(f"\n  {each}" in checked.stdout for each in said)
-    assert checked.stdout.startswith("bad: loads, but something of it is left out")
+    assert checked.stdout.startswith("bad: loads, but not all of it can be used")
     assert all(f"left out     {each}" in cli("plugin", "info", "bad").stdout for each in said)
     assert f"2 left out: {said[0]}" in cli("plugin", "list").stdout
 

@@ -14,7 +14,8 @@ HELLO = Path(__file__).parents[3] / "user_examples" / "tools" / "hello.py"
 @pytest.mark.parametrize("name", ["first", "second"])
 def test_every_sample_loads_and_works_as_it_stands(moryflow, name):
     """Both configurations beside both agents: nothing is reported, and each setting does what it says (S0.87, S0.91, D74)."""
-    from moryflow.cli.hosting import settings_of_plugins, unknown_agent
+    from moryflow.cli.hosting import settings_of_plugins
+    from moryflow.cli.unknown_names import unknown_names
 
     shutil.copyfile(SAMPLES / f"{name}.jsonc", moryflow.home / "config.jsonc")
     for folder, source in (("agents", SAMPLES / f"{name}.md"), ("tools", HELLO)):
@@ -23,7 +24,7 @@ def test_every_sample_loads_and_works_as_it_stands(moryflow, name):
     (moryflow.vault / "a.md").write_text("one\n", encoding="utf-8")
     host = moryflow.host
     assert host.config.checked(settings_of_plugins(host)).problems == ()
-    assert list(unknown_agent(host)) == [] and not any(record.error for record in host.plugin_set.records)
+    assert list(unknown_names(host)) == [] and not any(record.error for record in host.plugin_set.records)
     moryflow.run("go", [{"calls": [{"name": "read", "arguments": {"path": "a.md"}}]}, "done"])
     asked, answered = moryflow.model.requests
     style = {"first": ("short bullet points", 512), "second": ("Markdown", 2048)}[name]

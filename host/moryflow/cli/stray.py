@@ -1,0 +1,97 @@
+"""What code of others raises where nobody waits for it: in a thread, a task, a ``__del__``, at exit, as a warning.
+
+Python prints a traceback for each. A person is told in one line what, where and what helps; ``-v`` shows the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+import warnings
+from types import TracebackType
+from typing import Any
+
+_PLUGINS = "moryflow_plugins."
+"""How the modules of a person's own files begin (:mod:`moryflow.loading.sources`, too much to import for a word)."""
+_ENDS = (SystemExit, KeyboardInterrupt)
+
+
+def install() -> None:
+    """Take over from Python; the program's own last error does not come this way."""
+    sys.unraisablehook = _unraisable
+    threading.excepthook = _in_thread
+    warnings.showwarning = _warning
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Line())
+
+
+class _Line(logging.Formatter):
+    """What is logged and nobody has set a handler for, like every notice of ours."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return f"moryflow: {record.getMessage()}"
+        said = record.getMessage().split("\n", 1)[0]
+        return "\n".join([f"moryflow: {said}: {_one_line(error)}", *_more(error)])
+
+
+def _unraisable(found: Any) -> None:
+    """Say what was raised in a ``__del__`` or at exit, of which Python only says that it is ignored."""
+    if found.exc_value is not None and not isinstance(found.exc_value, _ENDS):
+        said = (found.err_msg or "Exception ignored in").removesuffix(":")
+        _tell(said[:1].lower() + said[1:], found.exc_value)
+
+
+def _in_thread(found: threading.ExceptHookArgs) -> None:
+    if found.exc_value is not None and not isinstance(found.exc_value, _ENDS):
+        _tell(f"a thread has ended ({found.thread.name if found.thread else '?'})", found.exc_value)
+
+
+def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    said = " ".join(str(message).split())
+    _write(f"moryflow: {category.__name__}: {said} ({filename}:{lineno})")
+
+
+def _tell(what: str, error: BaseException) -> None:
+    _write("\n".join([f"moryflow: {what}: {_one_line(error)}", *_more(error)]))
+
+
+def _write(text: str) -> None:
+    from .text import plain
+
+    stream = sys.stderr
+    if stream is not None and not stream.closed:
+        stream.write(plain(text) + "\n")
+
+
+def _one_line(error: BaseException) -> str:
+    """Return what was raised, where, and the command that shows more of whose code it is."""
+    try:
+        said = " ".join(str(error).split())
+    except BaseException as another:  # making the text is code of whoever raised it
+        said = f"(its text cannot be made: {type(another).__name__})"
+    file, line, module = _place(error.__traceback__)
+    place = f" ({file}:{line})" if file else ""
+    name = module.removeprefix(_PLUGINS).partition("__g")[0].partition(".")[0]
+    hint = f"moryflow plugin info {name}" if module.startswith(_PLUGINS) else "-v shows where it comes from"
+    return f"{type(error).__name__}{f': {said}' if said else ''}{place}; {hint}"
+
+
+def _place(trace: TracebackType | None) -> tuple[str, int, str]:
+    """Return file, line and module of the last place in a person's own code, else of the last one at all."""
+    found = last = ("", 0, "")
+    while trace is not None:
+        names = trace.tb_frame.f_globals
+        last = (trace.tb_frame.f_code.co_filename, trace.tb_lineno, str(names.get("__name__", "")))
+        found = last if last[2].startswith(_PLUGINS) else found
+        trace = trace.tb_next
+    return found if found[0] else last
+
+
+def _more(error: BaseException) -> list[str]:
+    if not {"-v", "--verbose"} & set(sys.argv):
+        return []
+    return ["".join(traceback.format_exception(error)).rstrip()]

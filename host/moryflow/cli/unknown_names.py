@@ -1,0 +1,73 @@
+"""Names in the configuration that nothing has: the agent that should answer, the tools that hooks are about.
+
+Only a host knows which there are. A name that is not known is a warning and nothing else: what it stands for may come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from moryflow.config.problems import Problem
+
+if TYPE_CHECKING:
+    from moryflow.host import Host
+
+_HOOKS = ("agents", "runtime", "hooks", "tool")
+_GLOB = frozenset("*?[")
+
+
+def unknown_names(host: Host) -> Iterator[Problem]:
+    """Say which names are not known, each with its line."""
+    yield from _agent(host)
+    for hook in ("before", "after"):
+        yield from _tools(host, hook)
+
+
+def _agent(host: Host) -> Iterator[Problem]:
+    """Say that the configured agent is not there, so that the default one answers (D43)."""
+    key = "agents.runtime.agent.id"
+    name = host.config.get(key)
+    if not name or name in host.agents:
+        return
+    origin = host.config.origin(key)
+    hint = _meant(name, host.agents) or "moryflow agent list"
+    text = f"there is no agent {name!r}; the default one answers"
+    yield Problem(origin.file or origin.source, origin.line, None, text, hint, code="agent_unknown")
+
+
+def _tools(host: Host, hook: str) -> Iterator[Problem]:
+    """Say which entries of a hook can never apply, and which arguments of theirs no tool has (S0.98, S0.100)."""
+    path = (*_HOOKS, hook)
+    layer = next((layer for layer in reversed(host.config.layers) if isinstance(layer.find(path), list)), None)
+    for index, entry in enumerate(layer.find(path) if layer is not None else ()):
+        name = entry.get("tool") if isinstance(entry, Mapping) else None
+        if layer is None or not isinstance(name, str) or not name:
+            continue
+        found = [tool for tool in host.tools if fnmatchcase(tool, name)]
+        if not found:
+            hint = ("" if _GLOB & set(name) else _meant(name, host.tools)) or "moryflow tool list"
+            text = f"{'.'.join(path)}[{index}]: there is no tool {name!r}, so it does nothing"
+            yield layer.problem((*path, index, "tool"), text, hint=hint, code="config_value")
+        for argument, near in _arguments(host, found, entry.get("mergeInput")):
+            text = f"{'.'.join(path)}[{index}].mergeInput: {found[0]} takes no {argument!r}, so every call of it fails"
+            hint = near or f"moryflow tool show {found[0]}"
+            yield layer.problem((*path, index, "mergeInput", argument), text, hint=hint, code="config_value")
+
+
+def _arguments(host: Host, tools: list[str], given: Any) -> Iterator[tuple[str, str]]:
+    """Yield what one tool is given and does not have, with what was meant; several tools need not have the same."""
+    if len(tools) != 1 or not isinstance(given, Mapping):
+        return
+    schema: Mapping[str, Any] = host.tools[tools[0]].tool.parameters
+    if schema.get("additionalProperties") is not False:
+        return
+    names = schema.get("properties", {})
+    yield from ((str(name), _meant(str(name), names)) for name in given if name not in names)
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, list(names), n=1)
+    return f"did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,173 @@
+"""Mistakes in files of a person's own: each is named with file, line, reason and next command, and nothing else is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOOL = "from moryflow_sdk import hookimpl, tool\n@tool(domain='read')\ndef {name}() -> str:\n    'Say so.'\n    return 'said'\n"
+PLUGIN = TOOL + "@hookimpl\ndef tools():\n    return [{name}]\n"
+SILENT = "from moryflow_sdk import hookimpl\n@hookimpl\ndef plugin_start():\n"
+STRAY = {
+    "a thread": "import threading\n" + SILENT + "    t = threading.Thread(target=lambda: 1/0)\n    t.start()\n    t.join()\n",
+    "__del__": "class Bad:\n    def __del__(self): 1/0\n" + SILENT + "    Bad()\n",
+    "at exit": "import atexit\n" + SILENT + "    atexit.register(lambda: 1/0)\n",
+    "clean-up": SILENT + "    return lambda: 1/0\n",
+    "a task": "import asyncio\nasync def bad(): 1/0\n"
+    + SILENT.replace("def", "async def")
+    + "    asyncio.create_task(bad())\n    await asyncio.sleep(0.02)\n",
+}
+
+
+@pytest.mark.parametrize("where", STRAY)
+def test_what_is_raised_where_nobody_waits_is_one_line(cli: Any, where: str) -> None:
+    """In a thread, a task, a ``__del__``, a clean-up, at exit: a line with its place and next command, no traceback (R9)."""
+    cli.plugin("stray", STRAY[where])
+    done = cli("tool", "list")
+    said = [line for line in done.stderr.splitlines() if "ZeroDivisionError" in line]
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert len(said) == 1 and said[0].startswith("moryflow: ") and "stray.py:" in said[0]
+    assert said[0].endswith("; moryflow plugin info stray")
+    if where != "clean-up":
+        assert "Traceback" in cli("tool", "list", "-v").stderr
+
+
+def test_a_warning_of_a_plugin_is_one_line(cli: Any) -> None:
+    """What Python warns of is told like every notice, with its place (CONTRACT §1)."""
+    cli.plugin("warns", "import warnings\n" + SILENT + "    warnings.warn('mind this', stacklevel=1)\n")
+    said = [line for line in cli("tool", "list").stderr.splitlines() if "mind this" in line]
+    assert len(said) == 1 and said[0].startswith("moryflow: UserWarning: mind this (") and "warns.py:5)" in said[0]
+
+
+CHECKS = {
+    "empty": ("", "it implements no hook", True),
+    "unmarked": ("def tool_gate(call): ...\n", "tool_gate: named like a hook but not marked", True),
+    "settings": ("config_model = 5\n" + PLUGIN.format(name="a"), "is not a pydantic model", True),
+    "clash": (PLUGIN.format(name="bash"), "the name 'bash' is taken by the builtin plugin shell", True),
+    "two words": (PLUGIN.format(name="a"), "'two words' is not a plugin name", False),
+    "a\nb": (PLUGIN.format(name="a"), r"'a\nb' is not a plugin name", False),
+    "files": (PLUGIN.format(name="a"), "the name 'files' is taken by the builtin plugin", False),
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_check_of_a_plugin_says_what_a_host_says(cli: Any, name: str) -> None:
+    """What a host leaves out or refuses, ``plugin check`` refuses with the same words and exit code 3 (invariant 5)."""
+    source, said, loads = CHECKS[name]
+    file = cli.home / "plugins" / f"{name}.py"
+    file.write_text(source)
+    file.chmod(0o600)
+    cli.home.joinpath("config.jsonc").write_text("{}")
+    told = cli("plugin", "check", name)
+    assert told.returncode == 3 and said in told.stdout, told
+    assert ("loads, but" in told.stdout) is loads
+    started = cli("tool", "list").stderr
+    assert said in started and "; " in started
+    assert said in cli("doctor").stdout
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "said"),
+    [
+        (lambda path: path.symlink_to(path), 3, "Too many levels of symbolic links"),
+        (lambda path: path.symlink_to("/nowhere/at/all.py"), 3, "No such file or directory"),
+        (lambda path: path.mkdir(), 3, "a folder without __init__.py is no plugin"),
+        (os.mkfifo, 3, "not a regular file"),
+        (lambda path: None, 2, "there is nothing to check"),
+    ],
+)
+def test_a_path_that_is_no_plugin_is_named(cli: Any, make: Any, code: int, said: str) -> None:
+    """A circle of links, a link to nothing, a folder, a pipe: a sentence with a next step, no fault of ours (CONTRACT §1)."""
+    path = cli.vault / "odd.py"
+    make(path)
+    done = cli("plugin", "check", str(path))
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
+    assert "next: " in done.stdout + done.stderr and str(path) in done.stdout + done.stderr
+
+
+def test_a_native_module_is_not_checked_as_python(cli: Any) -> None:
+    """``plugin check x.so`` says that it is no plugin; an empty one was good before (invariant 5)."""
+    (cli.vault / "x.so").write_bytes(b"")
+    done = cli("plugin", "check", "./x.so")
+    assert done.returncode == 3 and "there is no plugin here" in done.stdout
+
+
+def test_a_folder_among_the_tools_costs_no_other(cli: Any) -> None:
+    """``tools/x.py/`` is named, and every other file is loaded (D57)."""
+    folder = cli.home / "tools"
+    (folder / "odd.py").mkdir(parents=True, mode=0o700)
+    (folder / "good.py").write_text(TOOL.format(name="good"))
+    (folder / "good.py").chmod(0o600)
+    cli.config(agents={"runtime": {"tools": {"external": {"enabled": True}}}})
+    done = cli("tool", "list")
+    assert "\ngood " in done.stdout
+    assert f"{folder / 'odd.py'}: a folder, not a Python file; next: change odd.py, then moryflow tool list" in done.stderr
+
+
+def test_doctor_names_agents_and_tools_that_are_wrong(cli: Any) -> None:
+    """One line per thing that could be wrong: a file of a person's own is one (CONTRACT §1, D41, D57)."""
+    for name, text in (("agents/a.md", "---\nnothing: 1\n---\n"), ("tools/t.py", "1/0\n")):
+        (cli.home / name).parent.mkdir(mode=0o700, exist_ok=True)
+        (cli.home / name).write_text(text)
+        (cli.home / name).chmod(0o600)
+    cli.config(agents={"runtime": {"tools": {"external": {"enabled": True}}}})
+    said = {item["text"]: item for item in json.loads(cli("doctor", "--json").stdout)["findings"]}
+    agent = said[f"{cli.home}/agents/a.md:2: it needs an id, a text"]
+    assert (agent["state"], agent["next_step"]) == ("warning", "moryflow agent check")
+    tool = said[f"{cli.home}/tools/t.py:1: ZeroDivisionError: division by zero"]
+    assert (tool["state"], tool["next_step"]) == ("warning", "change t.py, then moryflow tool list")
+    started = cli("agent", "list").stderr
+    assert "a.md:2: it needs an id, a text; next: moryflow agent check\n" in started
+
+
+def test_a_hook_about_a_tool_that_is_not_there_is_named(cli: Any) -> None:
+    """With its line and what was meant, at every start, by the check and by doctor; the other hooks hold (S0.98, S0.100)."""
+    (cli.home / "config.jsonc").write_text(
+        '{"agents": {"runtime": {"hooks": {"tool": {\n'
+        '"before": [{"tool": "raed", "mergeInput": {}},\n'
+        '{"tool": "read", "mergeInput": {"limt": 1}}],\n'
+        '"after": [{"tool": "nothing_*", "prependText": "x"}, {"tool": "re*", "prependText": "> "}]}}}}}\n'
+    )
+    (cli.vault / "a.md").write_text("one\n")
+    check = cli("config", "check")
+    assert check.returncode == 0
+    for line, text in (
+        (2, "agents.runtime.hooks.tool.before[0]: there is no tool 'raed', so it does nothing (did you mean 'read'?)"),
+        (3, "before[1].mergeInput: read takes no 'limt', so every call of it fails (did you mean 'limit'?)"),
+        (4, "agents.runtime.hooks.tool.after[0]: there is no tool 'nothing_*', so it does nothing (moryflow tool list)"),
+    ):
+        found = [said for said in check.stdout.splitlines() if text in said]
+        assert len(found) == 1 and f"config.jsonc:{line}:" in found[0], check.stdout
+    assert len(check.stdout.splitlines()) == 3
+    assert "there is no tool 'raed'" in cli("tool", "list").stderr
+    assert "there is no tool 'raed'" in cli("doctor").stdout
+
+
+def test_a_value_that_does_not_fit_names_its_key_once(cli: Any) -> None:
+    """``config set`` says which key and why, once (CONTRACT §1)."""
+    done = cli("config", "set", "agents.runtime.truncation.maxLines", "many")
+    assert done.returncode == 2 and done.stderr.count("agents.runtime.truncation.maxLines:") == 1
+    assert "should be a valid integer" in done.stderr and "next: moryflow config explain" in done.stderr
+
+
+def test_a_failing_hook_is_one_line_with_a_next_command(cli: Any) -> None:
+    """Whatever a library has to say of it: one line, and the command that shows more (R9)."""
+    mutates = "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_after(result):\n    result.output = 'x'\n"
+    cli.plugin("mutates", mutates)
+    done = cli("tool", "run", "hello", "--name", "Ada")
+    (said,) = done.stderr.splitlines()
+    assert done.stdout.strip().startswith("Hello, Ada!")
+    assert "mutates.py:4): ValidationError: " in said and said.endswith("; moryflow plugin info mutates")
+
+
+def test_what_hookimpl_marks_is_a_function(cli: Any) -> None:
+    """A class or a number is named in the line where it is marked (invariant 5)."""
+    for name, text, said in (("number", "x = hookimpl(5)", "int"), ("kind", "@hookimpl\nclass tools: ...", "the class tools")):
+        file = cli.plugin(name, f"from moryflow_sdk import hookimpl\n{text}\n")
+        assert file is None or isinstance(file, Path)
+        done = cli("plugin", "check", name)
+        assert done.returncode == 3 and f"{name}.py:2: TypeError: @hookimpl marks a function, not {said}" in done.stdout
