@@ -14,9 +14,9 @@ from moryflow.sessions.covering import effective
 
 from .apply import Record, note_pruning, scope_can_be_shortened
 from .measure import measured
-from .planning import Job, Trigger, is_prepared, plan_job, room_for
+from .planning import REFUSED, Job, Trigger, is_prepared, plan_job, room_for
 from .policy import limit_of
-from .prune import PruneLimits, harder, limits_of, plan_images, plan_pruning
+from .prune import PruneLimits, Pruning, harder, limits_of, plan_images, plan_pruning, plan_rescue
 
 if TYPE_CHECKING:
     from moryflow.kernel.journal import Journal
@@ -66,14 +66,17 @@ class TurnCompaction:
             await self._compact(tokens, "threshold")
 
     async def recover(self) -> bool:
-        """Shorten the view because the provider refused it: summary, else harder pruning, at last without images (D60)."""
+        """Shorten the view because the provider refused it: summary, then harder pruning, at last without images (D60)."""
         if not self._settings.automatic:
             return False
         self._memory.cancel(self._scope.session)
         tokens = await self._tokens()
-        if await self._compact(tokens, "recovery"):
+        most = min(self._main[1].context_window or tokens, tokens * REFUSED)
+        compacted = await self._compact(tokens, "recovery")
+        left = await self._tokens() if compacted else tokens
+        if compacted and left <= most:
             return True
-        return await self._rescue(tokens)
+        return await self._rescue(left, most) or compacted
 
     async def after_turn(self) -> None:
         """Prune what the next turn will not need, and take what a turn beside it has finished (S4.5, D18)."""
@@ -145,20 +148,30 @@ class TurnCompaction:
             note_pruning(self._journal, pruning, tokens, trigger)
         return pruning.saved
 
-    async def _rescue(self, tokens: float) -> bool:
-        """Return whether pruning without mercy, or leaving images out, made the view smaller (S0.25, D60)."""
+    async def _rescue(self, tokens: float, most: float) -> bool:
+        """Prune without mercy until no more than `most` is left, else leave images out; return whether anything went (D60)."""
         if not scope_can_be_shortened(self._scope):
             return False
-        room = room_for(self._settings, self._limit, 0.0, tokens).tail
-        if self._settings.prune and await self._prune(harder(self._settings, room), tokens, "recovery"):
-            return True
+        if self._settings.prune:
+            room = room_for(self._settings, self._limit, 0.0, tokens).tail
+            left = tokens - await self._prune(harder(self._settings, room), tokens, "recovery")
+            if left == tokens or left > most:
+                left -= await self._add(self._last_pruning(left - most), left)
+            if left < tokens:
+                return True
         _, visible = effective(self._path)
-        images = plan_images(visible, pruned(self._path))
-        if not images:
-            return False
-        note_pruning(self._journal, images, tokens, "recovery")
-        await self._journal.commit()
-        return True
+        return await self._add(plan_images(visible, pruned(self._path)), tokens) > 0
+
+    def _last_pruning(self, excess: float) -> Pruning:
+        _, visible = effective(self._path)
+        return plan_rescue(visible, pruned(self._path), excess, self._settings.protected_tools, self._meter.estimate)
+
+    async def _add(self, pruning: Pruning, tokens: float) -> float:
+        """Commit `pruning`, if it is one; return the tokens that it saved."""
+        if pruning:
+            note_pruning(self._journal, pruning, tokens, "recovery")
+            await self._journal.commit()
+        return pruning.saved
 
     # ---------------------------------------------------------------- compact
 

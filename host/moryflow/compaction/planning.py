@@ -23,6 +23,8 @@ Trigger = Literal["threshold", "background", "demand", "recovery"]
 _TAIL_SHARE, _KEEP_SHARE = 0.55, 0.6
 _RECORDS, _RECORDS_SHARE, _RECORDS_MOST = 2000, 0.12, 0.25
 """Tokens for what the host knows; in a small window a larger share of it."""
+REFUSED = 0.6
+"""The share of a refused view that may be tried again: it was estimated, so nothing near it is."""
 _SMALLEST = 200
 """Tokens; less than this cannot shrink by being summarised."""
 
@@ -46,7 +48,7 @@ def room_for(settings: CompactionSettings, limit: Limit, overhead: float, actual
 
     :param actual: the size that a provider refused although it was estimated; nothing near it is tried again.
     """
-    most = limit.tokens if actual is None else min(limit.tokens, actual * 0.6)
+    most = limit.tokens if actual is None else min(limit.tokens, actual * REFUSED)
     tail = max(most * _TAIL_SHARE - overhead, most * 0.1)
     records = min(most * _RECORDS_MOST, max(most * _RECORDS_SHARE, _RECORDS))
     return Room(tail, min(settings.keep_recent_tokens, tail * _KEEP_SHARE), records)

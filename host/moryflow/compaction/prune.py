@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from moryflow.sessions import Node
 
 _FIRST_LINE = 100
+_WORTH = 0.05
+_TOO_LARGE = " · no room for it; ask for a smaller part"
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,32 @@ def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLi
     return Pruning(found, dict(dropped), saved) if found and saved >= limits.minimum else Pruning()
 
 
+def plan_rescue(
+    nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Callable[[str], float]
+) -> Pruning:
+    """Return what to prune where nothing else is left to go: outputs of the newest turn too, oldest first, no more than needed.
+
+    :param excess: tokens that must go; an output that is a small part of them is left alone.
+    """
+    found: dict[str, str] = {}
+    dropped: Counter[str] = Counter()
+    saved = 0.0
+    for node in nodes:
+        tool = node.payload.get("tool", "")
+        if node.kind != "tool" or node.id in done or any(fnmatchcase(tool, glob) for glob in tools):
+            continue
+        line = placeholder(node.payload, _TOO_LARGE)
+        gain = size(node.payload.get("output", "")) - size(line)
+        if gain < max(1.0, excess * _WORTH):
+            continue
+        found[node.id] = line
+        dropped[tool] += 1
+        saved += gain
+        if saved >= excess:
+            break
+    return Pruning(found, dict(dropped), saved)
+
+
 def plan_images(nodes: Sequence[Node], done: Mapping[str, str], keep_last: int = 0) -> Pruning:
     """Return a pruning of every image but those of the newest nodes: what is left out first when nothing else fits (D60)."""
     shown = [node for node in nodes if node.payload.get("images") and node.id not in done]
@@ -89,14 +117,14 @@ def plan_images(nodes: Sequence[Node], done: Mapping[str, str], keep_last: int =
     return Pruning(found, {"image": len(found)} if found else {}, float(len(found)))
 
 
-def placeholder(payload: Mapping[str, Any]) -> str:
-    """Return the line that stands for an output: tool, first line, size, stored path (D16)."""
+def placeholder(payload: Mapping[str, Any], hint: str = "") -> str:
+    """Return the line that stands for an output: tool, first line, size, stored path, and a hint (D16)."""
     output = payload.get("output", "")
     first = next((line.strip() for line in output.splitlines() if line.strip()), "")
     cut = first if len(first) <= _FIRST_LINE else first[: _FIRST_LINE - 1] + "…"
     stored = payload.get("path") or payload.get("output_id")
     where = f" · whole output: {stored}" if stored else ""
-    return f"[pruned {payload.get('tool', 'tool')}: {cut} · {len(output)} characters{where}]"
+    return f"[pruned {payload.get('tool', 'tool')}: {cut} · {len(output)} characters{where}{hint}]"
 
 
 def _image_line(payload: Mapping[str, Any]) -> str:

@@ -1,0 +1,74 @@
+"""When a request does not fit although everything old is gone: what happened just now has to give way."""
+
+from __future__ import annotations
+
+import pytest
+from compaction_paths import calls, compact, path_of, result, talk, user
+from moryflow.compaction.measure import chars
+from moryflow.compaction.prune import plan_rescue
+
+ANSWER = {"text": "the answer"}
+TOO_LONG = {"error": {"code": "context", "message": "maximum context length"}}
+
+
+@pytest.fixture
+def saying(bench):
+    """A bench with a tool that says as much as it is asked for."""
+    source = """
+        @tool(domain="read")
+        def say(word: str, characters: int) -> str:
+            "Say it again and again."
+            return (f"{word} " * characters)[:characters]
+
+        @hookimpl
+        def tools():
+            return [say]
+
+        @hookimpl
+        def tool_gate(call):
+            return Allow()
+        """
+    bench.plugin("voice", source)
+    return bench
+
+
+async def test_outputs_of_one_step_that_are_larger_than_the_window(saying):
+    """The newest results go too where nothing else is left to go, oldest first, and the model is told (S1.20, S1.21, S0.2)."""
+    reads = [("big", 9000), ("small", 40), ("huge", 20_000), ("last", 8000)]
+    async with saying.host(*_reading(reads), TOO_LONG, compact(), ANSWER, window=10_000, wait=60) as host:
+        session = await saying.session(host, talk(2, 10))
+        done = await session.prompt("read all of it")
+        sent = [message.text for message in host.scripted.requests[-1].messages if message.role == "tool"]
+    assert done.text == "the answer"
+    assert [text.startswith("[pruned say: ") for text in sent] == [True, False, True, False]
+    assert all("ask for a smaller part" in text for text in sent if text.startswith("[pruned"))
+
+
+async def test_a_single_long_turn_survives_a_summarizer_that_fails(saying):
+    """Pruning alone then reaches into the turn, as there is no other (S0.25)."""
+    failing = compact(error={"code": "auth", "message": "no"})
+    steps = [step for n in range(4) for step in _reading([(f"o{n}", 9000)])]
+    async with saying.host(*steps, failing, TOO_LONG, failing, ANSWER, window=10_000, wait=60) as host:
+        session = await saying.session(host, [])
+        done = await session.prompt("read all of it")
+        sent = [message.text for message in host.scripted.requests[-1].messages if message.role == "tool"]
+    assert done.text == "the answer"
+    assert sent[0].startswith("[pruned say: o0") and sent[-1].startswith("o3 o3")
+
+
+def _reading(outputs):
+    """A tool that says what it is given, and the calls that fill the view."""
+    return [{"calls": [{"name": "say", "arguments": {"word": word, "characters": size}} for word, size in outputs]}]
+
+
+def test_no_more_goes_than_is_needed_and_what_is_small_stays():
+    """Oldest first; an output that would hardly help is left alone, a protected one too, and none goes twice (S0.20, D16)."""
+    path = path_of(
+        user(), calls("a"), result("a", "o", 4000), calls("b"), result("b", "o", 40), calls("c"), result("c", "o", 4000),
+        calls("d"), result("d", "o", 4000),
+    )  # fmt: skip
+    results = [node.id for node in path if node.kind == "tool"]
+    assert list(plan_rescue(path, {}, 1500, (), chars).nodes) == [results[0], results[2]]
+    assert list(plan_rescue(path, {results[0]: "gone"}, 900, (), chars).nodes) == [results[2]]
+    assert list(plan_rescue(path, {}, 9000, (), chars).nodes) == [results[0], results[2], results[3]]
+    assert not plan_rescue(path, {}, 9000, ("re*",), chars)
