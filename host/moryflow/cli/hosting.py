@@ -164,9 +164,10 @@ def warn(host: Host, given: Flags) -> None:
             continue
         itself = bool(record.error) and record.tier != "builtin" and record.error != "; ".join(record.notes)
         if record.status in ("failed", "pending") or itself:
-            click.echo(plain(f"moryflow: plugin {record.name} {complaint(record)}"), err=True)
+            line = f"moryflow: plugin {record.name} {complaint(record)}"
+            click.echo(plain(" ".join(line.splitlines())), err=True)  # the name of a file may hold the end of a line
         elif record.notes:
-            click.echo(plain("\n".join(f"moryflow: {note}" for note in _few(record))), err=True)
+            click.echo(plain("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _few(record))), err=True)
 
 
 def _few(record: LoadRecord) -> list[str]:
@@ -196,5 +197,4 @@ def complaint(record: LoadRecord) -> str:
     hint = f"; {record.hint or f'moryflow plugin check {quoted(record.name)}'}"
     words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
     words = "keeps the version before" if record.kept else words
-    said = f"{words}{where}: {record.error.removeprefix(f'{place}: ').partition('; next: ')[0]}{hint}"
-    return " ".join(said.splitlines())  # the name of a file may hold the end of a line
+    return f"{words}{where}: {record.error.removeprefix(f'{place}: ').partition('; next: ')[0]}{hint}"

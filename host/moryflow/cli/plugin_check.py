@@ -117,7 +117,9 @@ def _candidates(desk: Desk, what: str) -> list[Candidate]:
     path = Path(what).expanduser()
     looks = "/" in what or what.endswith(".py") or what.startswith((".", "~"))
     if looks or (path.is_dir() and (path / "pyproject.toml").is_file()):
-        return _at(path.absolute())
+        known = {row.candidate.target: row for row in desk.rows() if row.candidate is not None}
+        found = _at(path.absolute())
+        return [_with_problem(known[each.target]) if each.target in known else each for each in found]
     rows = desk.found(what, desk.rows())
     return [_with_problem(row) for row in rows if row.candidate is not None and row.record.tier != "builtin"] or [
         row.candidate for row in rows if row.candidate is not None

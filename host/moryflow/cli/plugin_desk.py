@@ -46,12 +46,15 @@ class Desk:
         return rows(self.home, self.config, self.settings)
 
     def found(self, name: str, rows: list[Row]) -> list[Row]:
-        """Return all plugins called `name`: two may claim one name.
+        """Return all plugins called `name`: two may claim one name. The name of a package stands for the plugin it brings.
 
         :raises ConfigError: there is none.
         """
+        from moryflow.managing.packages import normal
+
         same = [row for row in rows if row.name == name]
-        if same:
+        of_package = [row for row in rows if (made := row.package) and normal(made) == normal(name)]
+        if same := same or (of_package if len(of_package) == 1 else []):
             return same
         raise self.unknown(name, [row.name for row in rows])
 

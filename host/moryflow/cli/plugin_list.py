@@ -56,6 +56,7 @@ def info(ctx: click.Context, name: str) -> None:
     """Show one plugin: hooks, tools and their tokens, services, import time, hook times, errors, quarantine."""
     desk = Desk(ctx)
     rows = desk.found(name, desk.rows())
+    name = rows[0].name
     figures, quarantined = _ledger(desk, name)
     lock = _agreed(desk, name)
     documents: list[dict[str, Any]] = []

@@ -23,10 +23,11 @@ def disable(ctx: click.Context, name: str) -> None:
     """Do not load a plugin from now on (disabledPlugins in the configuration)."""
     desk = Desk(ctx)
     listed = _disabled(desk)
+    rows = [] if name in listed else desk.found(name, desk.rows())
+    name = rows[0].name if rows else name
     if name in listed:
         show(desk.flags, {"disabled": listed}, f"{name} is disabled already")
         return
-    rows = desk.found(name, desk.rows())
     changed = _write(desk, [*listed, name])
     if any(row.record.gate for row in rows):
         click.echo(f"moryflow: {name} judges calls; without it nothing does what it did", err=True)
@@ -45,6 +46,7 @@ def enable(ctx: click.Context, name: str) -> int:
     desk = Desk(ctx)
     listed = _disabled(desk)
     row = _row(desk, name, known=name in listed)
+    name = row.name if row is not None else name
     if row is not None and row.candidate is not None and row.record.tier != "builtin":
         verdict = probed(desk, row.candidate)
         if not verdict.ok:
@@ -131,10 +133,9 @@ def uninstall(ctx: click.Context, name: str) -> None:
 
 def _row(desk: Desk, name: str, *, known: bool) -> Row | None:
     rows = desk.rows()
-    found = [row for row in rows if row.name == name]
-    if not found and not known:
-        raise desk.unknown(name, [row.name for row in rows])
-    return found[0] if found else None
+    if known and all(row.name != name for row in rows):
+        return None
+    return desk.found(name, rows)[0]
 
 
 def _disabled(desk: Desk) -> list[str]:

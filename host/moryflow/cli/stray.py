@@ -41,7 +41,7 @@ class _Line(logging.Formatter):
 def _unraisable(found: Any) -> None:
     """Say what was raised in a ``__del__`` or at exit, of which Python only says that it is ignored."""
     if found.exc_value is not None and not isinstance(found.exc_value, _ENDS):
-        said = (found.err_msg or "Exception ignored in").removesuffix(":")
+        said = (found.err_msg or "an exception is ignored").removesuffix(":")
         _tell(said[:1].lower() + said[1:], found.exc_value)
 
 

@@ -81,10 +81,10 @@ def _find(host: Any, name: str) -> Any:
 
     from moryflow_sdk import ConfigError
 
-    from .tool_files import switch_hint
+    from .tool_files import absent_owner, switch_hint
 
     near = get_close_matches(name, host.tools, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = absent_owner(host, name) or (f"; did you mean {near[0]!r}?" if near else "")
     raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch_hint(host, name) or "moryflow tool list")
 
 

@@ -151,6 +151,17 @@ def switch_hint(host: Any, tool: str) -> str:
     return f"moryflow plugin info external_tools (it is in {files[0]})"
 
 
+def absent_owner(host: Any, tool: str) -> str:
+    """Say which plugin had the tool when it was last loaded, and why it is not loaded now."""
+    from moryflow.managing.known import recall
+
+    owners = {known.record.name for known in recall(host.home).values() if tool in known.record.tools}
+    for record in host.plugin_set.records:
+        if record.name in owners and record.status != "loaded":
+            return f"; it is one of the plugin {record.name}, which is not loaded: {record.reason or record.error}"
+    return ""
+
+
 def _defining(home: Path, tool: str) -> list[Path]:
     """Return the files of the tools folder that define a function of this name; they are read and not run."""
     import ast

@@ -40,6 +40,12 @@ class Row:
     def name(self) -> str:
         return self.record.name
 
+    @property
+    def package(self) -> str:
+        """The distribution that brings it, empty where none does."""
+        candidate = self.candidate
+        return candidate.source.split(" ")[0] if candidate is not None and candidate.tier == "installed" else ""
+
 
 def rows(home: Path, config: Config, settings: PluginSettings) -> list[Row]:
     """Return every plugin in the order in which they are loaded, what is absent though it judged calls included."""

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 from moryflow_sdk import ConfigError
 
@@ -38,6 +39,8 @@ def origin_of(given: str, *, editable: bool = False) -> Origin:
 
     :raises ConfigError: it names nothing that can be installed, or there is nothing there.
     """
+    if given.startswith("file://") and not given.partition("#")[0].endswith(".git"):
+        given = unquote(urlsplit(given).path)
     address = None if editable else _git_address(given)
     if address is not None:
         return Origin("git", address)

@@ -147,6 +147,16 @@ def test_a_hook_about_a_tool_that_is_not_there_is_named(cli: Any) -> None:
     assert "there is no tool 'raed'" in cli("doctor").stdout
 
 
+def test_a_tool_of_a_plugin_that_is_not_loaded_says_so(cli: Any) -> None:
+    """A person who switched a plugin off is told why its tool is gone, not that there is none (D71, R9)."""
+    cli.plugin("mine", PLUGIN.format(name="mine_says"))
+    assert cli("tool", "run", "mine_says").returncode == 0
+    said = "there is no tool 'mine_says'; it is one of the plugin mine, which is not loaded: "
+    assert f"{said}safe mode loads built-in plugins only" in cli("tool", "run", "mine_says", "--safe-mode").stderr
+    assert cli("plugin", "disable", "mine").returncode == 0
+    assert f"{said}disabled" in cli("tool", "run", "mine_says").stderr
+
+
 def test_a_value_that_does_not_fit_names_its_key_once(cli: Any) -> None:
     """``config set`` says which key and why, once (CONTRACT §1)."""
     done = cli("config", "set", "agents.runtime.truncation.maxLines", "many")

@@ -32,6 +32,17 @@ def test_an_update_says_what_changed_and_asks_when_a_plugin_wants_more(place: An
     assert place.row("sayer")["version"] == "2.0"
 
 
+def test_a_plugin_is_known_by_the_name_of_its_package_too(place: Any) -> None:
+    """What a person typed to install it is a name for ``info``, ``check``, ``disable`` and ``enable`` (CONTRACT §1)."""
+    place.wheels.add("sayer", "1.0", manifest=MODEST)
+    place.run("plugin", "install", "Sayer", "-y")
+    assert place.json("plugin", "info", "Sayer")["lock"]["name"] == "sayer"
+    assert "sayer: ok" in place.run("plugin", "check", "SAYER").stdout
+    assert "sayer is disabled from the next turn on" in place.run("plugin", "disable", "Sayer").stdout
+    assert place.run("plugin", "disable", "Sayer").stdout == "sayer is disabled already\n"
+    assert "sayer: is enabled from the next turn on" in place.run("plugin", "enable", "Sayer").stdout
+
+
 def test_what_no_longer_matches_the_lock_is_said_and_put_right(place: Any) -> None:
     """In `plugin list`, `doctor` and once per command; `sync` installs nothing but what was agreed to (R18)."""
     wheel = place.wheels.add("sayer", manifest=MODEST)

@@ -38,6 +38,18 @@ def test_what_a_person_names_is_told_apart(given_text: str, kind: str, text: str
     assert origin_of(given_text) == Origin(kind, text)  # type: ignore[arg-type]
 
 
+def test_an_address_of_a_file_is_its_path(tmp_path: Path) -> None:
+    """``file:///…/a%20b`` is the folder, wheel or file there; one of a repository is git's (CONTRACT §1)."""
+    project, wheel = tmp_path / "a b", tmp_path / "x-1.0-py3-none-any.whl"
+    project.mkdir()
+    (project / "pyproject.toml").write_text("", "utf-8")
+    wheel.write_bytes(b"")
+    assert origin_of(project.as_uri()) == Origin("folder", str(project))
+    assert origin_of(project.as_uri(), editable=True) == Origin("editable", str(project))
+    assert origin_of(wheel.as_uri()) == Origin("archive", str(wheel))
+    assert origin_of("file:///srv/x.git") == Origin("git", "git+file:///srv/x.git")
+
+
 @given(st.text(string.printable, max_size=30))
 def test_no_operand_is_taken_for_an_option(text: str) -> None:
     """Whatever is typed, what reaches the installer does not begin with a dash (R26)."""
