@@ -86,11 +86,11 @@ class Shadow:
             try:
                 self._prepare()
                 changed = self._changed()
-                behind = {path for path in changed if _behind_a_link(self.vault, path)}
-                stand_ins = {path: blob for path in changed if path not in behind and (blob := self._stand_in(path))}
-                self._update(behind, "--force-remove")
+                gone = {path for path in changed if _replaced(self.vault, path)}
+                stand_ins = {path: blob for path in changed if path not in gone and (blob := self._stand_in(path))}
+                self._update(gone, "--force-remove")
                 self._update(
-                    [path for path in changed if path not in behind | stand_ins.keys()], "--add", "--remove", "--replace"
+                    [path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace"
                 )
                 self._enter(stand_ins)
                 return Snapshot(self.git("write-tree").decode().strip(), self._next_number())
@@ -218,7 +218,7 @@ class Shadow:
         return [path for path in paths if (tracked is None or path in tracked) and self._recordable(path)]
 
     def _recordable(self, path: str) -> bool:
-        """Whether a path is a file or link that can be restored, or is gone.
+        """Whether a path is a file or link that can be restored, or is gone, also where a folder has its name.
 
         A nested repository is listed with a slash at its end; a name that is not UTF-8 has no target to restore it by.
         """
@@ -228,7 +228,7 @@ class Shadow:
             mode = os.lstat(self.vault / path).st_mode
         except OSError:
             return True
-        return stat.S_ISLNK(mode) or stat.S_ISREG(mode)
+        return stat.S_ISLNK(mode) or stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
     def _stand_in(self, path: str) -> Blob | None:
         """Return what stands in the tree for a file whose content is not recorded."""
@@ -277,9 +277,10 @@ def _hash(content: bytes) -> str:
     return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
 
-def _behind_a_link(vault: Path, path: str) -> bool:
-    """Whether a folder above a file has become a link since: what is recorded there is gone, whatever the link leads to."""
-    return any((vault / folder).is_symlink() for folder in Path(path).parents)
+def _replaced(vault: Path, path: str) -> bool:
+    """Whether a file has become a folder, or a folder above it a link: what is recorded there is gone, whatever that holds."""
+    place = vault / path
+    return (place.is_dir() and not place.is_symlink()) or any((vault / folder).is_symlink() for folder in Path(path).parents)
 
 
 def _difference(facts: str, path: str) -> Difference:

@@ -10,8 +10,9 @@ from typing import Any
 
 from moryflow_sdk import Turn
 
+from .comparing import Change
 from .taking import shadow_of
-from .undoing import Change, Done, Plan
+from .undoing import Done, Plan
 
 _LINES = 200
 """Lines of the diff that are shown; the rest is counted."""

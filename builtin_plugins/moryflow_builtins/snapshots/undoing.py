@@ -16,31 +16,12 @@ from typing import Any
 
 from moryflow_sdk import NodeView, ToolError, Turn
 
-from .joining import Found, Span, found_for, spans, unseen
-from .shadow import UNRECORDED, Blob, Shadow, blob_of
+from .comparing import OUTSIDE, Change, changes_of
+from .joining import Found, found_for, spans, unseen
+from .shadow import UNRECORDED, Shadow
 from .taking import shadow_of
 
-_OUTSIDE = Blob("outside", "")
-
-
-@dataclass(frozen=True)
-class Change:
-    """One file: what it becomes, what the agent made of it, and what it is now; ``None`` where there is no file.
-
-    :ivar commands: the tools while which it changed, where it may as well have been a person who did it.
-    """
-
-    path: str
-    then: Blob | None
-    left: Blob | None
-    now: Blob | None
-    content: bytes = b""
-    commands: Sequence[str] = ()
-
-    @property
-    def foreign(self) -> bool:
-        """Whether someone else has changed the file since."""
-        return self.now not in (self.left, self.then)
+_ROOM = "move it away, or leave such files as they are with --keep"
 
 
 @dataclass(frozen=True)
@@ -73,8 +54,10 @@ class Plan:
 
     def without_foreign(self) -> Plan:
         """Return the plan that leaves the files alone which someone else has changed since."""
-        kept = [change for change in self.changes if not change.foreign]
-        return replace(self, changes=kept, others=sorted([*self.others, *(change.path for change in self.foreign)]))
+        left = {change.path for change in self.foreign}
+        left |= {change.path for change in self.changes if any(change.touches(path) for path in left)}
+        kept = [change for change in self.changes if change.path not in left]
+        return replace(self, changes=kept, others=sorted([*self.others, *left]))
 
 
 @dataclass(frozen=True)
@@ -132,7 +115,7 @@ def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int)
     large = f"it is larger than agents.runtime.snapshots.maxFileBytes ({limit}), or cannot be read"
     missing = [(span.path, large) for span in joined if span.unrecorded]
     missing += unseen(shadow, found, {span.path for span in joined})
-    changes = [_change(shadow.vault, span, plan.verb == "redo", limit) for span in here]
+    changes = changes_of(shadow.vault, here, forward=plan.verb == "redo", limit=limit)
     return replace(plan, changes=changes, others=others, missing=missing, notes=_notes(found, sessions))
 
 
@@ -151,13 +134,17 @@ def _notes(found: Found, sessions: Sequence[str]) -> list[str]:
 async def carry_out(turn: Turn, plan: Plan) -> Done:
     """Restore the files, then move the conversation.
 
-    :raises ToolError: a file cannot be written; what was restored before it stays restored, and it can be tried again.
+    :raises ToolError: something of somebody else's is where a file belongs; nothing is done then. Or a file cannot be
+        written; what was restored before it stays restored, and it can be tried again.
     """
+    if stuck := [change.path for change in plan.changes if change.stuck]:
+        names = ", ".join(stuck)
+        raise ToolError(f"something else is in the place of {names}; nothing was done", code="blocked", next_step=_ROOM)
     shadow = shadow_of(turn)
     kept = await asyncio.to_thread(_keep, shadow, plan) if plan.foreign else ()
     touched = [change.path for change in plan.changes if change.now != change.then]
     contents = await asyncio.to_thread(_contents, shadow, plan.changes) if touched else {}
-    for change in plan.changes:
+    for change in sorted(plan.changes, key=lambda change: change.then is not None):  # what goes makes room
         if change.now != change.then:
             await asyncio.to_thread(_restore, turn, change, contents)
     await turn.history.switch(plan.target)
@@ -172,7 +159,7 @@ async def carry_out(turn: Turn, plan: Plan) -> Done:
 def _keep(shadow: Shadow, plan: Plan) -> Sequence[str]:
     """Record what somebody else wrote and is about to be overwritten; return the commands that show it."""
     tree = shadow.snapshot().tree
-    lost = [change for change in plan.foreign if change.now is not None and change.now.mode not in (UNRECORDED, "outside")]
+    lost = [change for change in plan.foreign if change.now is not None and change.now.mode not in (UNRECORDED, OUTSIDE.mode)]
     return [shlex.join(["git", "-C", str(shadow.folder / "git"), "show", f"{tree}:{change.path}"]) for change in lost]
 
 
@@ -189,19 +176,6 @@ def _gist(node: NodeView) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def _change(vault: Path, span: Span, forward: bool, limit: int) -> Change:
-    """Compare a file with what is on the disk; one that was changed between two steps counts as someone else's."""
-    then, left = (span.after, span.before) if forward else (span.before, span.after)
-    place = vault / span.path
-    if not place.parent.resolve().is_relative_to(vault):
-        return Change(span.path, then, left, _OUTSIDE)
-    found = blob_of(place, limit)
-    now, content = found if found else (None, b"")
-    if span.broken and now != then:
-        left = _OUTSIDE
-    return Change(span.path, then, left, now, content, span.commands)
-
-
 def _contents(shadow: Shadow, changes: Iterable[Change]) -> dict[str, bytes]:
     return shadow.contents(change.then.hash for change in changes if change.then is not None)
 
@@ -214,6 +188,8 @@ def _restore(turn: Turn, change: Change, contents: dict[str, bytes]) -> None:
         target = turn.files.resolve(change.path, domain="edit")
     if change.then is None:
         return
+    if _remove_empty_folders(turn, change.path):
+        target = turn.files.resolve(change.path, domain="edit")
     if change.then.mode == "120000":
         with turn.files.folder(_parent(turn, change.path)) as folder:
             os.symlink(contents[change.then.hash], Path(change.path).name, dir_fd=folder)
@@ -221,6 +197,16 @@ def _restore(turn: Turn, change: Change, contents: dict[str, bytes]) -> None:
     turn.files.write(target, contents[change.then.hash])
     if change.now is None or change.now.mode != change.then.mode:
         _set_executable(turn, change)
+
+
+def _remove_empty_folders(turn: Turn, path: str) -> bool:
+    """Remove the folder that stands where a file comes, if there is one; one that is not empty stays, and is an error."""
+    place = turn.vault / path
+    if place.is_symlink() or not place.is_dir():
+        return False
+    for folder, _, _ in os.walk(place, topdown=False):
+        turn.files.remove(turn.files.resolve(Path(folder).relative_to(turn.vault).as_posix(), domain="edit"))
+    return True
 
 
 def _set_executable(turn: Turn, change: Change) -> None:

@@ -67,8 +67,10 @@ class VaultFiles:
     def remove(self, target: Target, *, recursive: bool = False) -> None:
         """Remove a file, the link that the target was given as, or a folder: empty, or with all in it."""
         self._refuse_home(target)
-        self._refuse_holder(target)
-        remove_entry(target, self._link(target), recursive=recursive)
+        link = self._link(target)
+        if link is None:
+            self._refuse_holder(target)
+        remove_entry(target, link, recursive=recursive)
 
     def move(self, source: Target, destination: Target) -> None:
         """Rename; refuses to replace an existing `destination`."""

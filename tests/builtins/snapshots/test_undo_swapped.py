@@ -1,0 +1,61 @@
+"""Undo and redo where files, folders and links took each other's names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+SWAPS = {
+    "a folder moved, and a link to it left": "mv d d2; ln -s d2 d",
+    "a folder replaced by a link that holds the vault": "rm -r d; ln -s / d",
+    "a folder replaced by a file": "rm -r d; echo a file > d",
+    "a file replaced by a folder": "rm f; mkdir f; echo in > f/in",
+    "a file replaced by an empty folder": "rm f; mkdir -p f/a/b",
+    "a link replaced by a folder": "rm ld; mkdir ld; echo in > ld/in",
+    "a file replaced by a folder and a folder by a file": "mv d/x d/x2; mkdir -p d/x/z; echo p > d/x/z/p; rm -r d/e; echo > d/e",
+    "a file and a link changed places": "rm f; ln -s d f; mv ld f2; rm -r d; ln -s nowhere d",
+}
+
+
+def state(vault: Path) -> dict[str, tuple]:
+    """Files and links with content and mode; empty folders are not recorded."""
+    found: dict[str, tuple] = {}
+    for folder, folders, files in os.walk(vault):
+        for name in (*files, *folders):
+            place = Path(folder, name)
+            key = place.relative_to(vault).as_posix()
+            if place.is_symlink():
+                found[key] = ("link", str(place.readlink()))
+            elif place.is_file():
+                found[key] = ("file", place.read_bytes(), place.stat().st_mode & 0o111)
+    return found
+
+
+@pytest.mark.parametrize("command", SWAPS.values(), ids=SWAPS)
+async def test_undo_and_redo_bring_back_what_took_the_place_of_another_kind(desk, command):
+    """Nothing is lost and nobody is asked about what the command itself did (S4.8)."""
+    desk.shell("mkdir -p d/e; echo 1 > d/x; echo 2 > d/e/y; echo 3 > f; chmod +x f; ln -s d ld")
+    before = state(desk.vault)
+    await desk.turn({"calls": [{"name": "bash", "arguments": {"command": command}}]}, "done")
+    after = state(desk.vault)
+    assert after != before
+    for verb, wanted in (("undo", before), ("redo", after), ("undo", before)):
+        desk.cli(verb, "-y")
+        assert state(desk.vault) == wanted
+
+
+async def test_what_a_person_put_into_the_place_of_a_file_stays(desk):
+    """They are asked; --force cannot overwrite a folder and does nothing at all; --keep takes back the rest (S4.8)."""
+    (desk.vault / "f").write_text("3\n")
+    (desk.vault / "z").write_text("z\n")
+    command = "rm f z; mkdir f; echo in > f/in"
+    await desk.turn({"calls": [{"name": "bash", "arguments": {"command": command}}]}, "done")
+    (desk.vault / "f" / "mine").write_text("mine\n")
+    before = state(desk.vault)
+    assert "f changed since" in desk.cli("undo", "-y", code=2).stderr
+    forced = desk.cli("undo", "-y", "--force", code=1)
+    assert "in the place of f" in forced.stderr and "--keep" in forced.stderr and state(desk.vault) == before
+    desk.cli("undo", "-y", "--keep")
+    assert state(desk.vault) == {**before, "z": ("file", b"z\n", 0)}
