@@ -14,7 +14,7 @@ SWAPS = {
     "a file replaced by a folder": "rm f; mkdir f; echo in > f/in",
     "a file replaced by an empty folder": "rm f; mkdir -p f/a/b",
     "a link replaced by a folder": "rm ld; mkdir ld; echo in > ld/in",
-    "a file replaced by a folder and a folder by a file": "mv d/x d/x2; mkdir -p d/x/z; echo p > d/x/z/p; rm -r d/e; echo > d/e",
+    "a file and a folder changed places": "mv d/x d/x2; mkdir -p d/x/z; echo p > d/x/z/p; rm -r d/e; echo > d/e",
     "a file and a link changed places": "rm f; ln -s d f; mv ld f2; rm -r d; ln -s nowhere d",
 }
 
