@@ -89,6 +89,7 @@ PATH = st.lists(st.sampled_from(["a", "*", "**", "b*", "?", "[ab]"]), min_size=1
 
 @example(earlier="[ab]", later="a", target="b")
 @example(earlier="a/**", later="a/*/**", target="a")
+@example(earlier="*/**/a", later="*/*/**/a", target="a/a")
 @given(earlier=PATH, later=PATH, target=st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=6).map("/".join))
 def test_a_covering_path_rule_matches_all_that_the_other_does(earlier, later, target):
     """The same for paths, where a star stops at a slash (D4, D6)."""
