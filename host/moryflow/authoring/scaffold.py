@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
+import shlex
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +17,10 @@ from moryflow_sdk import ConfigError
 LONGEST = 40
 _TOOL = re.compile(r"[a-z][a-z0-9_]*\Z")
 _AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
+_SPOKEN = frozenset(dir(builtins)) | {
+    "config_model", "create_tools", "default", "hookimpl", "tool", "tool_after", "tools",
+}  # fmt: skip
+"""What a name means already in the files that are written: a function of that name would take its place."""
 _PLUGIN = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\Z")
 
 
@@ -49,31 +56,37 @@ def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()) 
     _check(name, _TOOL, "a tool", "small letters, digits and _, beginning with a letter", name.lower().replace("-", "_"))
     if keyword.iskeyword(name):
         raise ConfigError(f"{name!r} is a word of Python itself", next_step=f"moryflow new tool my_{name}")
+    if name in _SPOKEN:
+        raise ConfigError(f"{name!r} means something else in such a file", next_step=f"moryflow new tool my_{name}")
     _check_free(name, taken, "a tool", f"my_{name}")
     file = folder / f"{name}.py"
     text = _filled("tool.py.in", name=name, file=str(file))
-    return Scaffold({file: text}, (f"moryflow tool run {name} --name Ada", f"$EDITOR {file}"))
+    return Scaffold({file: text}, (f"moryflow tool run {name} --name Ada", f"$EDITOR {shlex.quote(str(file))}"))
 
 
-def agent_scaffold(name: str, folder: Path) -> Scaffold:
+def agent_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()) -> Scaffold:
     """Return an agent: a Markdown file.
 
+    :param taken: ids of agents there are.
     :raises ConfigError: the name cannot be an agent's id.
     """
     from moryflow_sdk.agent_files import RESERVED
 
     _check(name, _AGENT, "an agent", "letters, digits, - and _", re.sub(r"\s+", "-", name.strip()))
-    _check_free(name, RESERVED, "an agent", f"my-{name}")
+    _check_free(name, RESERVED | taken, "an agent", f"my-{name}")
     file = folder / f"{name}.md"
     text = _filled("agent.md.in", name=name, title=_title(name))
-    return Scaffold({file: text}, (f"$EDITOR {file}", "moryflow agent check", f'moryflow run --agent {name} "Hello"'))
+    edit = f"$EDITOR {shlex.quote(str(file))}"
+    return Scaffold({file: text}, (edit, "moryflow agent check", f'moryflow run --agent {name} "Hello"'))
 
 
-def plugin_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()) -> Scaffold:
+def plugin_scaffold(
+    name: str, folder: Path, taken: frozenset[str] = frozenset(), tools: frozenset[str] = frozenset()
+) -> Scaffold:
     """Return a plugin: a project with its package, manifest, tests and settings.
 
     :param folder: where the project's own folder is made.
-    :param taken: names of plugins there are.
+    :param taken: names of plugins there are, and `tools` those of tools: its own tool is called otherwise then.
     :raises ConfigError: the name cannot be one of a plugin.
     """
     short = name.removeprefix("moryflow-")
@@ -81,7 +94,7 @@ def plugin_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()
     _check(short, _PLUGIN, "a plugin", "small letters, digits and -, beginning with a letter", near)
     _check_free(short, taken, "a plugin", f"my-{short}")
     tool = short.replace("-", "_")
-    tool = f"{tool}_tool" if keyword.iskeyword(tool) else tool
+    tool = f"{tool}_tool" if keyword.iskeyword(tool) or tool in _SPOKEN | tools else tool
     words = {"name": short, "project": f"moryflow-{short}", "package": f"moryflow_{short.replace('-', '_')}", "tool": tool}
     root = folder / words["project"]
     templates = Path(__file__).with_name("templates") / "plugin"
@@ -91,7 +104,12 @@ def plugin_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()
         )
         for path in sorted(templates.rglob("*.in"))
     }
-    following = (f"cd {root}", "python3 -m pytest", "moryflow plugin install -e .", f"moryflow tool run {tool} --name Ada")
+    following = (
+        f"cd {shlex.quote(str(root))}",
+        "python3 -m pytest",
+        "moryflow plugin install -e .",
+        f"moryflow tool run {tool} --name Ada",
+    )
     return Scaffold(files, following)
 
 
@@ -115,6 +133,7 @@ def _title(name: str) -> str:
 def _check(name: str, pattern: re.Pattern[str], what: str, rule: str, near: str) -> None:
     kind = what.rpartition(" ")[2]
     if not pattern.match(name):
+        near = unicodedata.normalize("NFKD", near)
         near = re.sub(r"[^A-Za-z0-9_-]+", "", near.replace(" ", "_" if kind == "tool" else "-")).strip("-_")[:LONGEST]
         hint = f"; did you mean {near!r}?" if pattern.match(near) else ""
         step = f"moryflow new {kind} {near}" if hint else f"moryflow new {kind} hello"

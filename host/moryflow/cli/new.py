@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from .text import plain, show
 
 if TYPE_CHECKING:
     from moryflow.authoring.scaffold import Scaffold
+    from moryflow.host import Host
 
 SWITCH = "agents.runtime.tools.external.enabled"
 _FOLDER = click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
@@ -61,7 +63,7 @@ def new_agent(ctx: click.Context, name: str, folder: Path | None) -> None:
     """Write an agent, a Markdown file, in ~/.moryflow/agents or in FOLDER."""
     from moryflow.authoring.scaffold import agent_scaffold
 
-    scaffold = agent_scaffold(name, folder or _home() / "agents")
+    scaffold = agent_scaffold(name, folder or _home() / "agents", _agents_of_ours())
     _write(scaffold, flags_of(ctx), _home())
     _tell(scaffold, flags_of(ctx), scaffold.following)
 
@@ -80,7 +82,7 @@ def new_plugin(ctx: click.Context, name: str, folder: Path | None) -> None:
     from moryflow.builtins import BUILTINS
 
     taken = frozenset(dotted.rpartition(".")[2] for dotted in BUILTINS)
-    scaffold = plugin_scaffold(name, folder or Path(), taken)
+    scaffold = plugin_scaffold(name, folder or Path(), taken, _tools_of_ours())
     _write(scaffold, flags_of(ctx), _home())
     _tell(scaffold, flags_of(ctx), scaffold.following)
 
@@ -93,15 +95,25 @@ def _home() -> Path:
 
 def _tools_of_ours() -> frozenset[str]:
     """Return the names of built-in tools: no other tool may take one."""
+    return _of_ours(lambda host: frozenset(name for name, owned in host.tools.items() if not owned.tool.source))
+
+
+def _agents_of_ours() -> frozenset[str]:
+    """Return the names of built-in agents: no file may take one."""
+    own = _home() / "agents"
+    return _of_ours(lambda host: frozenset(agent.id for agent in host.agents.values() if Path(agent.source).parent != own))
+
+
+def _of_ours(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
     import asyncio
 
     from moryflow.opening import open_host
 
-    async def names() -> frozenset[str]:
+    async def found() -> frozenset[str]:
         async with await open_host(plugins=()) as host:
-            return frozenset(name for name, owned in host.tools.items() if not owned.tool.source)
+            return names(host)
 
-    return asyncio.run(names())
+    return asyncio.run(found())
 
 
 def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:

@@ -73,6 +73,9 @@ def test_a_new_tool_needs_no_further_yes_while_a_host_runs(desk) -> None:
         (tool_scaffold, "My Tool", "my_tool"),
         (tool_scaffold, "class", "my_class"),
         (tool_scaffold, "../x", "x"),
+        (tool_scaffold, "wörter", "worter"),
+        (tool_scaffold, "create_tools", "my_create_tools"),
+        (tool_scaffold, "str", "my_str"),
         (tool_scaffold, "7", "hello"),
         (agent_scaffold, "my agent", "my-agent"),
         (agent_scaffold, "build", "my-build"),
@@ -126,6 +129,27 @@ def test_a_new_plugin_passes_the_probe_and_the_checks_for_authors(desk) -> None:
     command = [sys.executable, "-W", "error", "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", "--moryflow-plugin", "."]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("name", ["grep", "tools", "hookimpl", "str"])
+def test_a_new_plugin_works_whatever_its_name_means(desk, name: str) -> None:
+    """A name that a tool of ours has, or a word of the file itself: its own tool is called otherwise (CONTRACT 1)."""
+    made = desk("new", "plugin", name)
+    assert made.code == 0 and f"moryflow tool run {name}_tool --name Ada" in made.out
+    checked = desk("plugin", "check", f"./moryflow-{name}", "--json")
+    assert (checked.code, checked.json["tools"], checked.json["notes"]) == (0, [f"{name}_tool"], [])
+
+
+def test_the_name_of_an_agent_of_ours_is_taken(desk) -> None:
+    """`plan` is one, and a file of that name would be left out (D41)."""
+    refused = desk("new", "agent", "plan")
+    assert (refused.code, "moryflow new agent my-plan" in refused.err) == (2, True)
+
+
+def test_a_path_that_is_to_be_typed_is_quoted(tmp_path: Path) -> None:
+    """A folder with a space in its name (CONTRACT 1)."""
+    assert tool_scaffold("words", tmp_path / "a b").following[1] == f"$EDITOR '{tmp_path}/a b/words.py'"
+    assert plugin_scaffold("words", tmp_path / "a b").following[0] == f"cd '{tmp_path}/a b/moryflow-words'"
 
 
 def test_a_new_plugin_passes_its_tests_and_strict_type_checking(tmp_path: Path) -> None:
