@@ -25,7 +25,8 @@ class Proposal:
     :param draft: the Markdown that shall stand there.
     :param replaces: lines of the target that the draft takes the place of.
     :param asked_after: the person's message that was being answered when it was made.
-    :param state: ``open``, ``declined``, ``written`` or ``failed``.
+    :param state: ``open``, ``written`` or ``failed``.
+    :param written_after: the person's message that had it written.
     """
 
     id: str
@@ -34,6 +35,15 @@ class Proposal:
     replaces: str
     asked_after: str
     state: str = "open"
+    written_after: str = ""
+
+    def made_in(self, typed: Sequence[Prompt]) -> bool:
+        """Whether it was made in this conversation, and not in what an undo took back or on another branch."""
+        return any(prompt.node == self.asked_after for prompt in typed)
+
+    def written_in(self, typed: Sequence[Prompt]) -> bool:
+        """Whether it was written, and that was not taken back."""
+        return self.state == "written" and any(prompt.node == self.written_after for prompt in typed)
 
 
 def proposal_id(target: str, draft: str, replaces: str) -> str:

@@ -108,8 +108,9 @@ def _checked_replaces(replaces: str, text: str | None, name: str) -> None:
 def _refuse_repeated(made: Proposal, proposals: dict[str, Proposal], typed: Sequence[Prompt], text: str | None) -> None:
     """Nobody is asked twice for the same (S3.16)."""
     earlier = proposals.get(made.id)
-    if earlier is not None:
-        said = answered(earlier, typed, earlier.id in newest_of(proposals, typed)) or earlier.state
+    if earlier is not None and earlier.made_in(typed):
+        said = answered(earlier, typed, earlier.id in newest_of(proposals, typed)) or "open"
+        said = "written" if earlier.written_in(typed) else said
         raise ToolError(f"this was proposed before as {made.id} ({said})", code="repeat_guard", next_step="go on without it")
     known = " ".join(plain_line(line) for line in (text or "").splitlines())
     lines = [plain_line(line) for line in made.draft.splitlines() if line.strip()]

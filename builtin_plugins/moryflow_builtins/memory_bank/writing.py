@@ -32,7 +32,8 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
         )
         after = _content(ctx, chosen.target)
     wrong = "nothing was changed" if after == before else difference(before, after, chosen)
-    proposals[chosen.id] = replace(chosen, state="failed" if wrong else "written")
+    said = prompts(await ctx.history.path())[-1].node
+    proposals[chosen.id] = replace(chosen, state="failed" if wrong else "written", written_after="" if wrong else said)
     save(ctx.session_state, proposals)
     ctx.emit("written", id=chosen.id, target=chosen.target, session=result.session, problem=wrong)
     if wrong:
@@ -47,12 +48,13 @@ async def _confirmed(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> P
     """Return the proposal that shall be carried out; only what a person typed in this session counts (D34)."""
     typed = prompts(await ctx.history.path()) if ctx.parent is None else []
     newest = newest_of(proposals, typed)
-    said = {item.id: answered(item, typed, item.id in newest) for item in proposals.values() if item.state != "written"}
+    said = {item.id: answered(item, typed, item.id in newest) for item in proposals.values()}
+    said = {id: answer for id, answer in said.items() if not proposals[id].written_in(typed)}
     confirmed = [id for id, answer in said.items() if answer == "confirmed"]
     chosen = wanted.strip().lower() or (confirmed[0] if len(confirmed) == 1 else "")
     if chosen in confirmed:
         return proposals[chosen]
-    if chosen in proposals and proposals[chosen].state == "written":
+    if chosen in proposals and proposals[chosen].written_in(typed):
         raise ToolError(f"{chosen} was written already", code="written", next_step="go on")
     if chosen and chosen not in proposals:
         known = ", ".join(proposals) or "none"

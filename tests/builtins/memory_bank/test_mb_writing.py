@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import RunOptions
+from moryflow.builtins import BUILTINS
 from moryflow_builtins.memory_bank.blocks import MARKERS, split
 from moryflow_builtins.memory_bank.gating import _writer
 from moryflow_builtins.memory_bank.grants import _live, grant_of, granted
@@ -163,6 +165,34 @@ async def test_the_same_is_never_proposed_twice(project):
         await talk.say("mb:no")
         await talk.say("and now?")
         assert talk.last["code"] == "repeat_guard" and "declined" in talk.last["output"]
+
+
+async def test_what_an_undo_took_back_can_be_proposed_and_written_again(project):
+    """Repeat guard and "written" count in the conversation as it is; a word after the writing changes neither (S3.16, S4.8)."""
+    project.allow("edit")
+    started, project.builtins = False, BUILTINS
+
+    async def say(text: str, *answers):
+        nonlocal started
+        async with project.host() as host:
+            script = project.script(*answers)
+            session = await (host.resume if started else host.new_session)(project.vault, model=script)
+            started = True
+            await session.prompt(text, options=RunOptions(on_ask="deny"))
+            results = [node.payload for node in await host.store.path(session.id) if node.kind == "tool"]
+            return results[-1]
+
+    project.environ["PATH"] = os.environ["PATH"]
+    assert (await say("how do we test?", proposing(), "shall I?"))["status"] == "ok"
+    assert project.cli("undo", "-y").returncode == 0
+    assert (await say("how do we test?", proposing(), "shall I?"))["status"] == "ok"
+    assert (await say("mb:write", *WRITTEN))["status"] == "ok" and DRAFT in tech(project)
+    assert project.cli("undo", "-y").returncode == 0
+    assert DRAFT not in tech(project)
+    assert (await say("mb:write", *WRITTEN))["status"] == "ok" and DRAFT in tech(project)
+    await say("mb:no", "fine")
+    again = await say("and now?", proposing(), "done")
+    assert again["code"] == "repeat_guard" and "(written)" in again["output"]
 
 
 async def test_what_the_file_says_already_is_not_proposed(project):
