@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 GATES = tuple(name for name, info in HOOKS.items() if info.kind == "gate")
 REPLAYED = ("system_blocks", *(name for name, info in HOOKS.items() if info.kind in ("transform", "gate", "observe")))
 """The hooks that turns call. The others are called while a plugin loads, with nothing that a session knows."""
+PATIENCE = 10.0
+"""Seconds in which the changed plugin must be imported: as long as ``plugin check`` gives it."""
 LOST = "what it was given was not written down (a redactor, or too large)"
 
 
@@ -56,6 +58,7 @@ async def replay(host: Host, recorded: Recorded, turns: Sequence[Turn], path: Pa
     :raises PluginError: it does not load.
     """
     candidate = _candidate(path)
+    await _tried_out(host, candidate, path)
     with TemporaryDirectory(prefix="moryflow-replay-") as folder:
         loaded = await _loaded(host, Path(folder), candidate)
         try:
@@ -76,6 +79,21 @@ def _candidate(path: Path) -> Candidate:
         said = problem.message if problem else "no plugin is declared here"
         raise ConfigError(said, where=str(path), next_step="moryflow new plugin NAME")
     return candidates[0]
+
+
+async def _tried_out(host: Host, candidate: Candidate, path: Path) -> None:
+    """Let the probe import it first: code that hangs or ends the process is named, and costs the replay nothing.
+
+    :raises PluginError: it does not load.
+    """
+    from moryflow.probing import probe
+
+    verdict = await probe(candidate, home=host.home, config=host.config.section(""), seconds=PATIENCE)
+    if not verdict.ok:
+        where = f"{verdict.file}:{verdict.line}" if verdict.line else verdict.file
+        raise PluginError(
+            f"{verdict.stage}: {verdict.error}", where=where, next_step=verdict.hint or f"moryflow plugin check {path}"
+        )
 
 
 async def _loaded(host: Host, home: Path, candidate: Candidate) -> PluginSet:

@@ -22,6 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run `moryflow` and return its exit code (CONTRACT §1)."""
     _collect_rarely()
     _prepare_streams()
+    if arguments is None:  # a program that calls this function has its own way with what is raised in its threads
+        stray.install()
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -105,4 +107,3 @@ def _prepare_streams() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     stdout.install()
-    stray.install()

@@ -159,3 +159,19 @@ def test_long_outputs_come_back_from_where_they_are_stored(desk) -> None:
 def test_a_session_that_is_not_there(desk) -> None:
     file = desk.plugin("count", COUNT)
     assert desk("replay", "nosuch", "--with", str(file)).code == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import os\nos._exit(3)\n", "mine.py:2: import: it ended the process without a word (exit code 3)"),
+        ("raise ValueError('no')\n", "mine.py:1: import: ValueError: no"),
+        ("import json\njson.loads = None\n", "mine.py:2: import: it changes what belongs to everyone: json.loads"),
+    ],
+)
+def test_a_plugin_that_cannot_be_imported_is_no_difference(stored, source, said):
+    """The probe has it first: an exit is named, and its exit code is not that of a comparison (SECURITY §3, S0-j)."""
+    file = stored.write(stored.vault / "mine.py", source)
+    done = stored("replay", "--with", str(file))
+    assert (done.code, done.out) == (6, "") and said in done.err
+    assert "next: " in done.err
