@@ -49,5 +49,12 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
 _HOST_COMMANDS = """
 run chat serve acp dev new plugin tool hook agent model session trace replay approval config doctor completion
 """
-RESERVED = {"agents": frozenset({"default_compact_agent"}), "commands": frozenset(_HOST_COMMANDS.split())}
-"""Names of the host's own that no plugin may take."""
+_CHAT_WORDS = """
+help mode model agent children parent stop reply new resume tools compact quit exit q plan build
+"""
+RESERVED = {
+    "agents": frozenset({"default_compact_agent"}),
+    "commands": frozenset(_HOST_COMMANDS.split()),
+    "slash": frozenset(_CHAT_WORDS.split()),
+}
+"""Names of the host's own that no plugin may take; ``slash``: for a command of ``chat``."""

@@ -29,7 +29,7 @@ def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> 
             read = replace(
                 read, text="", problems=(*read.problems, f"left out: all files together may have {settings.total_bytes} bytes")
             )
-        elif any(read.text == other.text for other in found):
+        elif read.text and any(read.text == other.text for other in found):
             read = replace(read, text="", problems=(TWICE,))
         else:
             left -= size

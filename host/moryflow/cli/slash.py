@@ -72,9 +72,12 @@ class Slash:
         return result.prompt
 
     async def _help(self, _: str) -> str:
+        names = {*self._own, *self._plugins()}
         rows = [(f"/{name}", text) for name, (text, _) in self._own.items()]
         rows += [(f"/{name}", command.help) for name, (_, command) in self._plugins().items()]
-        rows += [(f"/{name}", f"let this agent go on: {text}") for name, text in self._family.agents().items()]
+        rows += [
+            (f"/{name}", f"let this agent go on: {text}") for name, text in self._family.agents().items() if name not in names
+        ]
         self._talk.say(columns(rows))
         return ""
 

@@ -40,7 +40,7 @@ async def start(
     item that cannot be used, is left out and noted in the plugin's record.
 
     :param contexts: makes the context that a plugin is given.
-    :param reserved: by hook (``agents``, ``commands``), names of the host's own that no plugin may take.
+    :param reserved: by hook (``agents``, ``commands``, ``slash`` in ``chat``), names of the host's own that no plugin may take.
     :param previous: the generation before; of a file that became wrong since, its agent or tools go on (D41).
     """
     make = contexts or plain_context(plugin_set.home)
@@ -262,6 +262,8 @@ class _Taking:
     def _commands(self, by: Implementation, item: Any) -> str:
         if not isinstance(item, Command):
             return f"{item!r:.80} is not a Command"
+        if item.slash is not None and item.name.casefold() in self.reserved.get("slash", frozenset()):
+            return f"the name {item.name!r} is taken by the host"
         for name in (item.name, *item.aliases):
             if problem := self._claim("commands", name, by):
                 return problem

@@ -66,6 +66,15 @@ def test_a_file_is_told_once(vault, home):
     assert "says the same" in problems(vault, home, files=("*.md",))
 
 
+def test_a_file_that_says_nothing_is_not_one_that_says_the_same(vault, home):
+    """Why a file is not read is said of each, also behind an empty one (S2.5)."""
+    (vault / "a.md").write_text("")
+    (vault / "b.md").write_bytes(b"nul\0")
+    (vault / "c.md").symlink_to("/etc/passwd")
+    said = problems(vault, home, files=("*.md",))
+    assert "is not text" in said and "leads out of" in said and "says the same" not in said
+
+
 def test_includes_are_followed_and_a_circle_ends(vault, home):
     """A line ``@file.md`` is that file; a circle of includes is named and breaks nothing (S2.5)."""
     (vault / "AGENTS.md").write_text("start\n@a.md\nend\n@missing.md")

@@ -75,16 +75,30 @@ def test_it_is_used_in_chat(tmp_path: Path) -> None:
     home.chmod(0o700)
     vault.mkdir()
     (home / "commands/review.md").write_text("Review this: $ARGUMENTS")
-    (home / "commands/chat.md").write_text("mine")
+    for name in ("chat", "help", "plan", "stop"):
+        (home / f"commands/{name}.md").write_text("mine")
     (tmp_path / "script.json").write_text(json.dumps(["fine"]))
     done = subprocess.run(
         [sys.executable, "-m", "moryflow", "chat", "-m", f"script:{tmp_path / 'script.json'}"],
         cwd=vault, env={**os.environ, "MORYFLOW_HOME": str(home)}, input="/help\n/review a.py\n", text=True,
         capture_output=True, check=False, timeout=60,
     )  # fmt: skip
-    assert "/review" in done.stderr and f"{home / 'commands/chat.md'}: the name 'chat' is taken by the host" in done.stderr
+    assert "/review" in done.stderr and "mine" not in done.stderr
+    for name in ("chat", "help", "plan", "stop"):
+        assert f"{home / f'commands/{name}.md'}: the name '{name}' is taken by the host" in done.stderr
     shown = subprocess.run(
         [sys.executable, "-m", "moryflow", "session", "show"],
         cwd=vault, env={**os.environ, "MORYFLOW_HOME": str(home)}, text=True, capture_output=True, check=False, timeout=60,
     )  # fmt: skip
     assert "you: Review this: a.py" in shown.stdout
+
+
+def test_every_word_of_chat_is_reserved() -> None:
+    """A command that a file or a plugin brings can hide none of them (issue 6, commands)."""
+    from moryflow.builtins import RESERVED
+    from moryflow.cli.slash import Slash
+
+    class Talk:
+        host = None
+
+    assert set(Slash(Talk())._own) <= RESERVED["slash"]  # type: ignore[arg-type]
