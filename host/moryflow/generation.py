@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 
 DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
 """Variable that names plugins which lie elsewhere and are being written, as ``PATH`` does; ``moryflow dev`` sets it."""
-WAIT = 3.5
-"""Seconds that a start waits for the probe of code it has not seen before; what takes longer joins at a later turn.
-
-A probe may take two of them, its helper needs time to begin, and a short command ends before a late verdict comes: where the
-machine is busy none would ever be kept.
-"""
+WAIT = 2.5
+"""Seconds that a start waits for the probe of code it has not seen before; what takes longer joins at a later turn."""
 
 
 @dataclass(frozen=True)

@@ -119,10 +119,16 @@ class Gatekeeper:
         return bool(digest) and self.cache.get(_key(item, digest)) is None
 
     async def examine(self, items: Sequence[Item], config: Mapping[str, Any], *, wait: float) -> None:
-        """Probe `items`; those that take longer than `wait` seconds go on behind, and :attr:`news` tells of them."""
+        """Probe `items`; those that take longer than `wait` seconds go on behind, and :attr:`news` tells of them.
+
+        They are counted from when the helper has begun: a short command that gave up before would learn nothing for the next.
+        """
         futures = {self.ask(item, config) for item in items}
         if futures:
-            await asyncio.wait([asyncio.wrap_future(future) for future in futures], timeout=wait)
+            asked = [asyncio.wrap_future(future) for future in futures]
+            begun = asyncio.wrap_future(self._prober.begun)
+            await asyncio.wait([begun, *asked], timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(asked, timeout=wait)
         self.cache.save()
         for future in futures:
             if not future.done():

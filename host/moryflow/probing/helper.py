@@ -96,6 +96,7 @@ def _preload() -> None:
 
 
 def _serve(source: int, sink: int) -> None:
+    _say(sink, b"{}")  # whoever waits counts from here
     waiting: deque[dict[str, Any]] = deque()
     running: list[Running] = []
     rest = b""

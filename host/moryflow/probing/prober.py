@@ -38,6 +38,8 @@ class Prober:
         self._process: subprocess.Popen[bytes] | None = None
         self._asked: dict[int, _Asked] = {}
         self._suspects: deque[_Asked] = deque()
+        self.begun: Future[None] = Future()
+        """Done when the helper has imported what it needs, which takes its time on a busy machine."""
 
     def ask(self, request: Mapping[str, Any]) -> Future[ProbeVerdict]:
         """Probe a candidate; the answer comes in any case."""
@@ -88,12 +90,15 @@ class Prober:
             env=environ,
             start_new_session=True,
         )
-        reader = threading.Thread(target=self._read, args=(self._process,), name="moryflow-probing", daemon=True)
+        self.begun = Future()
+        reader = threading.Thread(target=self._read, args=(self._process, self.begun), name="moryflow-probing", daemon=True)
         reader.start()
         return self._process
 
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
+    def _read(self, process: subprocess.Popen[bytes], begun: Future[None]) -> None:
         assert process.stdout is not None
+        process.stdout.readline()
+        begun.set_result(None)
         for line in process.stdout:
             answer = json.loads(line)
             with self._lock:
