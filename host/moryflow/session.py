@@ -122,11 +122,14 @@ class Session:
         return await self._turn(None, options or RunOptions())
 
     def cancel(self) -> None:
-        """Stop the running turn and every child. What they have is kept; a running call gets an ``interrupted`` result."""
+        """Stop the running turn and every child. What they have is kept; a running call gets an ``interrupted`` result.
+
+        A turn that is about to begin stops before its first step.
+        """
         self.children.cancel()
         if self._held.live is not None and self.running:
             self._held.live.cancelled = True
-            self._work.cancel()
+        self._work.cancel()
 
     async def set_mode(self, mode: str, *, by: str = "user") -> None:
         """Change the session's mode. It holds from the next gate on and is recorded (S0.68, S0.77).
@@ -265,6 +268,10 @@ class Session:
     # ---------------------------------------------------------------- one turn
 
     async def _turn(self, prompt: dict[str, Any] | None, options: RunOptions) -> TurnResult:
+        with self._work.expected():
+            return await self._begun(prompt, options)
+
+    async def _begun(self, prompt: dict[str, Any] | None, options: RunOptions) -> TurnResult:
         if self._started is None:
             await self._host.between_turns()
         provider, model = self._host.choose_model(self)

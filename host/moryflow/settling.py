@@ -53,20 +53,35 @@ class AtWork:
 
     def __init__(self) -> None:
         self._task: asyncio.Task[EndReason] | None = None
+        self._expected = self._stopped = False
 
     @property
     def running(self) -> bool:
         return self._task is not None and not self._task.done()
 
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """Say that work is about to begin: what stops it from now on counts."""
+        self._expected, self._stopped = True, False
+        try:
+            yield
+        finally:
+            self._expected = self._stopped = False
+
     def cancel(self) -> None:
-        """Stop it; what it has is kept."""
-        if self._task is not None:
+        """Stop it, also before its first step; what it has is kept."""
+        if self._task is not None and self.running:
             self._task.cancel()
+        else:
+            self._stopped = self._expected
 
     async def settled(self, scope: TurnScope, turn: Turn, work: Work) -> TurnResult:
         """Run `work` to its end, whatever that is, and write down how the turn ended."""
-        scope.live.cancelled = False
+        scope.live.cancelled = self._stopped
         self._task = asyncio.create_task(work)
+        if self._stopped:
+            self._task.cancel()
+        self._expected = False
         with _watched(scope):
             try:
                 await asyncio.wait((self._task,))

@@ -118,8 +118,20 @@ async def confirm_mode(mode: str | None, flags: Flags) -> None:
     if mode != "full_access" or flags.yes:
         return
     text = "full_access allows every tool what you may do yourself, without asking; explicit denies stay. Go on?"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()) or not click.confirm(text, err=True):
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or not _confirmed(text):
         raise ConfigError("full_access was not confirmed", next_step="add -y to confirm it")
+
+
+def _confirmed(text: str) -> bool:
+    """Ask a person.
+
+    :raises click.Abort: at once on Ctrl-C, also where a conversation takes that for itself.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return click.confirm(text, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def on_ask(chosen: RunFlags) -> Any:

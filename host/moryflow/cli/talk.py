@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import click
@@ -43,6 +44,7 @@ class Conversation:
         self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
         self._code = 0
         self._full = False
+        self._at_work: asyncio.Task[None] | None = None
         host.bus.subscribe(self._view)
         self._view.session = session.id
         self._interactive = False
@@ -74,17 +76,47 @@ class Conversation:
         return 0 if source.interactive else self._code
 
     async def _talk(self, source: Source, reloader: Reloader) -> None:
-        while (line := await self._line(source)) is not None:
-            try:
-                await reloader.settled()
-                await self._consent(source, reloader)
-                await self._take(line.strip())
-                await self._offer_room(source)
-            except Quit:
-                break
-            except MoryflowError as error:
-                self._code = 1
-                self.say(str(error))
+        going = True
+        while going:
+            # The prompt and a turn take Ctrl-C for themselves; between the two it must not end the program either.
+            with _Stopping(self._give_up, ("SIGINT",) if source.interactive else ()):
+                line = await self._line(source)
+                going = line is not None and await self._answered(line.strip(), source, reloader)
+
+    async def _answered(self, line: str, source: Source, reloader: Reloader) -> bool:
+        """Do what a line asks for; return whether the conversation goes on."""
+        try:
+            await self._unless_stopped(reloader.settled())
+            await self._consent(source, reloader)
+            await self._unless_stopped(self._take(line))
+            await self._offer_room(source)
+        except Quit:
+            return False
+        except click.Abort:
+            self.say("stopped")
+        except MoryflowError as error:
+            self._code = 1
+            self.say(str(error))
+        return True
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await `work`.
+
+        :raises click.Abort: the person gave it up.
+        """
+        self._at_work = asyncio.create_task(work)
+        try:
+            await asyncio.wait((self._at_work,))
+            if self._at_work.cancelled():
+                raise click.Abort
+            self._at_work.result()
+        finally:
+            self._at_work.cancel()
+
+    def _give_up(self) -> None:
+        """Give up what the last line began; a turn is stopped in its own way."""
+        if self._at_work is not None and not self.session.busy:
+            self._at_work.cancel()
 
     def _reloaded(self, report: Report) -> None:
         """Say at once what was saved, and that the next turn begins with it."""
@@ -193,12 +225,13 @@ class _Stopping:
     A turn that cannot be stopped, because a plugin blocks the loop, ends with the program at the third.
     """
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    def __init__(self, stop: Callable[[], None], signals: Sequence[str] = ("SIGINT", "SIGTERM", "SIGHUP")) -> None:
         self._stop = stop
+        self._signals = signals
         self.leave = False
 
     def __enter__(self) -> _Stopping:
-        self._restore = catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), self._received, leave_at=3)
+        self._restore = catch_signals(self._signals, self._received, leave_at=3)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -95,7 +95,11 @@ class TurnCompaction:
         job = self._job(tokens, "demand", actual=tokens)
         if job is None:
             raise ConfigError("there is nothing to compact: everything that is left is recent", next_step="go on working")
-        record, error = await self._written(job, focus)
+        try:
+            record, error = await self._written(job, focus)
+        except asyncio.CancelledError:
+            await self._journal.commit()  # there is no turn that would write down how it ended
+            raise
         if error is not None:
             raise ConfigError(f"not compacted: {error.message}", where=error.where, next_step=error.next_step)
         return {

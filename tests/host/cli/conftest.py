@@ -164,6 +164,12 @@ class Terminal:
         """Send what Ctrl-C sends."""
         os.killpg(self._process.pid, signal.SIGINT)
 
+    def rest(self, seconds: float) -> None:
+        """Do nothing for so long but take in what is shown."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._read(left)
+
     def end(self, within: float = 20.0) -> int:
         """Wait for the end; return the exit code."""
         deadline = time.monotonic() + within

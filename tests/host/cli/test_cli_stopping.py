@@ -1,0 +1,86 @@
+"""Ctrl-C at odd moments: it stops what was begun, and never the conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from moryflow import open_host
+
+Begin = Callable[..., Any]
+
+
+def test_ctrl_c_between_the_prompt_and_its_turn_ends_neither(cli: Any, at_terminal: Begin) -> None:
+    """Whenever it comes after Enter, the conversation goes on with the next line (issue 2, CLI)."""
+    terminal = at_terminal("chat", "-m", cli.script(*["an answer"] * 20))
+    terminal.expect("\n>")
+    for wait in range(0, 30, 3):
+        terminal.type("hello\r")
+        terminal.rest(wait / 1000)
+        terminal.interrupt()
+        terminal.rest(0.4)
+    terminal.type("/mode\r")
+    terminal.expect("mode: agent")
+    terminal.type("/quit\r")
+    terminal.expect("goes on from here")
+    assert terminal.end() == 0
+
+
+async def test_a_turn_that_is_stopped_before_its_first_step(tmp_path: Any) -> None:
+    """It ends as stopped, nothing is asked, and the next one is not touched by it (invariant 9)."""
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps(["first", "second"]), "utf-8")
+    (tmp_path / "vault").mkdir()
+    async with await open_host(tmp_path / "home", environ={}) as host:
+        session = await host.new_session(tmp_path / "vault", model=f"script:{script}")
+        begun = asyncio.create_task(session.prompt("hello"))
+        await asyncio.sleep(0)
+        assert not session.running
+        session.cancel()
+        stopped, after = await begun, await session.prompt("again")
+        session.cancel()
+        last = await session.prompt("and again")
+        runs = await host.store.runs(session.id)
+    assert [result.end_reason for result in (stopped, after)] == ["stopped", "completed"]
+    assert (after.text, last.text) == ("first", "second")
+    assert [(run.state, run.end_reason) for run in runs] == [
+        ("ended", "stopped"), ("ended", "completed"), ("ended", "completed"),
+    ]  # fmt: skip
+
+
+def test_ctrl_c_stops_a_compaction_that_was_asked_for(cli: Any, at_terminal: Begin) -> None:
+    """``/compact`` is given up, its run is closed, and the conversation goes on (S0.29, S1.32)."""
+    cli.config(agents={"runtime": {"compaction": {"keepRecentTokens": 50, "protectedTurns": 1}}})
+    summary = {"text": "## Goal\nx", "purpose": "compact", "delay": 20}
+    terminal = at_terminal("chat", "-m", cli.script("long " * 400, "second", summary, "third"))
+    for line, answer in (("one", "long"), ("two", "second")):
+        terminal.expect("\n>")
+        terminal.type(f"{line}\r")
+        terminal.expect(answer)
+    terminal.expect("\n>")
+    terminal.type("/compact\r")
+    terminal.expect("⠋")
+    terminal.interrupt()
+    terminal.expect("stopped")
+    terminal.type("three\r")
+    terminal.expect("third")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    turns = json.loads(cli("session", "show", "--json").stdout)["turns"]
+    assert [turn["end_reason"] for turn in turns if turn["purpose"] == "compact"] == ["interrupted"]
+
+
+def test_ctrl_c_at_the_question_for_full_access_is_a_no(cli: Any, at_terminal: Begin) -> None:
+    """At once, and the conversation goes on (S0.69)."""
+    terminal = at_terminal("chat", "-m", cli.script("fine"))
+    terminal.expect("\n>")
+    terminal.type("/mode full_access\r")
+    terminal.expect("Go on?")
+    terminal.interrupt()
+    terminal.expect("stopped")
+    terminal.type("/mode\r")
+    terminal.expect("mode: agent")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
