@@ -562,6 +562,13 @@ async def test_many_results_at_once_and_a_prompt_in_between_lose_nothing(rig):
     assert sorted(text.split("\n\n")[1] for text in notes) == [f"result {number}" for number in range(6)]
 
 
+async def ended_of_child(host, parent: str) -> str:
+    """What ``session tree`` says of the first child of a session."""
+    from moryflow.cli.tree import kin_of
+
+    return (await kin_of(host.store, await host.store.session(parent)))[0].end_reason
+
+
 async def test_a_host_that_is_killed_leaves_a_child_that_can_be_gone_on_with(rig):
     """The call counts as interrupted and is not run again; the child keeps what it had and is resumed by its id (S1.6)."""
     (rig.vault / "a.md").write_text("x")
@@ -576,8 +583,11 @@ async def test_a_host_that_is_killed_leaves_a_child_that_can_be_gone_on_with(rig
             kids = await host.store.sessions(5, purpose="child")
             if kids and len(await host.store.path(kids[0].id)) == 3:
                 break
+        told = [await ended_of_child(host, kids[0].parent)]
         running.kill()
         await running.wait()
+        told.append(await ended_of_child(host, kids[0].parent))
+        assert told == ["at work", "interrupted"]
         (rig.vault.parent / "finder.json").write_text(json.dumps([{"text": "found it after all"}]))
         again = rig.script(tasks({"agent": "finder", "task_id": kids[0].id}), {"text": "good"})
         session = await host.resume(rig.vault, model=again)

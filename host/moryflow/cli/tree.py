@@ -51,7 +51,8 @@ async def _started_by(store: Any, row: Any) -> list[Kin]:
     found: list[Kin] = []
     for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
         runs = await store.runs(child.id)
-        ended = (runs[-1].end_reason or "at work") if runs else "not begun"
+        cut_off = "at work" if store.seems_held(child.id) else "interrupted"
+        ended = (runs[-1].end_reason or cut_off) if runs else "not begun"
         steps = sum(run.steps for run in runs)
         origin = child.origin or {}
         copy_of, node = origin.get("session", ""), (origin.get("spawn") or {}).get("node", "")

@@ -63,6 +63,18 @@ class FileLock:
             return "this process"
         return f"process {pid}" if pid.isdigit() else "another process"
 
+    def seems_held(self) -> bool:
+        """Tell whether a living process has it, without taking it: one that was killed left its file behind."""
+        if fcntl is None:
+            return self.path.exists()
+        try:
+            os.kill(int(self.path.read_text(encoding="ascii", errors="replace")), 0)
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        except (OSError, ValueError):
+            return True
+        return True
+
     def _is_current(self, descriptor: int) -> bool:
         """Tell whether `path` still leads to the locked file; the last holder may have removed it meanwhile."""
         try:

@@ -239,6 +239,10 @@ class Store:
 
         return await self._database.write(lambda to: forking.fork(to, session, node, title))
 
+    def seems_held(self, session: str) -> bool:
+        """Tell whether a living process works in a session. Takes no lock."""
+        return session_lock(self._database.path.parent, session).seems_held()
+
     async def family(self, session: str) -> list[str]:
         """Return a session and the child sessions below it, each behind its parent."""
         return await self._database.read(lambda db: reading.descendants(db, session))
