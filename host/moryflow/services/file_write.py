@@ -13,7 +13,17 @@ from pathlib import Path
 
 from moryflow_sdk import Identity, Target, ToolError
 
-from .file_walk import FOLDER, failure, folder_at, judged_status, parent_folder, refuse_changed, refuse_irregular, status_at
+from .file_walk import (
+    FOLDER,
+    failure,
+    folder_at,
+    judged_status,
+    parent_folder,
+    refuse_changed,
+    refuse_irregular,
+    status_at,
+    translated,
+)
 
 _SWAP = threading.Lock()
 """Held for the last look at an object and its replacement or removal, so that of two tools that change one file at the same
@@ -124,7 +134,8 @@ def move_entry(source: Target, destination: Target, link: str | None) -> None:
     if destination.identity is not None:
         raise failure(FileExistsError(errno.EEXIST, ""), destination)
     with parent_folder(source, link) as (parent, name), parent_folder(destination, create=True) as (into, new):
-        status = _status(source, link, parent, name)
+        with translated(source):
+            status = _status(source, link, parent, name)
         judged_status(destination, into, new)
         if stat.S_ISDIR(status.st_mode):
             os.rename(name, new, src_dir_fd=parent, dst_dir_fd=into)

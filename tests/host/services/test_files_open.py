@@ -235,3 +235,10 @@ def test_no_descriptor_is_left_open(corpus_files: VaultFiles) -> None:
             except ToolError:
                 continue
     assert opened == descriptors()
+
+
+def test_a_move_names_the_file_that_is_missing(files: VaultFiles, vault: Path) -> None:
+    """Not the place where it would have gone, and no folder is left there (R12)."""
+    with pytest.raises(ToolError, match=r"\Anone\.md does not exist"):
+        files.move(files.resolve("none.md"), files.resolve("new/place.md"))
+    assert list(vault.iterdir()) == []
