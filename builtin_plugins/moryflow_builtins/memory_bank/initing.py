@@ -23,9 +23,11 @@ def init(turn: Any) -> Done:
     :raises MoryflowError: something that is not a folder of the vault stands in the way.
     """
     bank = bank_of(turn)
-    place = Path(turn.vault, FOLDER)
-    problem = bank.problem if bank else f"{FOLDER} is there and is not a folder" if place.exists() else ""
+    folders = sorted({str(Path(name).parent) for name in files()})
+    wrong = [name for name in folders if (place := Path(turn.vault, name)).exists() and not place.is_dir()]
+    problem = bank.problem if bank and bank.problem else f"{wrong[0]} is there and is not a folder" if wrong else ""
     if problem:
+        place = Path(turn.vault, wrong[0] if wrong else FOLDER)
         raise MoryflowError(problem, where=str(place), next_step="move it away, then moryflow memory-bank init")
     return {name: _file(turn, name, text) for name, text in files().items()}
 
@@ -55,8 +57,10 @@ def _extend(turn: Any, target: Any) -> str:
     if blocks is None:
         return "left alone: it has no machine block"
     missing = [name for name in SECTIONS if not _heading(name).search(text)]
-    if not missing or b"\r\n" in data:
+    if not missing:
         return "unchanged"
+    if b"\r\n" in data:
+        return f"left alone: it lacks {', '.join(missing)}, and its lines end in CR LF"
     inner = blocks.machine_text.strip("\n")
     for name in missing:
         inner = _with_section(inner, name)

@@ -258,3 +258,22 @@ def test_blocks_cut_a_file_without_losing_a_byte():
         blocks = split(text)
         assert blocks and blocks.head + blocks.machine + blocks.between + blocks.user + blocks.tail == text
         assert problem_of(text) is None
+
+
+def test_init_makes_nothing_where_a_file_stands_for_a_folder(bare):
+    """The place that is wrong is named, and what to do; nothing is half made (S3.40)."""
+    folder = bare.vault / "memory-bank"
+    folder.mkdir()
+    (folder / "details").write_text("mine")
+    done = bare.cli("memory-bank", "init")
+    assert done.returncode == 1 and "memory-bank/details is there and is not a folder" in done.stderr
+    assert "moryflow memory-bank init" in done.stderr and bare.tree() == {"memory-bank/details": b"mine"}
+
+
+async def test_init_says_what_an_old_page_with_other_line_ends_lacks(project):
+    """It is not changed, and not called complete (S3.40)."""
+    page = project.vault / MEMORY
+    page.write_bytes(page.read_bytes().replace(b"## Write Safety\n", b"").replace(b"\n", b"\r\n"))
+    before = project.tree()
+    done = await run(project, init)
+    assert "lacks Write Safety" in done[MEMORY] and "CR LF" in done[MEMORY] and project.tree() == before
