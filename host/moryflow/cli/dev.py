@@ -35,12 +35,31 @@ def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, atta
     import asyncio
 
     flags = flags_of(ctx)
+    words = _words(again or "")
     if attach is not None:
+        if again or paths:
+            raise click.UsageError("--attach follows a session and runs nothing; leave --run and PATH out", ctx)
         from .dev_attach import follow
 
         return asyncio.run(follow(flags, attach))
     from .dev_loop import Loop
 
     folders = tuple(path.absolute() for path in paths)
-    work: Any = Loop(flags, folders, again).run()
+    work: Any = Loop(flags, folders, words).run()
     return asyncio.run(work)
+
+
+def _words(command: str) -> list[str]:
+    """Return a command as a shell would take it apart.
+
+    :raises ConfigError: a quote is not closed.
+    """
+    import shlex
+
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        from moryflow_sdk import ConfigError
+
+        said = f"--run is no command line: {str(error)[:1].lower()}{str(error)[1:]}"
+        raise ConfigError(said, next_step="moryflow dev --run 'tool run hello --name you'") from error

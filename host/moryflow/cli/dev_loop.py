@@ -34,10 +34,10 @@ class Loop:
     :param again: the arguments of the ``moryflow`` command to run, as one would type them.
     """
 
-    def __init__(self, flags: Flags, paths: tuple[Path, ...], again: str | None) -> None:
+    def __init__(self, flags: Flags, paths: tuple[Path, ...], again: list[str]) -> None:
         self._flags = flags
         self._paths = paths
-        self._again = shlex.split(again) if again else []
+        self._again = again
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -67,7 +67,8 @@ class Loop:
         own = [record for record in self._host.plugin_set.records if record.tier != "builtin" and record.status == "loaded"]
         places = [str(self._host.home), *(str(path) for path in self._host.surroundings.watched)]
         names = f" ({', '.join(record.name for record in own)})" if own else ""
-        self._say(f"watching {', '.join(places)}: {len(own)} plugins{names}, {len(self._host.tools)} tools; Ctrl-C ends")
+        plugins = f"{len(own)} plugin{'' if len(own) == 1 else 's'}{names}"
+        self._say(f"watching {', '.join(places)}: {plugins}, {len(self._host.tools)} tools; Ctrl-C ends")
 
     def _saved(self, report: Report) -> None:
         """Show one reload; the command is run again unless what was saved does not work."""

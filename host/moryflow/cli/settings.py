@@ -137,8 +137,10 @@ def check_value(known: Sequence[Known], key: str, text: str) -> Any:
     if problems:
         first = problems[0]
         hint = first.hint or f"moryflow config explain {key}"
-        said = first.message.removesuffix("; the default holds").removesuffix("; the entry is left out")
-        raise ConfigError(said.removeprefix(f"{key}: "), where=key, next_step=hint)
+        said = first.message
+        for end in ("; the default holds", "; the entry is left out", "; it is ignored"):
+            said = said.removesuffix(end)
+        raise ConfigError(said, where="" if key in said else key, next_step=hint)
     return value
 
 
@@ -148,7 +150,8 @@ def refuse_unknown(known: Sequence[Known], key: str) -> None:
     :raises ConfigError: likewise.
     """
     for problem in unknown_keys(Layer("user", nested(key.split("."), None), key), known):
-        raise ConfigError(problem.message, where=key, next_step=problem.hint or "moryflow config show --all")
+        where = "" if key in problem.message else key
+        raise ConfigError(problem.message, where=where, next_step=problem.hint or "moryflow config show --all")
 
 
 def _problems(known: Sequence[Known], key: str, value: Any) -> list[Any]:

@@ -82,14 +82,25 @@ def compare(
     """
     changed = [*_plugins(before, after), *_tools(before, after), *_hooks(before, after), *_names(before, after)]
     changed += _settings(settings[0].section(""), settings[1].section(""), "")
+    waiting = waiting or {}
+    changed += _remarks(before, after, waiting)
     kept = {file: error for file, error in after.kept.items() if before.kept.get(file) != error}
     torn = settings[1].torn
     if torn is not None and torn != settings[0].torn:
         kept[torn.file] = str(torn)
-    waiting = waiting or {}
     look = {record.file: f"moryflow plugin check {record.name}" for record in after.records if record.kept}
     look |= {file: _look(file, torn) for file in kept if file not in look}
     return Report(tuple(changed), _order_changed(before, after), after.id, ms, kept, tuple(waiting), {**look, **waiting})
+
+
+def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) -> Iterator[Change]:
+    """Say what could not be used of a file that was taken all the same, or that gave nothing before either."""
+    old = {note for record in before.records for note in record.notes}
+    for note in (note for record in after.records if record.tier == "builtin" for note in record.notes):
+        text = note.partition("; next: ")[0]
+        place, _, said = text.partition(": ")
+        if note not in old and place not in waiting and text not in after.kept.values():
+            yield Change("file", place, said)
 
 
 def _look(file: str, torn: Problem | None) -> str:

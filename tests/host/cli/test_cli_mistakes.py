@@ -157,11 +157,24 @@ def test_a_tool_of_a_plugin_that_is_not_loaded_says_so(cli: Any) -> None:
     assert f"{said}disabled" in cli("tool", "run", "mine_says").stderr
 
 
-def test_a_value_that_does_not_fit_names_its_key_once(cli: Any) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("agents.runtime.truncation.maxLines", "many",
+         'agents.runtime.truncation.maxLines: should be a valid integer, not "many"'),
+        ("agents.runtime.truncation.maxLins", "5", 'unknown key "agents.runtime.truncation.maxLins"'),
+        ("agents.runtime.hooks.tool.before", '[{"tool": "read", "mergeInput": 5}]',
+         "agents.runtime.hooks.tool.before[0].mergeInput: should be an object, not 5"),
+        ("agents.runtime.permission.rules", '[{"domain": "bsh", "pattern": "*", "decision": "deny"}]',
+         'agents.runtime.permission.rules: "bsh" is not a domain'),
+        ("agents", "5", "agents must be an object, not a number"),
+    ],
+)  # fmt: skip
+def test_a_value_that_does_not_fit_names_its_key_once(cli: Any, key: str, value: str, said: str) -> None:
     """``config set`` says which key and why, once (CONTRACT §1)."""
-    done = cli("config", "set", "agents.runtime.truncation.maxLines", "many")
-    assert done.returncode == 2 and done.stderr.count("agents.runtime.truncation.maxLines:") == 1
-    assert "should be a valid integer" in done.stderr and "next: moryflow config explain" in done.stderr
+    done = cli("config", "set", key, value)
+    first, step = done.stderr.splitlines()
+    assert (done.returncode, first) == (2, f"moryflow: {said}") and step.startswith("  next: ")
 
 
 def test_a_failing_hook_is_one_line_with_a_next_command(cli: Any) -> None:
@@ -181,3 +194,17 @@ def test_what_hookimpl_marks_is_a_function(cli: Any) -> None:
         assert file is None or isinstance(file, Path)
         done = cli("plugin", "check", name)
         assert done.returncode == 3 and f"{name}.py:2: TypeError: @hookimpl marks a function, not {said}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--run", "tool run 'unclosed"), "--run is no command line: no closing quotation"),
+        (("--attach", "--run", "tool list"), "--attach follows a session and runs nothing"),
+        (("--attach", "--", "."), "--attach follows a session and runs nothing"),
+    ],
+)
+def test_what_dev_cannot_do_is_said_at_once(cli: Any, arguments: tuple[str, ...], said: str) -> None:
+    """A quote that is not closed, two wishes that exclude each other: exit code 2 and a next step (CONTRACT §1)."""
+    done = cli("dev", *arguments)
+    assert (done.returncode, done.stdout) == (2, "") and said in done.stderr and "next: moryflow dev" in done.stderr

@@ -68,3 +68,12 @@ async def test_a_hook_that_is_taken_away_is_said(home):
     async with home.open():
         home.write("plugins/mine.py", SOURCE.format(**BASE))
         assert "hook chat.params: removed from mine" in (await home.report()).lines()[0]
+
+
+async def test_what_is_ignored_of_a_saved_file_is_said(home):
+    """An agent that is taken without one of its fields: the save says which, and in which line (D42)."""
+    file = home.write("agents/w.md", "---\nid: w\n---\nHi.\n")
+    async with home.open():
+        home.write("agents/w.md", "---\nid: w\nmodelSettings:\n  temperature: hot\n---\nHi.\n")
+        (line,) = (await home.report()).lines()
+        assert f"file {file}:4: modelSettings.temperature: 'hot' cannot be used and is dropped" in line
