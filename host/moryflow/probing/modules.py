@@ -126,7 +126,8 @@ class Watch:
         for space in (*self.modules.values(), *self._classes.values()):
             names = list(_different(space))
             if names:
-                yield f"{space.name}.{names[0]}" if len(names) == 1 else f"{space.name} ({', '.join(names[:3])})"
+                name = _public_name(space)
+                yield f"{name}.{names[0]}" if len(names) == 1 else f"{name} ({', '.join(names[:3])})"
         yield from self._rewritten()
 
     def _replaced(self) -> Iterator[str]:
@@ -160,6 +161,14 @@ def belongs_to_everyone(name: str) -> bool:
     if top == "distutils":  # setuptools puts its own in its place
         return False
     return top in sys.stdlib_module_names or top in OURS or top in DEPENDENCIES
+
+
+def _public_name(space: Namespace) -> str:
+    """Return what people call it: a class of a private module by the package that shows it (``pathlib.Path`` of 3.13)."""
+    module, _, own = space.name.rpartition(".")
+    package, _, last = module.rpartition(".")
+    shown = last.startswith("_") and getattr(sys.modules.get(package), own, None) is space.where
+    return f"{package}.{own}" if shown else space.name
 
 
 def _noting(execute: Callable[[Any, ModuleType], None], watch: Watch) -> Callable[[Any, ModuleType], None]:
