@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from .finding import find, summary
-from .options import asking_options, document_options, flags_of
+from .options import document_options, flags_of, writing_options
 from .stats import descendants
 from .text import show
 
@@ -18,7 +18,7 @@ from .text import show
 @click.command("export")
 @click.argument("session", required=False)
 @click.option("-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
-@asking_options
+@writing_options
 @click.pass_context
 def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
     """Write a session and its sub-agents' as JSON Lines, without loss."""

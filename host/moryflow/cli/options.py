@@ -107,7 +107,12 @@ def document_options(function: F) -> F:
 
 
 def asking_options(function: F) -> F:
-    """Add the flags of commands that may ask something of their own: ``--json`` and ``-y``."""
+    """Add the flags of commands that may ask something of their own: ``--json``, ``--output json`` and ``-y``."""
+    return _collecting(function, (*_COMMON, _JSON, _OUTPUT, _YES))
+
+
+def writing_options(function: F) -> F:
+    """Do as :func:`asking_options`, for commands whose ``--output`` says something else or more."""
     return _collecting(function, (*_COMMON, _JSON, _YES))
 
 
@@ -140,7 +145,7 @@ _TURN = (
 
 def turn_options(function: F) -> F:
     """Add the flags of commands that run turns, before those of every command."""
-    wrapped: Any = asking_options(function)
+    wrapped: Any = writing_options(function)
     for option in reversed(_TURN):
         wrapped = option(wrapped)
     return wrapped

@@ -30,7 +30,7 @@ def disable(ctx: click.Context, name: str) -> None:
         return
     changed = _write(desk, [*listed, name])
     if any(row.record.gate for row in rows):
-        click.echo(f"moryflow: {name} judges calls; without it nothing does what it did", err=True)
+        click.echo(f"moryflow: {name} judges calls; from now on they are decided without it", err=True)
     show(desk.flags, {"disabled": changed}, f"{name} is disabled from the next turn on ({desk.config.path})")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .options import Flags, document_options, flags_of
+from .options import Flags, asking_options, document_options, flags_of
 from .text import show
 
 SWITCH = "agents.runtime.tools.external.enabled"
@@ -37,16 +37,13 @@ def allow(ctx: click.Context, file: str) -> None:
 
 @click.command("install")
 @click.argument("file")
-@document_options
-@click.option("-y", "--yes", "sure", is_flag=True, help="Install without asking.")
+@asking_options
 @click.pass_context
-def install(ctx: click.Context, file: str, sure: bool) -> None:
+def install(ctx: click.Context, file: str) -> None:
     """Install what a file with tools names in its "# /// script" block, in an environment of its own.
 
     FILE is a path, or a name in the tools folder.
     """
-    from dataclasses import replace
-
     from .hosting import with_host
 
     flags = flags_of(ctx)
@@ -57,7 +54,7 @@ def install(ctx: click.Context, file: str, sure: bool) -> None:
         if found is None:
             return {"file": str(path), "packages": [], "installed": False}
         fresh = not found.installed()
-        await make(found, path, replace(flags, yes=flags.yes or sure))
+        await make(found, path, flags)
         return {"file": str(path), "packages": list(found.packages), "installed": fresh, "folder": str(found.folder)}
 
     done = with_host(ctx, work, quiet=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 TOO_LONG = {"error": {"code": "context", "message": "too long"}}
@@ -61,3 +63,20 @@ def test_flags_that_mean_the_same_everywhere_are_taken_everywhere(cli: Any, word
 def test_rm_takes_plugins_away_too(cli: Any) -> None:
     """``ls`` and ``rm`` are accepted (CONTRACT §1)."""
     assert "there is no plugin 'nope'" in cli("plugin", "rm", "nope", "-y").stderr
+
+
+def test_no_command_takes_a_flag_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """click warns a person of it at each start of such a command, those of plugins among them (CONTRACT §1)."""
+    from moryflow.cli import cli as group
+
+    monkeypatch.setenv("MORYFLOW_HOME", str(tmp_path))
+    twice: list[str] = []
+    commands = [("moryflow", click.Context(group, info_name="moryflow"))]
+    for name, context in commands:  # which grows meanwhile
+        options = [item for item in context.command.params if isinstance(item, click.Option)]
+        words = [word for item in options for word in (*item.opts, *item.secondary_opts)]
+        twice += [f"{name} {word}" for word in set(words) if words.count(word) > 1]
+        if isinstance(context.command, click.Group):
+            below = ((each, context.command.get_command(context, each)) for each in context.command.list_commands(context))
+            commands += [(f"{name} {each}", click.Context(one, parent=context, info_name=each)) for each, one in below if one]
+    assert twice == [] and len(commands) > 60
