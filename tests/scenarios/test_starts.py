@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from moryflow.sessions import Hold, StoreError
 
 TOOLS = """
     import sqlite3, time
@@ -33,8 +34,14 @@ TOOLS = """
         "Pretend to copy a file."
         return seen(seconds)
 
+    @tool(domain="read", targets=lambda args: file_target("a.md"), parallel_safe=True)
+    def speak(ctx: ToolContext) -> str:
+        "Read, and say so meanwhile."
+        ctx.progress("half")
+        return seen(0)
+
     @hookimpl
-    def tools(): return [look, look_alone, change, copy]
+    def tools(): return [look, look_alone, change, copy, speak]
 """
 
 
@@ -78,3 +85,58 @@ async def test_a_call_that_reads_beside_one_that_changes_waits_for_the_disk(look
     both = {"calls": [{"name": "look", "arguments": {"seconds": 0}}, {"name": "change", "arguments": {"seconds": 0}}]}
     await looking.run(both, {"text": "done"})
     assert outputs(looking) == ["running,running"] * 2
+
+
+async def test_a_tool_that_may_speak_is_announced_before_it_does(looking):
+    """Nobody hears of what it does before they heard of it (S2.10)."""
+    _, events = await looking.run(looking.call("speak"), {"text": "done"})
+    assert outputs(looking) == ["running"]
+    told = [event.type for event in events if event.type in ("tool.start", "tool.delta", "tool.result")]
+    assert told == ["tool.start", "tool.start", "tool.delta", "tool.result"]
+
+
+@pytest.mark.parametrize("name", ["look", "change"])
+async def test_a_full_disk_leaves_no_result_without_its_answer(looking, name):
+    """What could not be stored is stored whole at the end of the turn, or not at all (invariant 6)."""
+    async with looking.host() as host:
+        session = await host.new_session(looking.vault, model=looking.script(looking.call(name, seconds=0), {"text": "done"}))
+        whole, failed = Hold.commit, []
+
+        async def commit(hold, wanted):
+            if any(node.kind == "assistant" for node in wanted.nodes) and not failed:
+                failed.append(wanted)
+                raise StoreError("the disk is full", code="no_space")
+            return await whole(hold, wanted)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Hold, "commit", commit)
+            result = await session.prompt("go")
+        path = await host.store.path(session.id)
+    assert failed and result.end_reason == "host_error"
+    calls = [call["id"] for node in path if node.kind == "assistant" for call in node.payload["calls"]]
+    assert [node.payload["call_id"] for node in path if node.kind == "tool"] == calls
+
+
+ASKING = """
+    @tool(domain="read", targets=lambda args: file_target("a.md"))
+    async def asks(ctx: ToolContext) -> str:
+        "Ask in the middle."
+        await ctx.ask(Ask("really?"))
+        return "went on"
+
+    @hookimpl
+    def tools(): return [asks]
+"""
+
+
+async def test_a_question_of_a_body_that_nobody_may_answer_ends_the_turn(rig):
+    """A body that has begun cannot wait for another day; the call is denied, and the turn says why it ended (S0.62, R4)."""
+    rig.allow_all()
+    rig.plugin("asking", ASKING)
+    (rig.vault / "a.md").write_text("a")
+    result, _ = await rig.run(rig.call("asks"), {"text": "unreached"}, on_ask="fail")
+    assert result.end_reason == "approval_required"
+    [tool] = [node.payload for node in rig.path if node.kind == "tool"]
+    assert tool["status"] == "denied" and "really?" in tool["output"]
+    async with rig.host() as host:
+        assert await host.store.approvals(state="pending") == []

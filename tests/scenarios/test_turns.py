@@ -262,3 +262,26 @@ async def test_arguments_nested_without_end_cost_the_call_and_not_the_turn(rig, 
     assert (result.end_reason, result.text) == ("completed", "done")
     [tool] = [node for node in rig.path if node.kind == "tool"]
     assert tool.payload["code"] == "invalid_args" and "nested more than 100 levels deep" in tool.payload["output"]
+
+
+async def test_a_patch_that_is_none_is_the_models_fault_and_not_the_plugins(rig):
+    """What a tool says itself about its arguments is told as it is (S4.9)."""
+    rig.allow_all()
+    rig.plugin(
+        "picky",
+        """
+        def place(args):
+            raise ToolError("line 3 of the patch is no line of a patch", code="invalid_patch", next_step="begin it again")
+
+        @tool(domain="edit", targets=place)
+        def patch(text: str) -> str:
+            "Patch."
+            return text
+
+        @hookimpl
+        def tools(): return [patch]
+        """,
+    )
+    await rig.run(rig.call("patch", text="x"), {"text": "done"})
+    [tool] = [node.payload for node in rig.path if node.kind == "tool"]
+    assert tool["code"] == "invalid_patch" and "plugin picky" not in tool["output"]

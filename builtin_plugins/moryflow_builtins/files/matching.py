@@ -53,7 +53,7 @@ def apply_edit(text: str, edit: Edit, name: str) -> tuple[str, int]:
         raise ToolError("old_string is empty", code="invalid_args", next_step="use write to create or replace a file")
     if edit.old == edit.new:
         raise ToolError("old_string and new_string are the same", code="no_change", next_step="change new_string")
-    for find in (_exact, _forgiving, _by_lines):
+    for find in (_exact, _otherwise_composed, _forgiving, _by_lines):
         found = list(find(text, edit))
         if found:
             return _replaced(text, found, edit, name), len(found)
@@ -96,7 +96,20 @@ def _exact(text: str, edit: Edit) -> Iterator[Replacement]:
     while start >= 0:
         end = start + len(edit.old)
         yield Replacement(start, end, with_ends(edit.new, line_end(text, start, end)))
-        start = text.find(edit.old, end)
+        start = text.find(edit.old, end if edit.all else start + 1)  # of two that overlap, neither is meant surely
+
+
+def _otherwise_composed(text: str, edit: Edit) -> Iterator[Replacement]:
+    """Find the text as another system composes its accents (NFC, NFD); what comes there is composed like it."""
+    if edit.old.isascii():
+        return
+    from unicodedata import normalize
+
+    for form in ("NFC", "NFD"):
+        old = normalize(form, edit.old)
+        if old != edit.old and old in text:
+            yield from _exact(text, Edit(old, normalize(form, edit.new), edit.all))
+            return
 
 
 # ------------------------------------------------------------------------------------------------

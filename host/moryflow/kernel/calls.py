@@ -14,7 +14,7 @@ from types import CoroutineType, coroutine
 from typing import Any
 
 from .records import Implementation
-from .workers import Broken, Overrun, harmless
+from .workers import Broken, Overrun, harmless, text_of
 
 
 @dataclass(slots=True)
@@ -135,19 +135,15 @@ def _failed(implementation: Implementation, error: BaseException, ns: int) -> Ou
     return Outcome(None, ns, "failed", error)
 
 
-_MOST_SAID = 4000
-"""Letters of an exception's text that are kept."""
-
-
 def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
     """Return what `error` says, and the last place in the plugin's own code that it passed through.
 
     :param root: the plugin's file, or the folder of its package.
     """
-    said = _said(error)
+    said = text_of(error)
     text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename and within(error.filename, root):
-        column = f" (column {error.offset})" if error.offset else ""
+        column = f" (column {error.offset})" if (error.offset or 0) > 0 else ""
         return (f"{type(error).__name__}: {error.msg}{column}", error.filename, error.lineno or 0)
     file, line, trace = "", 0, error.__traceback__
     while trace is not None:
@@ -156,14 +152,6 @@ def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
             file, line = name, trace.tb_lineno
         trace = trace.tb_next
     return (text, file, line)
-
-
-def _said(error: BaseException) -> str:
-    """Return the text of an exception; making it is code of whoever raised it."""
-    try:
-        return str(error)[:_MOST_SAID]
-    except BaseException as another:
-        return f"(its text cannot be made: {type(another).__name__})"
 
 
 def root_of(file: str) -> str:

@@ -56,8 +56,10 @@ class Judged:
     @property
     def only_reads(self) -> bool:
         """Whether running it twice is the same as running it once, as far as its tool and what was judged say."""
-        tool = self.owned and self.owned.tool
-        return bool(tool and tool.parallel_safe) and all(target.domain == "read" for target in self.call.targets)
+        owned = self.owned
+        if owned is None or (owned.tier != "builtin" and owned.tool.context_parameter):
+            return False  # it may say something, or ask, before anybody was told that it runs
+        return owned.tool.parallel_safe and all(target.domain == "read" for target in self.call.targets)
 
     @property
     def stops(self) -> bool:
@@ -118,13 +120,16 @@ class Door:
         judged.call = judged.call.replace(args=json.loads(judged.encoded))
         return await self._settle(judged.call, ruling)
 
-    async def _settle(self, call: ToolCall, ruling: Ruling) -> Ruling:
-        """Ask the person if need be, and let ``tool_decided`` tighten and record what is decided."""
+    async def _settle(self, call: ToolCall, ruling: Ruling, *, later: bool = True) -> Ruling:
+        """Ask the person if need be, and let ``tool_decided`` tighten and record what is decided.
+
+        :param later: an answer may come after the turn has ended; a body that has begun cannot wait for that.
+        """
         if ruling.decision == "ask":
-            ruling = await self._ask(call, ruling)
+            ruling = await self._ask(call, ruling, later)
         decided = await self._dispatch.gates(self._scope, "tool_decided", call=call, ruling=ruling)
         final = tightened(ruling, decided, mode=self._scope.live.mode)
-        return await self._ask(call, final) if final.decision == "ask" else final
+        return await self._ask(call, final, later) if final.decision == "ask" else final
 
     async def _gates(self, call: ToolCall) -> Ruling:
         scope = self._scope
@@ -138,8 +143,11 @@ class Door:
         spent = (time.perf_counter_ns() - started) // 1000
         return combine(verdicts, mode=scope.live.mode, gate_us=spent)
 
-    async def _ask(self, call: ToolCall, ruling: Ruling) -> Ruling:
-        settled = await self._scope.around.desk.settle(self._scope, self._journal, call, ruling, self._on_ask)
+    async def _ask(self, call: ToolCall, ruling: Ruling, later: bool) -> Ruling:
+        on_ask = self._on_ask
+        if on_ask == "fail" and not later:
+            on_ask, self._scope.ending = "deny", "approval_required"
+        settled = await self._scope.around.desk.settle(self._scope, self._journal, call, ruling, on_ask)
         if settled.by == "headless":
             self.unasked.append(call.id)
         return settled
@@ -190,7 +198,9 @@ class Door:
     def _asker(self, call: ToolCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
             with deadline.stopped():
-                ruling = await self._settle(call, combine([("tool", question)], mode=self._scope.live.mode))
+                ruling = await self._settle(call, combine([("tool", question)], mode=self._scope.live.mode), later=False)
+            if ruling.decision == "stop":
+                self._scope.ending = ruling.end_reason or "denied"  # what runs beside it still gets its result
             if ruling.decision != "allow":
                 raise Denied(ruling.reason)
 

@@ -42,6 +42,8 @@ def _requests(owned: OwnedTool, values: Mapping[str, Any]) -> tuple[TargetReques
     """Return what the tool says it touches; one that cannot say is not run."""
     try:
         return owned.tool.target_requests(values)
+    except ToolError:  # it says itself what is wrong with the arguments
+        raise
     except Exception as error:
         what = f"{owned.tool.name} (plugin {owned.plugin}) could not say what it touches: {type(error).__name__}: {error}"
         raise ToolError(what, code="tool_failed", next_step=f"moryflow plugin info {owned.plugin}") from error

@@ -21,6 +21,8 @@ PATIENCE = 0.0002
 """Seconds the loop itself waits for a function before it does something else: most end sooner than it could turn to it."""
 MOST_REPLACED = 3
 """Threads of one plugin that may hang in a tool's body before the plugin is broken: each goes on using the processor."""
+MOST_SAID = 4000
+"""Letters of an exception's text that are kept."""
 
 
 class Overrun(Exception):
@@ -226,9 +228,19 @@ def harmless(error: BaseException) -> Exception:
         case Exception():
             return error
         case SystemExit():
-            return RuntimeError(f"the plugin called sys.exit({error.code!r})")
+            code = repr(error.code) if isinstance(error.code, str | int | None) else "…"
+            return RuntimeError(f"the plugin called sys.exit({code})")
         case _:
-            return RuntimeError(f"the plugin raised {type(error).__name__}{f': {error}' if str(error) else ''}")
+            said = text_of(error)
+            return RuntimeError(f"the plugin raised {type(error).__name__}{f': {said}' if said else ''}")
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception; making it is code of whoever raised it."""
+    try:
+        return str(error)[:MOST_SAID]
+    except BaseException as another:
+        return f"(its text cannot be made: {type(another).__name__})"
 
 
 def _wake(job: _Job) -> None:

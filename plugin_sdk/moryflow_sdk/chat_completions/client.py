@@ -116,7 +116,8 @@ class ChatClient:
         if self._client is not None and self._loop is loop:
             return self._client
         check(self.endpoint)
-        context = await asyncio.wrap_future(self._preparation.start())
+        # Shielded: whoever is stopped while it loads must not take it from those who come after.
+        context = await asyncio.shield(asyncio.wrap_future(self._preparation.start()))
         if self._client is None or self._loop is not loop:
             self._client, self._loop, self._kept = self._wire(context), loop, False
         return self._client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from unicodedata import normalize
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -78,6 +79,22 @@ def test_a_text_that_is_there_twice_is_not_replaced(toolbox) -> None:
     assert (toolbox.vault / "a").read_text() == "x\ny\nx\n"
     toolbox.run(edit, path="a", old_string="x", new_string="z", replace_all=True)
     assert (toolbox.vault / "a").read_text() == "z\ny\nz\n"
+
+
+def test_places_that_overlap_count_as_two(toolbox) -> None:
+    """Which of them is meant nobody knows; replacing all takes what fits, from the left (S0.35)."""
+    toolbox.fill({"a": "a\na\na\n"})
+    assert error_of(toolbox.run, edit, path="a", old_string="a\na\n", new_string="b\n").code == "not_unique"
+    toolbox.run(edit, path="a", old_string="a\na\n", new_string="b\n", replace_all=True)
+    assert (toolbox.vault / "a").read_text() == "b\na\n"
+
+
+@pytest.mark.parametrize("there, asked", [("NFD", "NFC"), ("NFC", "NFD")])
+def test_an_accent_is_found_however_it_is_composed(toolbox, there: str, asked: str) -> None:
+    """A Mac writes it as two characters; what is put in its place is composed as the file is (S0.35)."""
+    toolbox.fill({"a": normalize(there, "un café noir\n")})
+    toolbox.run(edit, path="a", old_string=normalize(asked, "café noir"), new_string=normalize(asked, "thé"))
+    assert (toolbox.vault / "a").read_text() == normalize(there, "un thé\n")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import time
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -344,3 +345,19 @@ async def test_a_name_and_password_in_the_address_are_sent_as_such() -> None:
     with LoopbackServer() as server:
         await ask(server.url.replace("http://", "http://me:p%40ss@"))
     assert server.requests[0].headers["authorization"] == "Basic bWU6cEBzcw=="
+
+
+async def test_a_call_that_is_stopped_while_httpx_loads_leaves_it_to_the_next() -> None:
+    """Ctrl-C in the first moment of a process must not end every later call of it (S2.15)."""
+    with LoopbackServer(text("hello")) as server:
+        client = ChatClient(endpoint(server.url))
+        loading: Future[Any] = Future()
+        client._preparation._future = loading
+        first = asyncio.create_task(anext(client.stream(REQUEST, "m")))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.wait((first,))
+        loading.set_result(None)
+        events = [event async for event in client.stream(REQUEST, "m")]
+        await client.aclose()
+    assert isinstance(events[-1], Finished)

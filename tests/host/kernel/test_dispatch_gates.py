@@ -31,6 +31,8 @@ FAILING = [
     "raise ValueError('no')",
     "raise SystemExit(0)",
     "class Odd(BaseException): ...\n    raise Odd()",
+    "class Odd(BaseException):\n        def __str__(self): raise self\n    raise Odd()",
+    "class Odd:\n        def __repr__(self): raise SystemExit(self)\n    raise SystemExit(Odd())",
     "return True",
     "return 'deny'",
     "return Allow",
