@@ -78,6 +78,7 @@ def test_ctrl_c_at_the_question_for_full_access_is_a_no(cli: Any, at_terminal: B
     terminal.expect("\n>")
     terminal.type("/mode full_access\r")
     terminal.expect("Go on?")
+    terminal.rest(0.3)  # the question stands there a moment before its answer is read
     terminal.interrupt()
     terminal.expect("stopped")
     terminal.type("/mode\r")
