@@ -18,6 +18,8 @@ from .ledger import Ledger
 from .quarantine import Quarantine
 from .views import View
 
+_as_text = json.JSONEncoder(sort_keys=True, default=str).encode
+
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
     from moryflow_sdk.services import Files
@@ -199,7 +201,8 @@ class TurnScope:
         place = self.live.state if lasting else self.live.turn_states
         key = (plugin, "session" if lasting else f"turn:{self.turn}")
         found = place.setdefault(plugin, {})
-        self._saved.setdefault(key, json.dumps(found, sort_keys=True))
+        if key not in self._saved:
+            self._saved[key] = _as_text(found)
         return found
 
     def changed_state(self) -> dict[tuple[str, str], Any]:
@@ -215,5 +218,5 @@ class TurnScope:
 
     def _changed(self) -> dict[tuple[str, str], str]:
         places = {key: self.live.state if key[1] == "session" else self.live.turn_states for key in self._saved}
-        now = {key: json.dumps(place[key[0]], sort_keys=True, default=str) for key, place in places.items()}
+        now = {key: _as_text(place[key[0]]) for key, place in places.items()}
         return {key: after for key, after in now.items() if after != self._saved[key]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -131,8 +131,20 @@ def execute(connection: sqlite3.Connection, statement: str, values: Sequence[Any
 
 def write_all(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[Any]]) -> None:
     """Execute `statement` once for each row."""
-    for row in rows:
-        execute(connection, statement, row)
+    left, last = iter(rows), list[Sequence[Any]]()
+
+    def taken() -> Iterator[Sequence[Any]]:
+        for row in left:
+            last[:] = [row]
+            yield row
+
+    while True:
+        try:
+            connection.executemany(statement, taken())
+        except UnicodeEncodeError:  # of the row taken last; those before it are stored
+            execute(connection, statement, last[0])
+        else:
+            return
 
 
 def _bound(value: Any) -> Any:

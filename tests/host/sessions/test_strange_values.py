@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow.sessions import Commit, Hold, NewNode, SessionRow, Store, StoreError
+from moryflow.sessions import Commit, Hold, HookCallRow, NewNode, SessionRow, Store, StoreError
+from moryflow.sessions.tables import text
 
 TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(["\ud800", "a\x00b", "\udcff.md", "é\u2028\x85", "😀"])
 JSON = st.recursive(
@@ -52,6 +56,18 @@ async def test_numbers_that_json_lacks_become_null(hold: Hold, value: object, st
     """A tool's NaN does not stop a commit."""
     (node,) = (await hold.commit(Commit(nodes=[NewNode("tool", {"metadata": value})]))).nodes
     assert node.payload["metadata"] == stored
+
+
+@pytest.mark.parametrize("strange", [(0,), (2,), (4,), (0, 1), (0, 2, 4), range(5)])
+async def test_rows_with_strange_text_stand_once_and_in_order(hold: Hold, file: Path, strange: Sequence[int]):
+    """Rows that are written together lose none and double none, wherever text is that UTF-8 cannot carry (SECURITY §3)."""
+    plugins = [f"{number}\udcff" if number in strange else str(number) for number in range(5)]
+    session = hold.session.id
+    rows = [HookCallRow(session, "t1", 1, "event", plugin, "", 0, "ok", 1, None, None, 1) for plugin in plugins]
+    await hold.commit(Commit(hook_calls=rows))
+    with sqlite3.connect(file) as connection:
+        found = [text(row[0]) for row in connection.execute("SELECT plugin FROM hook_calls ORDER BY number")]
+    assert found == plugins
 
 
 def _deep() -> list[object]:
