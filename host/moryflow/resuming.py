@@ -1,6 +1,7 @@
-"""A sub-agent that waits for a person's answer goes on when its parent does, without the model being asked to (D65).
+"""Sub-agents that wait for a person's answer go on when their parent does, without the model being asked to (D65).
 
-It becomes a call of the tool ``task`` with its id, judged like any other; the open call of the sub-agent is judged again.
+Each becomes a call of the tool ``task`` with its id, judged like any other; the open call of the sub-agent is judged again.
+They go on side by side, and each lets those below it go on that wait too.
 """
 
 from __future__ import annotations
@@ -17,23 +18,33 @@ from .mentions import TOOL
 if TYPE_CHECKING:
     from .sessions import Node
 
-GO_ON = "Your question was settled: your call has its result now. Go on with your task."
+GO_ON = "The question that was open has been settled. Go on with your task."
+WAITING = "approval_required"
 
 
-def waiting_child(path: Sequence[Node]) -> ToolRequest | None:
-    """Return the call that lets a sub-agent go on which the last prompt's work left waiting; the first of several."""
+def waiting_children(path: Sequence[Node]) -> tuple[ToolRequest, ...]:
+    """Return the calls that let the sub-agents go on which the last prompt's work left waiting."""
     prompts = (place for place, node in enumerate(path) if node.kind == "user" and not node.payload.get("synthetic"))
     waiting: dict[str, str] = {}
     for node in path[max(prompts, default=0) :]:
-        if node.kind == "tool" and node.payload["tool"] == TOOL and node.payload.get("code") == "approval_required":
-            about = node.payload.get("metadata") or {}
+        about = _ended(node)
+        if about.get("end_reason") == WAITING:
             waiting[about["session"]] = about["agent"]
         for call in node.payload.get("calls") or () if node.kind == "assistant" else ():
             waiting.pop(_resumed_by(call), None)
-    for session, agent in waiting.items():
-        arguments = json.dumps({"agent": agent, "prompt": GO_ON, "task_id": session})
-        return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=TOOL, arguments=arguments)
-    return None
+    return tuple(_go_on(session, agent) for session, agent in waiting.items())
+
+
+def _ended(node: Node) -> Mapping[str, Any]:
+    """Return what a node says of a sub-agent that has ended: a result of ``task``, or the note of one in the background."""
+    if node.kind == "tool" and node.payload["tool"] == TOOL:
+        return node.payload.get("metadata") or {}
+    return (node.payload.get("task") or {}) if node.kind == "note" else {}
+
+
+def _go_on(session: str, agent: str) -> ToolRequest:
+    arguments = json.dumps({"agent": agent, "prompt": GO_ON, "task_id": session})
+    return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=TOOL, arguments=arguments)
 
 
 def _resumed_by(call: Mapping[str, Any]) -> str:

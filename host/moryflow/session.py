@@ -20,7 +20,7 @@ from moryflow.sessions import Hold, SessionRow
 from .children import Children
 from .holding import Holding, Record
 from .mentions import mentioned
-from .resuming import waiting_child
+from .resuming import GO_ON, waiting_children
 from .settling import AtWork, DirectCall, Work, can_continue, last_result
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ MODES = ("agent", "full_access")
 
 
 class Session:
-    """One conversation. Its lock is held for a turn, or from :meth:`keep` to :meth:`release` (as ``chat`` does).
-
-    :ivar child_waits: the last turn let a sub-agent go on whose question was answered, and another one still waits for that.
-    """
+    """One conversation. Its lock is held for a turn, or from :meth:`keep` to :meth:`release` (as ``chat`` does)."""
 
     def __init__(
         self,
@@ -58,7 +55,7 @@ class Session:
         self._started = started
         self._held = Holding(host.store, row, hold, started.scope.live.rights if started else None)
         self._work = AtWork()
-        self._settling = self.child_waits = False
+        self._settling = False
 
     @property
     def id(self) -> str:
@@ -117,7 +114,7 @@ class Session:
     async def proceed(self, options: RunOptions | None = None) -> TurnResult:
         """Go on without a new prompt: settle what an interrupted or waiting turn left open, and let the model continue.
 
-        A sub-agent that waited for an answer goes on first.
+        Sub-agents that waited for an answer go on first.
         """
         return await self._turn(None, options or RunOptions())
 
@@ -276,22 +273,21 @@ class Session:
             await self._host.between_turns()
         provider, model = self._host.choose_model(self)
         provider.prepare(model)
-        called = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else None
+        mention = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else None
         async with self._held as live:
             left = await self._held.left_open(live)
             live.turn_states = await self._held.last_turn_states() if prompt is None else {}
-            if prompt is None:
-                called = waiting_child(live.hold.path)
-            if prompt is None and called is None and not left and not can_continue(live):
+            called = (mention,) if mention else ()
+            if prompt is None or prompt["text"] == GO_ON:
+                called = waiting_children(live.hold.path)
+            if prompt is None and not called and not left and not can_continue(live):
                 raise ConfigError("there is nothing to go on with", where=f"session {self.id}", next_step="give a prompt")
             self.options = options = options.within(self._host.config.section("limits"), self.agent.max_steps)
             provider, model = self._host.choose_model(self)  # the generation may have been replaced meanwhile
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
             turn = Turn(scope, provider, self.context, options)
             self._host.check_strict(scope)
-            result = await self._run(scope, turn, turn.work(prompt, left, called))
-            self.child_waits = prompt is None and called is not None and waiting_child(live.hold.path) is not None
-            return result
+            return await self._run(scope, turn, turn.work(prompt, left, called))
 
     async def _run(self, scope: TurnScope, turn: Turn, work: Work) -> TurnResult:
         """Run `work`, settle whatever way it ended, and return the result."""

@@ -17,9 +17,7 @@ async def with_background(session: Session, result: TurnResult, options: RunOpti
     :returns: `result`, or one that counts everything together and holds the last answer.
     """
     children = session.children
-    while result.end_reason == "completed" and (
-        await children.settled() or children.stopped or await children.unheard() or session.child_waits
-    ):
+    while result.end_reason == "completed" and (await children.settled() or children.stopped or await children.unheard()):
         if children.stopped:
             return replace(result, end_reason="stopped")
         left = options.max_steps and options.max_steps - result.steps

@@ -276,11 +276,15 @@ async def test_explore_reads_and_nothing_else(rig):
     assert [item.get("code") for item in told[3:]] == ["unknown_tool"] * 3
 
 
-async def test_general_does_everything_but_start_others(rig):
-    """Every tool but task (S2.3, D23)."""
-    turns = [rig.call("write", path="a.md", content="y"), rig.call("task", agent="explore", prompt="x")]
-    _, told = await scripted(rig, "general", *turns, {"text": "ok"})
-    assert [(item["status"], item.get("code")) for item in told] == [("ok", None), ("error", "unknown_tool")]
+async def test_general_has_every_tool(rig):
+    """As a sub-agent, too, but ``task`` where the person's depth ends (S2.3, D23)."""
+    turns = [rig.call("write", path="a.md", content="y"), rig.call("task", agent="general", prompt="x")]
+    below = [{**turn, "purpose": "child"} for turn in (*turns, {"text": "did it"})]
+    _, told = await scripted(rig, "general", *turns, *below, {"text": "ok"})
+    assert [item["status"] for item in told] == ["ok", "ok"] and told[1]["metadata"]["calls"] == {"write": 1, "task": 1}
+    async with rig.host() as host:
+        calls = await host.store.calls(session=told[1]["metadata"]["session"])
+    assert [call.state for call in calls] == ["completed", "error"]
 
 
 @pytest.mark.parametrize("name", ["title", "summary"])

@@ -345,6 +345,16 @@ async def test_a_sub_agent_starts_no_sub_agents_unless_configured(rig):
     assert [e.data["status"] for e in events if e.type == "tool.result" and e.agent == "outer"] == ["ok"]
 
 
+async def test_general_starts_others_where_the_person_allows_it_and_never_below_that(rig):
+    """It has every tool (S2.3); how deep agents start agents is the person's choice, and what is below is told of none."""
+    rig.config(tasks={"depth": 2})
+    order = tasks({"agent": "general"})
+    turns = (order, *[{**order, "purpose": "child"}] * 2, *[{"text": "done", "purpose": "child"}] * 2, {"text": "ok"})
+    _, events, kids = await run(rig, *turns)
+    codes = [event.data.get("code") for event in events if event.type == "tool.result"]
+    assert codes == ["unknown_tool", None, None] and len(kids) == 1
+
+
 # -------------------------------------------------------------------- bad input (docs/agents.md has the table)
 
 
@@ -437,9 +447,7 @@ async def test_an_unanswered_question_of_a_child_ends_the_turn_and_can_be_answer
 
 @pytest.mark.parametrize("how", ["waits still", "was refused", "went on already", "asks again"])
 async def test_a_waiting_child_goes_on_once_whatever_the_answer(rig, how):
-    """Two of them, one after the other; a question that is still open is asked again, not forgotten (D65, D66)."""
-    from moryflow.waiting import with_background
-
+    """Two of them, side by side; a question that is still open is asked again, not forgotten (D65, D66)."""
     agent(rig, "runner", *[rig.call("bash", command="echo hi")] * 2)
     await run(rig, tasks({"agent": "runner"}, {"agent": "runner"}), {"text": "never"}, on_ask="fail")
     again = rig.call("bash", command="echo more") if how == "asks again" else {"text": "ran"}
@@ -450,15 +458,59 @@ async def test_a_waiting_child_goes_on_once_whatever_the_answer(rig, how):
         for row in pending if how != "waits still" else ():
             await host.approvals.reply(row.id, "reject" if how == "was refused" else "once")
         session = await host.resume(rig.vault, model=rig.script({"text": "one"}, {"text": "two"}))
-        done = await with_background(session, await session.proceed(options), options)
+        done = await session.proceed(options)
         if how in ("waits still", "asks again"):
             assert (done.end_reason, done.exit_code) == ("approval_required", 4)
-            assert len(await host.store.approvals(state="pending")) == (2 if how == "waits still" else 1)
+            assert len(await host.store.approvals(state="pending")) == 2
             return
-        assert (done.end_reason, done.text) == ("completed", "two")
+        assert (done.end_reason, done.text) == ("completed", "one")
+        path = await host.store.path(session.id)
+        assert [node.kind for node in path[-5:]] == ["assistant", "tool", "tool", "note", "assistant"]
         assert not await host.store.approvals(state="pending")
         with pytest.raises(MoryflowError, match="nothing to go on with"):
             await session.proceed(options)
+
+
+async def test_a_question_far_below_lets_all_above_it_go_on(rig):
+    """The middle one lets the one below it go on before its own model is asked (D65, S4.15)."""
+    rig.config(tasks={"depth": 2})
+    agent(rig, "middle", tasks({"agent": "runner"}))
+    agent(rig, "runner", rig.call("bash", command="echo hi"))
+    result, _, kids = await run(rig, tasks({"agent": "middle"}), on_ask="fail")
+    assert (result.end_reason, result.exit_code) == ("approval_required", 4)
+    for name, text in (("middle", "it ran"), ("runner", "ran")):
+        (rig.vault.parent / f"{name}.json").write_text(json.dumps([{"text": text}]))
+    async with rig.host() as host:
+        [question] = await host.store.approvals(state="pending")
+        await host.approvals.reply(question.id, "once")
+        session = await host.resume(rig.vault, model=rig.script({"text": "all done"}))
+        done = await session.proceed(RunOptions(on_ask="fail"))
+        lowest = (await host.store.sessions(5, purpose="child", parent=kids[0].id))[0]
+        middle = [node.payload for node in await host.store.path(kids[0].id) if node.kind == "tool"]
+        ends = [run.end_reason for run in await host.store.runs(lowest.id)]
+    assert done.text == "all done" and ends == ["approval_required", "completed"]
+    assert [told.get("code") for told in middle] == ["approval_required", None] and middle[1]["output"].startswith("ran")
+
+
+async def test_a_question_from_the_background_waits_like_any_other(rig):
+    """--on-ask fail: the turn ends with it, and goes on with the answer (D27, D65)."""
+    from moryflow.waiting import with_background
+
+    agent(rig, "runner", rig.call("bash", command="echo hi"))
+    options = RunOptions(on_ask="fail")
+    async with rig.host() as host:
+        script = rig.script(tasks({"agent": "runner", "background": True}), {"text": "bye"})
+        session = await host.new_session(rig.vault, model=script)
+        result = await with_background(session, await session.prompt("go", options=options), options)
+        assert (result.end_reason, result.exit_code) == ("approval_required", 4)
+    (rig.vault.parent / "runner.json").write_text(json.dumps([{"text": "ran"}]))
+    async with rig.host() as host:
+        [question] = await host.store.approvals(state="pending")
+        await host.approvals.reply(question.id, "once")
+        session = await host.resume(rig.vault, model=rig.script({"text": "all done"}))
+        done = await session.proceed(options)
+        rig.path = await host.store.path(session.id)
+    assert done.text == "all done" and results(rig)[-1]["output"].startswith("ran")
 
 
 async def test_a_child_that_takes_too_long_is_stopped(rig):
@@ -523,11 +575,11 @@ async def test_a_result_that_cannot_be_appended_now_is_not_lost(rig):
 
 
 async def test_a_person_may_switch_tasks_off(rig):
-    """Depth 0: nobody starts anyone, and nobody is told of it (S4.15)."""
+    """Depth 0: nobody starts anyone, and nobody is told of it or offered it (S4.15)."""
     rig.config(tasks={"depth": 0})
     agent(rig, "finder", {"text": "x"})
     _, _, kids = await run(rig, tasks({"agent": "finder"}), {"text": "ok"})
-    assert results(rig)[0]["code"] == "too_deep" and not kids
+    assert results(rig)[0]["code"] == "unknown_tool" and not kids
 
 
 async def test_an_agent_is_told_whom_it_can_start_and_a_sub_agent_is_not(rig):

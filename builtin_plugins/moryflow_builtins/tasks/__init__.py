@@ -32,7 +32,12 @@ def _target(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
     return (task_target(args["agent"]),)
 
 
-@tool(domain="task", targets=_target, parallel_safe=True, timeout=86_500)
+def _may_start(turn: Turn) -> bool:
+    """Whether there is room for an agent below this one; of those far below, whoever starts them leaves the tool out."""
+    return turn.config.depth > (turn.parent is not None)
+
+
+@tool(domain="task", targets=_target, parallel_safe=True, timeout=86_500, offered_in=_may_start)
 async def task(
     agent: Annotated[str, "id of the agent that shall do it"],
     prompt: Annotated[str, Field(min_length=1, description="all it needs to know; it sees nothing of this conversation")],

@@ -77,8 +77,8 @@ def _chosen(ctx: ToolContext, wanted: str) -> Agent:
 
 async def _ask_to_go_on(ctx: ToolContext) -> None:
     """Append the synthetic message once a step, however many tasks ended in it."""
-    if ctx.state.get("asked") != ctx.step:
-        ctx.state["asked"] = ctx.step
+    if ctx.state.get("asked") != (here := f"{ctx.id} {ctx.step}"):  # a turn that goes on has the state of the one before
+        ctx.state["asked"] = here
         await ctx.info.note(GO_ON, title="tasks")
 
 

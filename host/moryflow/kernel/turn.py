@@ -41,13 +41,13 @@ class Turn:
         self._begun = now()
 
     async def work(
-        self, prompt: dict[str, Any] | None, unfinished: Sequence[Unfinished], called: ToolRequest | None = None
+        self, prompt: dict[str, Any] | None, unfinished: Sequence[Unfinished], called: Sequence[ToolRequest] = ()
     ) -> EndReason:
         """Settle what an earlier turn left open, then run from `prompt` until no calls are left.
 
         :param prompt: the payload of the user node, or ``None`` to go on without one.
         :param unfinished: calls that an earlier turn left without a result.
-        :param called: a call that the person made with the prompt; it is the first step, before the model is asked.
+        :param called: calls that the person made, with the prompt or by an answer; the first step, before the model is asked.
         """
         scope = self._scope
         self._announce()
@@ -60,13 +60,13 @@ class Turn:
         if reached := scope.budget.reached():
             return reached
         await self._next_step()
-        if called is not None and (ended := await self._call(called)):
+        if called and (ended := await self._call(called)):
             return ended
         return await self._steps()
 
-    async def _call(self, called: ToolRequest) -> EndReason | None:
-        """Take a person's own call through the whole chain, as a step."""
-        finished = self._answering.note(Finished(reason="tool_calls", tool_calls=(called,)))
+    async def _call(self, called: Sequence[ToolRequest]) -> EndReason | None:
+        """Take a person's own calls through the whole chain, as a step."""
+        finished = self._answering.note(Finished(reason="tool_calls", tool_calls=tuple(called)))
         reason = await self._batch.run(finished.tool_calls)
         self._answering.finish_step()
         reason = reason or self._scope.ending or self._limit()
