@@ -6,17 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from moryflow_sdk import ConfigError
+from moryflow_sdk.own_files import leads_nowhere
 
 
 def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
     """Return Moryflow's own folder; it need not exist yet.
 
-    :raises ConfigError: nothing says where it is, because this user has no home.
+    :raises ConfigError: nothing says where it is, because this user has no home; or it is a link that leads nowhere.
     """
     try:
-        return Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
+        folder = Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
     except RuntimeError as error:
         raise ConfigError("this user has no home folder", next_step="export MORYFLOW_HOME=DIR") from error
+    if not folder.exists() and (lost := leads_nowhere(folder)):
+        step = "put back what it leads to, or remove the link"
+        raise ConfigError(f"Moryflow's own folder is not there: {lost}", where=str(folder), next_step=step)
+    return folder
 
 
 def readable_vault(vault: Path | str | None) -> Path:

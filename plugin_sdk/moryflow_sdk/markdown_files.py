@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from .own_files import leads_nowhere
+
 MAX_FRONTMATTER_BYTES = 64 * 1024
 MAX_FILE_BYTES = 1024 * 1024
 MAX_DEPTH = 32
@@ -89,7 +91,7 @@ def _content(path: Path) -> tuple[bytes, str]:
     """Return what a regular file holds, and why it is not to be trusted: others own it or may write it (R17)."""
     try:
         if not path.is_file():
-            raise WrongFile("read", "this is not a regular file")
+            raise WrongFile("read", leads_nowhere(path) or "this is not a regular file")
         with path.open("rb") as file:
             return file.read(MAX_FILE_BYTES + 1), _distrust(os.fstat(file.fileno()))
     except OSError as error:

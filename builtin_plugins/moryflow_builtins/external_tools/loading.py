@@ -12,6 +12,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from moryflow_sdk import Diagnostic, PluginContext, PluginError, Tool, ToolError
+from moryflow_sdk.own_files import own_files
 
 from .exports import Wrong, exported, has_factory
 from .metadata import requirements
@@ -28,9 +29,9 @@ _seen: WeakKeyDictionary[ModuleType, list[Tool | Wrong]] = WeakKeyDictionary()
 
 async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
     """Return the tools of every file in `folder`, and what is wrong."""
-    found = await asyncio.gather(*(_one(ctx, path) for path in _files(folder)))
+    files, problems = own_files(folder, ".py", hidden=(".", "_"))
+    found = await asyncio.gather(*(_one(ctx, path) for path in files))
     taken: dict[str, Tool] = {}
-    problems: list[Diagnostic] = []
     for item in (item for items in found for item in items):
         if isinstance(item, Diagnostic):
             problems.append(item)
@@ -42,13 +43,6 @@ async def load_all(ctx: PluginContext, folder: Path) -> list[Tool | Diagnostic]:
         else:
             taken[item.name] = item
     return [*taken.values(), *problems]
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".py" and not path.name.startswith((".", "_")))
-    except OSError:
-        return []
 
 
 async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from moryflow_sdk import Agent, Diagnostic, PluginContext, hookimpl
+from moryflow_sdk.own_files import own_files
 
 name = "user_agents"
 CHECK = "moryflow agent check"
@@ -14,8 +13,8 @@ CHECK = "moryflow agent check"
 def agents(ctx: PluginContext) -> list[Agent | Diagnostic]:
     """Read every agent file; one that is wrong is left out and named."""
     found: dict[str, Agent] = {}
-    problems: list[Diagnostic] = []
-    for path in _files(ctx.home / "agents"):
+    files, problems = own_files(ctx.home / "agents", ".md", next_step=CHECK)
+    for path in files:
         from moryflow_sdk.agent_files import read_agent
 
         agent, wrong = read_agent(path)
@@ -29,11 +28,3 @@ def agents(ctx: PluginContext) -> list[Agent | Diagnostic]:
             continue
         found[agent.id.lower()] = agent
     return [*found.values(), *problems]
-
-
-def _files(folder: Path) -> list[Path]:
-    """Return the agent files of `folder`, by name; editors' own files are passed over."""
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".md" and not path.name.startswith("."))
-    except OSError:
-        return []

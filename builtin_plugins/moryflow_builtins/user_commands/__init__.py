@@ -6,9 +6,8 @@ The body becomes the prompt. Nothing in it is run.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from moryflow_sdk import Command, Diagnostic, PluginContext, hookimpl
+from moryflow_sdk.own_files import own_files
 
 name = "user_commands"
 
@@ -16,16 +15,9 @@ name = "user_commands"
 @hookimpl
 def commands(ctx: PluginContext) -> list[Command | Diagnostic]:
     """Read every command file; one that is wrong is left out and named."""
-    files = _files(ctx.home / "commands")
+    files, problems = own_files(ctx.home / "commands", ".md")
     if not files:
-        return []
+        return list(problems)
     from .reading import command_in
 
     return [item for path in files for item in command_in(path)]
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".md" and not path.name.startswith("."))
-    except OSError:
-        return []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from moryflow_sdk import Command, Diagnostic, SlashResult, Turn
 from moryflow_sdk.markdown_files import WrongFile, parse_markdown, read_markdown, shown_path
+from moryflow_sdk.own_files import leads_nowhere
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
@@ -23,7 +24,8 @@ def command_in(path: Path) -> list[Command | Diagnostic]:
     except WrongFile as wrong:
         return [Diagnostic(file=source, code=f"command_{wrong.code}", message=str(wrong), line=wrong.line, column=wrong.column)]
     except OSError as error:
-        return [Diagnostic(file=source, code="command_read", message=f"it cannot be read: {error.strerror}")]
+        message = leads_nowhere(path) or f"it cannot be read: {error.strerror}"
+        return [Diagnostic(file=source, code="command_read", message=message)]
     body = read.body.strip()
     if not body:
         return [Diagnostic(file=source, code="command_body", message="it has no text: what should the agent be told?")]

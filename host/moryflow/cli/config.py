@@ -29,9 +29,9 @@ command.add_command(prompt)
 @click.pass_context
 def show_config(ctx: click.Context, everything: bool) -> None:
     """Show the settings that hold, each with where it comes from."""
-    from .settings import effective, leaves, settled
+    from .settings import effective, leaves, reading
 
-    config, known = settled(ctx)
+    config, known = reading(ctx)
     value = effective(config, known if everything else ())
     table = columns((path, json.dumps(item, ensure_ascii=False), where(config.origin(path))) for path, item in leaves(value))
     show(flags_of(ctx), value, table or f"nothing is set; {config.path} would hold it")
@@ -63,9 +63,9 @@ def path(ctx: click.Context) -> None:
 @click.pass_context
 def get(ctx: click.Context, key: str) -> None:
     """Print the value that holds for KEY, its default where nothing sets it."""
-    from .settings import settled, value_of
+    from .settings import reading, value_of
 
-    config, known = settled(ctx)
+    config, known = reading(ctx)
     value = value_of(config, known, key)
     show(flags_of(ctx), value, plain(value) if isinstance(value, str) else as_json(value))
 
@@ -110,9 +110,9 @@ def unset_key(ctx: click.Context, key: str) -> None:
 @click.pass_context
 def explain(ctx: click.Context, key: str) -> None:
     """Say which layer won for KEY, where it stands, and what the others say."""
-    from .settings import default_of, refuse_unknown, settled
+    from .settings import default_of, reading, refuse_unknown
 
-    config, known = settled(ctx)
+    config, known = reading(ctx)
     if not config.setters(key):
         refuse_unknown(known, key)
     default = default_of(known, key)

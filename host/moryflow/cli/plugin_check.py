@@ -134,8 +134,8 @@ def _with_problem(row: Row) -> Candidate:
     assert candidate is not None
     if candidate.problem is not None or record.status != "failed" or record.stage != "discover":
         return candidate
-    hint = record.hint or "rename one of them, or disable the name"
-    return replace(candidate, problem=LoadFailure("discover", record.error, file=record.file, line=record.line, hint=hint))
+    problem = LoadFailure("discover", record.error, file=record.file, line=record.line, hint=record.hint)
+    return replace(candidate, problem=problem)
 
 
 def _at(path: Path) -> list[Candidate]:

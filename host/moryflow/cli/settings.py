@@ -19,6 +19,7 @@ from moryflow.config.schema import Known, defaults, host_models
 from moryflow.config.unknown import unknown_keys
 
 from .hosting import settings_of_plugins, with_host
+from .text import plain
 from .unknown_names import unknown_names
 
 _NOTHING: Any = object()
@@ -32,6 +33,14 @@ def settled(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
         return host.config.checked(known), (*host_models(), *known)
 
     return with_host(ctx, work, quiet=True)
+
+
+def reading(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
+    """Do as :func:`settled` for a command that only shows, and say when the person's file counts for nothing in it."""
+    config, known = settled(ctx)
+    if config.torn is not None:
+        click.echo(plain(f"moryflow: {config.torn}"), err=True)
+    return config, known
 
 
 def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:

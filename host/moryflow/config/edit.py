@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ConfigError
+from moryflow_sdk.own_files import leads_nowhere
 
 from .files import Unreadable, read_source
 from .jsonc import JsoncError, parse, position, tree
@@ -51,7 +52,7 @@ def line_of_rule(file: Path, rule: Mapping[str, str]) -> int:
 
     :raises ConfigError: the file does not parse.
     """
-    target = Path(file).resolve()
+    target = _target(file)
     text, _ = _read(target)
     rules = _at(_parsed(target, text), RULES)
     if not isinstance(rules, list) or rule not in rules:
@@ -142,7 +143,7 @@ def _set(text: str, value: Any, path: tuple[str, ...], wanted: Any) -> tuple[str
 
 
 def _edit(file: Path, change: Change) -> bool:
-    target = Path(file).resolve()
+    target = _target(file)
     with locked(target):
         text, mark = _read(target)
         result = change(text, _parsed(target, text))
@@ -155,6 +156,18 @@ def _edit(file: Path, change: Change) -> bool:
             )
         write_atomically(target, (("\ufeff" if mark else "") + new).encode("utf-8"))
         return True
+
+
+def _target(file: Path) -> Path:
+    """Return the file that is to be changed, links followed.
+
+    :raises ConfigError: one of them leads nowhere: what is lost, perhaps for a while, is not begun anew.
+    """
+    lost = leads_nowhere(Path(file))
+    if lost:
+        step = "put back what it leads to, or remove the link"
+        raise ConfigError(f"{lost}; nothing was written", where=str(file), next_step=step)
+    return Path(file).resolve()
 
 
 def _read(target: Path) -> tuple[str, bool]:

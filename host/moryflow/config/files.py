@@ -8,6 +8,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from moryflow_sdk.own_files import leads_nowhere
+
 MAX_BYTES = 4 * 1024 * 1024
 """A configuration of more than 4 MiB is a mistake."""
 
@@ -50,9 +52,10 @@ def _read(path: Path) -> tuple[bytes, str]:
     try:
         # Without O_NONBLOCK a named pipe in place of the file would hold the host for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise
-    except NotADirectoryError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
+        lost = leads_nowhere(path)
+        if lost:
+            raise Unreadable(lost, "config_unreadable", "put back what it leads to, or remove the link") from error
         raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from error
     except OSError as error:
         raise Unreadable(f"the file cannot be read ({error.strerror})", "config_unreadable") from error

@@ -59,7 +59,8 @@ def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], 
         hint = "it is JSON5: write names and texts in double quotes; until it is mended only what loosens nothing holds"
         layers = [kept]
     else:
-        hint = "defaults hold until it is mended, and what can still be read of deny rules and disabled plugins"
+        rest = ", and what can still be read of deny rules and disabled plugins" if layer.text else ""
+        hint = f"defaults hold until it is mended{rest}"
         layers = [kept]
     problems.append(replace(fault, hint=f"{fault.hint}; {hint}" if fault.hint else hint))
     return layers

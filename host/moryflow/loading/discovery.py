@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moryflow_sdk import PluginError
+from moryflow_sdk.own_files import leads_nowhere
 
 from moryflow.kernel.records import LoadFailure, Tier
 
 from .entry_points import Found, installed
 from .projects import entry_points_of
-from .sources import check_owned
+from .sources import LOST_HINT, check_owned
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -84,6 +85,7 @@ def _files(folder: Path) -> Iterator[Candidate]:
         check_owned(folder, folder.stat())
         paths = sorted(folder.iterdir())
     except FileNotFoundError:
+        yield from filter(None, [_lost("plugins", folder)])
         return
     except (OSError, PluginError) as error:
         unsafe = _refused(error)
@@ -93,10 +95,16 @@ def _files(folder: Path) -> Iterator[Candidate]:
 
 
 def _of_file(path: Path) -> Candidate | None:
-    """Return the plugin that is a file, or a folder with ``__init__.py``; ``None`` for anything else."""
-    package = (path / "__init__.py").is_file()
-    if path.name.startswith((".", "_")) or not (package or path.suffix == ".py"):
+    """Return the plugin that is a file, or a folder with ``__init__.py``; ``None`` for anything else.
+
+    A link that leads nowhere may have been one, and a gate: it is named.
+    """
+    main = path / "__init__.py"
+    package = main.is_file()
+    if path.name.startswith((".", "_")):
         return None
+    if not (package or path.suffix == ".py"):
+        return None if path.suffix else _lost(path.name, main)
     name = path.name if package else path.stem
     toml = path / "plugin.toml"
     return Candidate(
@@ -120,6 +128,15 @@ def in_development(path: Path) -> list[Candidate]:
     text = "there is no plugin here: a .py file, a package, or a project with entry points of moryflow.plugins"
     problem = LoadFailure("discover", text, file=str(path), hint="moryflow new plugin NAME writes one")
     return [Candidate(path.stem, "user", str(path), str(path), file=str(path), problem=problem)]
+
+
+def _lost(name: str, path: Path) -> Candidate | None:
+    """Return a plugin of which only a link is left, ``None`` when `path` is or is below none that leads nowhere."""
+    said = leads_nowhere(path)
+    if not said:
+        return None
+    problem = LoadFailure("discover", said, file=str(path), hint=LOST_HINT)
+    return Candidate(name, "user", str(path), str(path), file=str(path), problem=problem)
 
 
 def _bad_name(name: str, file: str) -> LoadFailure | None:

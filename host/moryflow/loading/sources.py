@@ -19,8 +19,10 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from moryflow_sdk import PluginError
+from moryflow_sdk.own_files import leads_nowhere
 
 PREFIX = "moryflow_plugins"
+LOST_HINT = "put back what it leads to, or remove the link"
 _numbers = itertools.count(1)
 _live: dict[str, Sources] = {}
 _users: dict[str, int] = {}
@@ -47,7 +49,9 @@ def read_owned(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
-        raise PluginError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+        problem = leads_nowhere(path)
+        step = LOST_HINT if problem else ""
+        raise PluginError(problem or f"the file cannot be read: {error.strerror}", where=str(path), next_step=step) from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -6,6 +6,8 @@ from moryflow.kernel.records import LoadFailure, PluginSettings
 
 from .discovery import Candidate
 
+TAKEN_HINT = "rename one of them, or disable the name"
+
 
 class NotWanted(Exception):
     """A plugin is not to be loaded; of a built-in that may show only after its import, which tells its name."""
@@ -38,5 +40,5 @@ class Wanted:
                 f"the name {name!r} is taken by the {other.tier} plugin {other.source}, which comes first",
                 file=candidate.file,
                 line=candidate.line,
-                hint="rename one of them, or disable the name",
+                hint=TAKEN_HINT,
             )

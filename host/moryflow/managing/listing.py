@@ -12,6 +12,7 @@ from moryflow.consent import Consents
 from moryflow.kernel.records import LoadRecord, PluginSettings
 from moryflow.loading.discovery import Candidate, discover
 from moryflow.loading.gate_memory import GateMemory, looks_like_gate
+from moryflow.loading.wanted import TAKEN_HINT
 
 from .cards import Card, card_of
 from .known import Known, key_of, recall, remember
@@ -93,7 +94,7 @@ class _Looking:
         other = self._taken.setdefault(base.name, candidate)
         if other is not candidate:
             error = f"the name {base.name!r} is taken by the {other.tier} plugin {other.source}, which comes first"
-            return replace(base, status="failed", stage="discover", error=error)
+            return replace(base, status="failed", stage="discover", error=error, hint=TAKEN_HINT)
         if (problem := candidate.problem) is not None:
             place = {"file": problem.file or base.file, "line": problem.line, "hint": problem.hint}
             return replace(base, status="failed", stage="discover", error=problem.message, **place)

@@ -92,6 +92,18 @@ def test_line_ends_and_byte_order_mark_stay(file: Path) -> None:
     assert load_config(file.parent, environ={}).get("language") == "zh"
 
 
+@pytest.mark.parametrize("what", ["the file", "its folder"])
+def test_a_link_that_leads_nowhere_is_not_filled(tmp_path: Path, what: str) -> None:
+    """What is lost, perhaps for a while, is not begun anew at the place that the link names (D44, D46)."""
+    lost = tmp_path / "not mounted" / "deep"
+    link = tmp_path / ("config.jsonc" if what == "the file" else "home")
+    link.symlink_to(lost)
+    file = link if what == "the file" else link / "config.jsonc"
+    with pytest.raises(ConfigError, match="leads nowhere"):
+        set_value(file, "language", "en")
+    assert link.is_symlink() and not lost.parent.exists()
+
+
 def test_mode_bits_and_a_symbolic_link_survive(tmp_path: Path) -> None:
     """A config kept in a dotfiles folder stays a link, with its mode (D46)."""
     real = tmp_path / "dotfiles" / "moryflow.jsonc"

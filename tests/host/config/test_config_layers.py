@@ -136,6 +136,8 @@ def test_what_is_no_regular_file_is_named_and_does_not_hang(tmp_path: Path) -> N
         "pipe": lambda: os.mkfifo(file),
         "device": lambda: file.symlink_to("/dev/zero"),
         "circle": lambda: file.symlink_to(file),
+        "nowhere": lambda: file.symlink_to(tmp_path / "nowhere"),
+        "through a file": lambda: file.symlink_to(Path(__file__) / "x"),
     }
     for name, make in makers.items():
         make()
@@ -143,8 +145,22 @@ def test_what_is_no_regular_file_is_named_and_does_not_hang(tmp_path: Path) -> N
         assert [problem.code for problem in config.problems] == ["config_unreadable"], name
         assert config.layers == ()
         file.rmdir() if file.is_dir() else file.unlink()
-    file.symlink_to(tmp_path / "nowhere")
     assert load_config(tmp_path, environ={}).problems == ()
+
+
+def test_of_a_link_that_leads_nowhere_what_was_read_last_holds(tmp_path: Path) -> None:
+    """A disk that is not mounted takes no deny rule along: the file is lost, and not one that was never there (D26, D44)."""
+    real, file = tmp_path / "dotfiles.jsonc", tmp_path / "config.jsonc"
+    real.write_text(json.dumps(rules(("bash", "*", "deny"))))
+    file.symlink_to(real)
+    load_config(tmp_path, environ={}).keep(tmp_path)
+    real.unlink()
+    for _ in range(2):
+        config = load_config(tmp_path, environ={})
+        config.keep(tmp_path)
+        assert [rule.decision for rule in config.rules()] == ["deny"]
+        [problem] = config.problems
+        assert problem.fatal and "leads nowhere" in problem.message and str(real) in problem.message
 
 
 def test_unknown_keys_are_named_with_what_was_meant(tmp_path: Path) -> None:
