@@ -52,12 +52,18 @@ class Registry(pluggy.PluginManager):
         except ValueError as error:
             raise LoadFailure("register", f"the same object is registered already: {error}".splitlines()[0]) from error
         hooks = dict.fromkeys(hook for hook, _ in self._seen)
-        return tuple(
+        implementations = tuple(
             _implementation(found, hook, plugin)
             for hook in hooks
             for found in getattr(self.hook, hook).get_hookimpls()
             if found.plugin_name == plugin.name
         )
+        try:
+            _check_order(plugin.name, implementations)
+        except LoadFailure:
+            self.unregister(name=plugin.name)
+            raise
+        return implementations
 
     def _register(self, plugin: Plugin) -> None:
         try:
@@ -121,6 +127,25 @@ def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
         refuse(f'{hook}: on_failure="withhold" is for transforms; this hook is of the kind {info.kind}')
     if inspect.isasyncgenfunction(function) or (inspect.isgeneratorfunction(function) and info.kind != "contribute"):
         refuse(f"{hook}: a generator cannot be a hook of the kind {info.kind}", "return the value")
+
+
+def _check_order(name: str, implementations: Iterable[Implementation]) -> None:
+    """Refuse wishes of one plugin that cannot be met, whatever else is there: its functions for a hook stand together.
+
+    :raises LoadFailure: with the line of the function whose wish contradicts the plugin itself.
+    """
+    wishes: dict[str, tuple[set[str], set[str]]] = {}
+    for item in implementations:
+        before, after = wishes.setdefault(item.hook, (set(), set()))
+        before.update(item.options.before)
+        after.update(item.options.after)
+        place = _place(item.function)
+        if name in before | after:
+            text = f"{item.hook}: it asks to come before or after itself ({name!r})"
+            raise LoadFailure("register", text, hint="name other plugins in before= and after=", **place)
+        if both := sorted(before & after):
+            text = f"{item.hook}: it asks to come both before and after {' and '.join(map(repr, both))}"
+            raise LoadFailure("register", text, hint="drop one of the wishes", **place)
 
 
 def _implementation(found: Any, hook: str, plugin: Plugin) -> Implementation:

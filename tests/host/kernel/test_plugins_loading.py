@@ -73,6 +73,10 @@ BROKEN: dict[str, tuple[str, str, str, int, str]] = {
     "timeout": ("@hookimpl(timeout=-1)\ndef tool_gate(call): ...\n", "register", "timeout=-1", 2, ""),
     "endless": ("@hookimpl(timeout=float('inf'))\ndef tool_gate(call): ...\n", "register", "timeout=inf", 2, ""),
     "withholding": ("@hookimpl(on_failure='withhold')\ndef tool_gate(call): ...\n", "register", "is for transforms", 2, ""),
+    "itself": ("@hookimpl(before='itself')\ndef tool_gate(call): ...\n", "register", "after itself", 2, "other plugins"),
+    "contrary": ("@hookimpl(specname='tool_gate', before='fine')\ndef one(call): ...\n\n"
+                 "@hookimpl(specname='tool_gate', after='fine')\ndef two(call): ...\n",
+                 "register", "both before and after 'fine'", 5, "drop one"),
     "generator": ("@hookimpl\ndef tool_gate(call):\n    yield 1\n", "register", "a generator", 2, "return"),
     "model": ("config_model = dict\n" + GOOD, "config", "not a pydantic model", 0, ""),
 }  # fmt: skip
