@@ -70,10 +70,11 @@ class Files(Protocol):
         """
         ...
 
-    def write(self, target: Target, data: bytes, *, create_parents: bool = True) -> Target:
+    def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
         """Replace or create a regular file atomically: a random 0600 file beside it, synced, then renamed (R12).
 
-        Mode bits of an existing file are kept. Returns `target` with the identity of the new object.
+        Mode bits of an existing file are kept; a new one gets `mode`, or what the process gives new files. Returns `target`
+        with the identity of the new object.
         """
         ...
 

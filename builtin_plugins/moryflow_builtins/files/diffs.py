@@ -28,7 +28,7 @@ class Diff:
         return f"+{self.added} -{self.removed}"
 
 
-def diff(before: str, after: str, name: str) -> Diff:
+def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
     """Return the difference; the equal beginning and end are taken off before anything is compared."""
     import difflib
 
@@ -41,7 +41,7 @@ def diff(before: str, after: str, name: str) -> Diff:
         return Diff(added, removed, f"lines {head + 1}-{head + removed} became lines {head + 1}-{head + added}")
     first = max(0, head - CONTEXT)
     shown_old, shown_new = (lines[first : len(lines) - max(0, tail - CONTEXT)] for lines in (old, new))
-    lines = list(difflib.unified_diff(shown_old, shown_new, name, name, n=CONTEXT))
+    lines = list(difflib.unified_diff(shown_old, shown_new, name, new_name or name, n=CONTEXT))
     plus = sum(line.startswith("+") for line in lines[2:])
     minus = sum(line.startswith("-") for line in lines[2:])
     return Diff(plus, minus, _bounded([_shifted(line, first) for line in lines]))

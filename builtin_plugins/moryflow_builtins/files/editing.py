@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
+from moryflow_sdk.texts import looks_binary
 
 from .commit import Change, commit
 from .diffs import Diff, diff
@@ -32,7 +33,8 @@ def write_target(ctx: ToolContext, content: str) -> ToolResult:
 def _old_text(ctx: ToolContext, target: Target) -> str | None:
     """Return what a file held as UTF-8 text, for the diff; nothing when it is binary or large."""
     try:
-        return ctx.files.read(target, limit=MAX_BYTES).decode("utf-8")
+        data = ctx.files.read(target, limit=MAX_BYTES)
+        return None if looks_binary(data) else data.decode("utf-8")
     except UnicodeDecodeError:
         return None
     except ToolError as error:

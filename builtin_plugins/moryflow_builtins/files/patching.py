@@ -30,7 +30,7 @@ def apply_patch_text(ctx: ToolContext, patch: str) -> ToolResult:
     for one in patches:
         before, after, told = _planned(ctx, one, targets)
         changes += told
-        made.append((_title(one), diff(before, after, one.move_to or one.path)))
+        made.append((_title(one), diff(before, after, one.path, one.move_to)))
     commit(ctx.files, changes)
     total = Diff(sum(d.added for _, d in made), sum(d.removed for _, d in made), "")
     what = patches[0].path if len(patches) == 1 else f"{len(patches)} files"
@@ -65,10 +65,10 @@ def _planned(ctx: ToolContext, patch: FilePatch, targets: Mapping[str, Target]) 
             raise ToolError(f"{patch.path} already exists", code="exists", next_step="update it instead")
         content = "".join(f"{line}\n" for line in patch.content)
         return "", content, [Change(target, None, encode_new(content, patch.path))]
+    if patch.action == "update":
+        return _updated(ctx, patch, target, targets.get(patch.move_to))
     data = ctx.files.read(target, limit=MAX_BYTES)
-    if patch.action == "delete":
-        return _text_or_nothing(data, patch.path), "", [Change(target, data, None)]
-    return _updated(patch, target, targets.get(patch.move_to), data)
+    return _text_or_nothing(data, patch.path), "", [Change(target, data, None)]
 
 
 def _text_or_nothing(data: bytes, name: str) -> str:
@@ -78,16 +78,15 @@ def _text_or_nothing(data: bytes, name: str) -> str:
         return ""
 
 
-def _updated(patch: FilePatch, target: Target, into: Target | None, data: bytes) -> tuple[str, str, list[Change]]:
+def _updated(ctx: ToolContext, patch: FilePatch, target: Target, into: Target | None) -> tuple[str, str, list[Change]]:
     if into is not None and into.identity is not None:
         raise ToolError(f"{patch.move_to} already exists", code="exists", next_step="choose another name")
-    if not patch.hunks and into is not None:
-        return "", "", [Change(into, None, data), Change(target, data, None)]
+    if not patch.hunks:
+        return "", "", [Change(target, None, None, into)]
+    data = ctx.files.read(target, limit=MAX_BYTES)
     text = decode(data, patch.path)
     after = apply_hunks(text.text, patch.hunks, patch.path)
-    encoded = text.encode(after, patch.path)
-    changes = [Change(target, data, encoded)] if into is None else [Change(into, None, encoded), Change(target, data, None)]
-    return text.text, after, changes
+    return text.text, after, [Change(target, data, text.encode(after, patch.path), into)]
 
 
 def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:

@@ -12,15 +12,15 @@ from functools import partial
 from typing import BinaryIO
 
 from moryflow_sdk import Image, Target, ToolContext, ToolError, ToolResult
+from moryflow_sdk.texts import HEAD_BYTES, looks_binary, mark_of
 
 from .describe import Picture, kind_of, picture_of
-from .text import FALLBACK, MAX_BYTES, looks_binary, mark_of
+from .text import FALLBACK, MAX_BYTES
 
 PAGE_BYTES = 45_000
 """A page stays below the limit at which outputs are cut: a stored output can be read without being stored again (D36)."""
 
 LINE_CHARACTERS = 10_000
-HEAD_BYTES = 256 * 1024
 SMALL_BYTES = 64 * 1024
 IMAGE_BYTES = 5 * 1024 * 1024
 
@@ -67,7 +67,7 @@ def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None,
             return _image(ctx, picture, head + file.read(IMAGE_BYTES + 1 - len(head)), size, name)
         mark, marked = mark_of(head)
         chosen = marked or _known(encoding) or "utf-8"
-        if not mark and not chosen.startswith(("utf-16", "utf-32")) and looks_binary(head):
+        if not chosen.startswith(("utf-16", "utf-32")) and looks_binary(head):
             return _binary(target, head, size)
         page, used = _page(file, len(mark), chosen, offset, limit, whole=size <= MAX_BYTES)
     note = f"not valid {chosen}, read as {used}" if used != chosen else ""

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 from dataclasses import dataclass
 
 from moryflow_sdk import ToolError
+from moryflow_sdk.texts import looks_binary, mark_of
 
 MAX_BYTES = 32 * 1024 * 1024
 """Files over this are neither edited nor read as one piece."""
-
-MARKS: tuple[tuple[bytes, str], ...] = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-"""Byte-order marks; the longer ones first, because one begins with another."""
 
 FALLBACK = "latin-1"
 """Takes every byte, so what is not touched comes back as it was."""
@@ -47,11 +38,6 @@ class Text:
             ) from error
 
 
-def mark_of(data: bytes) -> tuple[bytes, str]:
-    """Return the byte-order mark at the beginning of `data` and its encoding, both empty without one."""
-    return next(((mark, encoding) for mark, encoding in MARKS if data.startswith(mark)), (b"", ""))
-
-
 def decode(data: bytes, name: str) -> Text:
     """Return `data` as text: by its mark, as UTF-8, or else as :data:`FALLBACK`.
 
@@ -59,22 +45,14 @@ def decode(data: bytes, name: str) -> Text:
     """
     mark, encoding = mark_of(data)
     try:
-        return Text(data[len(mark) :].decode(encoding or "utf-8"), encoding or "utf-8", mark)
+        if not looks_binary(data):
+            return Text(data[len(mark) :].decode(encoding or "utf-8"), encoding or "utf-8", mark)
     except UnicodeDecodeError:
-        pass
-    if b"\0" in data or encoding:
-        raise ToolError(f"{name} is a binary file", code="binary", next_step="change it with a program made for it")
-    return Text(data.decode(FALLBACK), FALLBACK)
+        if encoding in ("", "utf-8"):
+            return Text(data.decode(FALLBACK), FALLBACK)
+    raise ToolError(f"{name} is a binary file", code="binary", next_step="change it with a program made for it")
 
 
 def encode_new(text: str, name: str) -> bytes:
     """Return the content of a new file."""
     return Text("").encode(text, name)
-
-
-def looks_binary(data: bytes) -> bool:
-    """Whether `data`, the beginning of a file without a mark, is no text: it has NUL or is full of control characters."""
-    if b"\0" in data:
-        return True
-    strange = sum(byte < 32 and byte not in b"\t\n\r\f\x1b\x08" for byte in data[:4096])
-    return strange > 0.1 * len(data[:4096])

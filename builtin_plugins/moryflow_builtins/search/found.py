@@ -45,24 +45,25 @@ class Line:
 
 @dataclass
 class Found:
-    """Lines in the order they came; `more` says that the search stopped early, and `why`."""
+    """Lines in the order they came; `more` says that the search stopped early, and `why`; `notes`, what it left out."""
 
     lines: list[Line] = field(default_factory=list[Line])
     more: bool = False
     why: str = ""
+    notes: list[str] = field(default_factory=list[str])
 
     def stop(self, why: str) -> None:
         """Note that the search ends before it has seen everything."""
         self.more, self.why = True, why
 
 
-def result_of(found: Found, pattern: str, limit: int, notes: Sequence[str], *, files_only: bool, tool: str) -> ToolResult:
+def result_of(found: Found, pattern: str, limit: int, *, files_only: bool, tool: str) -> ToolResult:
     """Return the lines sorted by path, at most `limit` matches, and what was left out."""
     lines = sorted(found.lines, key=lambda line: line.path)
     matches = sum(line.matches for line in lines)
     files = dict.fromkeys(line.path for line in lines)
     shown = _files(lines, files, limit) if files_only else _lines(lines, limit)
-    told = list(notes)
+    told = list(found.notes)
     total = len(files) if files_only else matches
     if total > limit or found.more:
         count = f"more than {total:,}" if found.more else f"{total:,}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from dataclasses import replace
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
+from moryflow_sdk.texts import HEAD_BYTES, looks_binary
 
 from .allowed import Reader
 from .found import Found, Wish, result_of
@@ -21,21 +23,22 @@ async def grep_target(ctx: ToolContext, wish: Wish, limit: int, *, files_only: b
     _check(wish)
     if not _is_folder(ctx, target):
         found = await _search_file(ctx, target, wish)
-        return result_of(found, wish.pattern, limit, [], files_only=files_only, tool="grep")
+        return result_of(found, wish.pattern, limit, files_only=files_only, tool="grep")
     reader, program = Reader(ctx, target), find_rg(ctx.vault)
     if program is not None:
         found = await search_folder(ctx, target, wish, program, reader)
     else:
         found = await scan_folder(ctx, target, wish, reader)
     found.lines = [replace(line, path=posixpath.normpath(posixpath.join(target.given, line.path))) for line in found.lines]
-    return result_of(found, wish.pattern, limit, reader.notes, files_only=files_only, tool="grep")
+    found.notes += reader.notes
+    return result_of(found, wish.pattern, limit, files_only=files_only, tool="grep")
 
 
 async def search_file_target(ctx: ToolContext, wish: Wish, limit: int) -> ToolResult:
     """Search the call's target, which must be a file (D68)."""
     _check(wish)
     found = await _search_file(ctx, ctx.call.targets[0], wish)
-    return result_of(found, wish.pattern, limit, [], files_only=False, tool="search_in_file")
+    return result_of(found, wish.pattern, limit, files_only=False, tool="search_in_file")
 
 
 def _check(wish: Wish) -> None:
@@ -55,7 +58,9 @@ def _is_folder(ctx: ToolContext, target: Target) -> bool:
 
 async def _search_file(ctx: ToolContext, target: Target, wish: Wish) -> Found:
     program = find_rg(ctx.vault)
-    if program is None:
-        return await scan([(target.given, ctx.files.read(target, limit=WHOLE_FILE))], wish)
     with ctx.files.open(target) as file:
-        return await search_open_file(file, target.given, wish, program)
+        if looks_binary(os.pread(file.fileno(), HEAD_BYTES, 0)):
+            return Found(notes=[f"{target.given} is not text; it was not searched"])
+        if program is not None:
+            return await search_open_file(file, target.given, wish, program)
+    return await scan([(target.given, ctx.files.read(target, limit=WHOLE_FILE))], wish)

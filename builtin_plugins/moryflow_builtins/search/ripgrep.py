@@ -30,6 +30,7 @@ COMMON = (
 could pass the file's lines off as another's."""
 
 _LINE = re.compile(rb"([^\0\n]*)\0(\d+)([:-])([^\n]*)")
+_ENDED_EARLY = re.compile(rb"([^\0\n]*): WARNING: stopped searching binary file after match")
 _PLAIN_GLOB = re.compile(r"[\w.*?-]+")
 CHUNK = 256 * 1024
 
@@ -74,6 +75,8 @@ async def search_folder(ctx: ToolContext, target: Target, wish: Wish, program: s
                 looking.cancel()
                 await asyncio.wait((looking,))
     found.lines = [line for line in found.lines if line.path not in refused and (wants is None or wants(line.path))]
+    shown = {line.path for line in found.lines}
+    found.notes = [f"{path} was searched up to its first NUL; name it to search all" for path in found.notes if path in shown]
     return found
 
 
@@ -88,8 +91,8 @@ async def _refused(
 
 
 async def search_open_file(file: IO[Any], name: str, wish: Wish, program: str) -> Found:
-    """Search one file that has been opened; ``rg`` reads it as its standard input."""
-    arguments = (*COMMON, *_options(wish), "--", "-")
+    """Search one file that has been opened and is text; ``rg`` reads it as its standard input."""
+    arguments = (*COMMON, *_options(wish), "--text", "--", "-")
     process = await asyncio.create_subprocess_exec(program, *arguments, stdin=file, stdout=PIPE, stderr=PIPE)
     async with _ended(process):
         found = await _collected(process)
@@ -135,15 +138,16 @@ async def _all(process: Process) -> bytes:
 
 
 async def _collected(process: Process) -> Found:
-    """Take lines until the end, until there are enough, or until it takes too long."""
+    """Take lines until the end, until there are enough, or until it takes too long; note each file that has a NUL."""
     assert process.stdout is not None and process.stderr is not None
     found, rest = Found(), b""
     complaint = asyncio.ensure_future(_complaint(process.stderr))
     try:
         async with asyncio.timeout(SEARCH_SECONDS):
             while chunk := await process.stdout.read(CHUNK):
-                lines, rest = _parsed(rest + chunk)
+                lines, ended, rest = _parsed(rest + chunk)
                 found.lines += lines
+                found.notes += ended
                 if len(found.lines) > MAX_LINES:
                     found.stop(f"stopped after {MAX_LINES:,} lines")
                     return found
@@ -156,19 +160,23 @@ async def _collected(process: Process) -> Found:
     return found
 
 
-def _parsed(data: bytes) -> tuple[list[Line], bytes]:
-    """Return the complete lines of `data` and what is left of it."""
+def _parsed(data: bytes) -> tuple[list[Line], list[str], bytes]:
+    """Return the complete lines of `data`, the files that ``rg`` did not search to their end, and what is left of it."""
     complete, newline, rest = data.rpartition(b"\n")
     lines = [
         Line(
-            path.decode("utf-8", "replace").removeprefix("./"),
+            _name(path),
             int(number),
             sign == b":",
             text.decode("utf-8", "replace").removesuffix("\r"),
         )
         for path, number, sign, text in _LINE.findall(complete + newline)
     ]
-    return lines, rest
+    return lines, [_name(path) for path in _ENDED_EARLY.findall(complete)], rest
+
+
+def _name(path: bytes) -> str:
+    return path.decode("utf-8", "replace").removeprefix("./")
 
 
 async def _complaint(stream: asyncio.StreamReader) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Target, ToolContext, ToolError
+from moryflow_sdk.texts import looks_binary, mark_of
 
 from .allowed import Reader
 from .found import MAX_LINES, SEARCH_SECONDS, Found, Line, Wish
@@ -72,8 +73,8 @@ def _unusable(reason: object) -> ToolError:
 
 def _scanned(contents: Contents, search: Callable[[bytes, int], Any], context: int, cancelled: Callable[[], bool]) -> Found:
     found, end = Found(), time.monotonic() + SEARCH_SECONDS
-    for path, data in contents:
-        if search(data, 0) is not None and not _binary(data):
+    for path, data in _texts(contents):
+        if search(data, 0) is not None:
             found.lines += (Line(path, *line) for line in islice(find_lines(data, search, context), MAX_LINES))
         if _enough(found) or time.monotonic() > end or cancelled():
             if not found.more:
@@ -82,8 +83,14 @@ def _scanned(contents: Contents, search: Callable[[bytes, int], Any], context: i
     return found
 
 
-def _binary(data: bytes) -> bool:
-    return b"\0" in data
+def _texts(contents: Contents) -> Iterator[tuple[str, bytes]]:
+    """Yield those files that are text, as UTF-8."""
+    for path, data in contents:
+        mark, encoding = mark_of(data)
+        if encoding.startswith(("utf-16", "utf-32")):
+            yield path, data[len(mark) :].decode(encoding, "replace").encode()
+        elif not looks_binary(data):
+            yield path, data
 
 
 def _enough(found: Found) -> bool:
@@ -126,9 +133,9 @@ async def _feed(process: Process, contents: Contents, wish: dict[str, Any]) -> N
     """Write the wish and then the files; they are read in a thread."""
     assert process.stdin is not None
     process.stdin.write(json.dumps(wish).encode() + b"\n")
-    files = iter(contents)
+    files = _texts(contents)
     try:
-        while batch := await asyncio.to_thread(_batch, files):
+        while batch := await asyncio.to_thread(lambda: list(islice(files, BATCH))):
             for path, data in batch:
                 name = path.encode()
                 process.stdin.write(b"%d %d\n" % (len(name), len(data)) + name + data)
@@ -136,10 +143,6 @@ async def _feed(process: Process, contents: Contents, wish: dict[str, Any]) -> N
         process.stdin.close()
     except ConnectionError:
         return  # it was stopped
-
-
-def _batch(files: Iterator[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    return [(path, data) for path, data in islice(files, BATCH) if not _binary(data)] or list(islice(files, 1))
 
 
 async def _take(process: Process, found: Found) -> None:

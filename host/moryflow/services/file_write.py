@@ -31,8 +31,8 @@ moment the second is told: agents that work side by side share this process."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_file(target: Target, data: bytes, *, create_parents: bool) -> Target:
-    """Replace or create `target` with `data` and return it with its new identity.
+def write_file(target: Target, data: bytes, *, create_parents: bool, mode: int | None = None) -> Target:
+    """Replace or create `target` with `data` and return it with its new identity; `mode` is for one that is new.
 
     Readers see the old content or the new, never a part; another name of a hard-linked file keeps the old content.
     """
@@ -41,8 +41,10 @@ def write_file(target: Target, data: bytes, *, create_parents: bool) -> Target:
         if old:
             refuse_irregular(old, target)
             _refuse_read_only(parent, name)
-        with _temporary(parent, data, old) as (temporary, written):
+        with _temporary(parent, data, old, mode) as (temporary, written):
             _refuse_moved_folder(target, parent)
+            if old is not None:
+                _keep_attributes(parent, name, temporary)
             if old is None:
                 _create(target, parent, temporary, name)
             else:
@@ -54,7 +56,7 @@ def write_file(target: Target, data: bytes, *, create_parents: bool) -> Target:
 
 
 @contextmanager
-def _temporary(parent: int, data: bytes, old: os.stat_result | None) -> Iterator[tuple[str, os.stat_result]]:
+def _temporary(parent: int, data: bytes, old: os.stat_result | None, mode: int | None) -> Iterator[tuple[str, os.stat_result]]:
     """Write `data` to a random file of mode 0600 in `parent`, give it its final mode, and clean up after a failure."""
     name = f".moryflow-{secrets.token_hex(8)}.tmp"
     descriptor = os.open(name, NEW, 0o600, dir_fd=parent)
@@ -64,7 +66,7 @@ def _temporary(parent: int, data: bytes, old: os.stat_result | None) -> Iterator
             if old and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
                 with suppress(PermissionError):
                     os.fchown(descriptor, old.st_uid, old.st_gid)
-            os.fchmod(descriptor, old.st_mode & 0o777 if old else 0o666 & ~_umask())
+            os.fchmod(descriptor, old.st_mode & 0o777 if old else 0o666 & ~_umask() if mode is None else mode & 0o777)
             os.fsync(descriptor)
             written = os.fstat(descriptor)
         finally:
@@ -73,6 +75,20 @@ def _temporary(parent: int, data: bytes, old: os.stat_result | None) -> Iterator
     finally:
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=parent)
+
+
+def _keep_attributes(parent: int, name: str, temporary: str) -> None:
+    """Give the new file the access list and the user's attributes of the old one: without its access list, the mode of a file
+    that was shared with one person opens it to a group.
+    """
+    if not hasattr(os, "listxattr"):
+        return
+    folder = f"/proc/self/fd/{parent}"
+    with suppress(OSError):
+        for attribute in os.listxattr(f"{folder}/{name}", follow_symlinks=False):
+            if attribute == "system.posix_acl_access" or attribute.startswith("user."):
+                value = os.getxattr(f"{folder}/{name}", attribute, follow_symlinks=False)
+                os.setxattr(f"{folder}/{temporary}", attribute, value, follow_symlinks=False)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

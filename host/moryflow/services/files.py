@@ -59,10 +59,10 @@ class VaultFiles:
             )
         return content
 
-    def write(self, target: Target, data: bytes, *, create_parents: bool = True) -> Target:
+    def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
         """Replace or create a regular file atomically and return it with its new identity."""
         self._refuse_home(target)
-        return write_file(target, data, create_parents=create_parents)
+        return write_file(target, data, create_parents=create_parents, mode=mode)
 
     def remove(self, target: Target, *, recursive: bool = False) -> None:
         """Remove a file, the link that the target was given as, or a folder: empty, or with all in it."""

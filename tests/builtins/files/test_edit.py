@@ -160,6 +160,31 @@ def test_other_encodings_come_back_as_they_were(toolbox) -> None:
     assert error_of(toolbox.run, edit, path="bin", old_string="old", new_string="new").code == "binary"
 
 
+@pytest.mark.parametrize("data", [b"word\n\0more\n", b"word" + bytes(range(1, 9)) * 3, b"word\n" + b"x\n" * 70_000 + b"\0"])
+def test_what_read_calls_binary_is_changed_by_nothing(toolbox, data: bytes) -> None:
+    """One rule for every tool: a NUL at the beginning, or many control characters (S2.13, D74)."""
+    patch = "*** Begin Patch\n*** Update File: a\n@@\n-word\n+x\n*** End Patch"
+    calls = (
+        (edit, {"path": "a", "old_string": "word", "new_string": "x"}),
+        (multiedit, {"edits": [{"path": "a", "old_string": "word", "new_string": "x"}]}),
+        (apply_patch, {"patch": patch}),
+    )
+    for tool, args in calls:
+        toolbox.fill({"a": data})
+        assert toolbox.run(read, path="a").metadata["binary"]
+        assert error_of(toolbox.run, tool, **args).code == "binary"
+        assert (toolbox.vault / "a").read_bytes() == data
+    assert "+++" not in toolbox.run(write, path="a", content="x").output
+
+
+def test_a_nul_far_behind_makes_a_log_no_binary(toolbox) -> None:
+    """It is read and changed like any text, and keeps its NUL (D74)."""
+    toolbox.fill({"log": b"word\n" + b"x\n" * 140_000 + b"\0end"})
+    assert toolbox.run(read, path="log", limit=1).output.startswith("word\n")
+    toolbox.run(edit, path="log", old_string="word", new_string="x")
+    assert (toolbox.vault / "log").read_bytes() == b"x\n" * 140_001 + b"\0end"
+
+
 def test_several_edits_are_all_made_or_none(toolbox) -> None:
     """Each sees what the one before left; two names of one file are one file (D68)."""
     toolbox.fill({"a": "1\n2\n", "b": "3\n"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -51,6 +53,29 @@ def test_a_file_can_be_moved_unchanged(toolbox) -> None:
     toolbox.run(apply_patch, patch=wrapped("*** Update File: a\n*** Move to: b\n"))
     assert (toolbox.vault / "b").read_bytes() == b"\0\xff"
     assert not (toolbox.vault / "a").exists()
+
+
+@pytest.mark.parametrize("change", ["", "@@\n-x\n+y\n"])
+def test_a_file_that_moves_stays_what_it_is(toolbox, change: str) -> None:
+    """Its mode goes with it, its other names stay its names where only the name changed, and a link moves itself (S4.10)."""
+    toolbox.fill({"run.sh": "x\n"})
+    (toolbox.vault / "run.sh").chmod(0o751)
+    (toolbox.vault / "other").hardlink_to(toolbox.vault / "run.sh")
+    toolbox.run(apply_patch, patch=wrapped(f"*** Update File: run.sh\n*** Move to: bin/go.sh\n{change}"))
+    moved = toolbox.vault / "bin" / "go.sh"
+    assert (moved.stat().st_mode & 0o777, moved.read_text()) == (0o751, "y\n" if change else "x\n")
+    assert moved.samefile(toolbox.vault / "other") == (not change)
+    (toolbox.vault / "link").symlink_to("bin/go.sh")
+    toolbox.run(apply_patch, patch=wrapped("*** Update File: link\n*** Move to: name\n@@\n-" + moved.read_text() + "+z\n"))
+    assert ((toolbox.vault / "name").is_symlink(), moved.is_file(), moved.read_text()) == (True, True, "z\n")
+
+
+def test_a_file_that_is_too_large_to_edit_can_be_moved(toolbox) -> None:
+    """Nothing of it is read (S4.10)."""
+    toolbox.fill({"a": ""})
+    os.truncate(toolbox.vault / "a", 33 * 1024 * 1024)
+    toolbox.run(apply_patch, patch=wrapped("*** Update File: a\n*** Move to: b\n"))
+    assert (toolbox.vault / "b").stat().st_size == 33 * 1024 * 1024
 
 
 @pytest.mark.parametrize(
@@ -129,10 +154,16 @@ def test_a_fence_around_the_patch_is_forgiven(toolbox) -> None:
 
 def test_a_write_that_fails_puts_everything_back(toolbox) -> None:
     """A folder stands where the second new file should go (S4.10)."""
-    toolbox.fill({"a": "1\n", "gone": "2\n", "d": "3\n"})
-    body = "*** Update File: a\n-1\n+one\n*** Delete File: gone\n*** Add File: d/x\n+x\n"
+    toolbox.fill({"a": "1\n", "gone": "2\n", "d": "3\n", "m": "4\n"})
+    for name in ("gone", "m"):
+        (toolbox.vault / name).chmod(0o751)
+    body = (
+        "*** Update File: a\n-1\n+one\n*** Delete File: gone\n*** Update File: m\n*** Move to: e/n\n-4\n+four\n"
+        "*** Add File: d/x\n+x\n"
+    )
     assert error_of(toolbox.run, apply_patch, patch=wrapped(body)).code == "not_a_directory"
-    assert tree(toolbox) == {"a": "1\n", "gone": "2\n", "d": "3\n"}
+    assert tree(toolbox) == {"a": "1\n", "gone": "2\n", "d": "3\n", "m": "4\n"}
+    assert {(toolbox.vault / name).stat().st_mode & 0o777 for name in ("gone", "m")} == {0o751}
 
 
 LINES = st.lists(st.text(st.sampled_from('ab {}“"'), max_size=4), max_size=12)

@@ -59,6 +59,23 @@ async def test_a_file_of_any_size_is_searched_by_rg(toolbox, engine: str) -> Non
     assert result.metadata["matches"] == (2 if engine == "rg" else 1)
 
 
+async def test_what_read_calls_text_is_searched_to_its_end(toolbox, engine: str) -> None:
+    """A NUL far behind ends no search without a word; what is binary is said to be where it was named (S2.13, D74)."""
+    late = b"needle\n" + b"x\n" * 140_000 + b"\0\nneedle\n"
+    toolbox.fill({"log": late, "bin": b"needle\0\n", "wide": "\ufeffneedle\n".encode("utf-16-le")})
+    whole = ["log:1:needle", "log:140003:needle"]
+    assert (await toolbox.arun(grep, pattern="needle", path="log")).output.splitlines() == whole
+    assert (await toolbox.arun(search_in_file, pattern="needle", path="log")).output.splitlines() == whole
+    assert (await toolbox.arun(search_in_file, pattern="needle", path="wide")).output == "wide:1:needle"
+    found = (await toolbox.arun(grep, pattern="needle")).output.splitlines()
+    if engine == "rg":
+        assert found == ["log:1:needle", "wide:1:needle", "[log was searched up to its first NUL; name it to search all]"]
+    else:
+        assert found == [*whole, "wide:1:needle"]
+    named = await toolbox.arun(grep, pattern="needle", path="bin")
+    assert named.output == "no match\n[bin is not text; it was not searched]"
+
+
 async def test_sensitive_files_are_left_out_and_counted(toolbox, engine: str) -> None:
     """The count does not depend on the pattern, or it would tell what is in them (D3)."""
     toolbox.fill(

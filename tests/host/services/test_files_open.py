@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,21 @@ def test_a_write_keeps_the_mode_and_leaves_nothing_beside(files: VaultFiles, vau
     assert data == (vault / "run.sh").read_bytes() == files.read(target, limit=len(data))
     assert stat.S_IMODE((vault / "run.sh").stat().st_mode) == 0o751
     assert [path.name for path in vault.iterdir()] == ["run.sh"]
+
+
+def test_a_write_keeps_the_access_list_and_the_attributes(files: VaultFiles, vault: Path) -> None:
+    """Without the list, the mode of a file shared with one person would open it to a group (R12)."""
+    entries = [(1, 6, -1), (2, 6, 4321), (4, 0, -1), (16, 6, -1), (32, 0, -1)]  # owner, user 4321, group, mask, others
+    shared = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    (vault / "a").write_text("old")
+    try:
+        os.setxattr(vault / "a", "system.posix_acl_access", shared)
+        os.setxattr(vault / "a", "user.color", b"red")
+    except (OSError, AttributeError):
+        pytest.skip("this volume keeps no such attributes")
+    files.write(files.resolve("a"), b"new")
+    assert os.getxattr(vault / "a", "system.posix_acl_access") == shared
+    assert os.getxattr(vault / "a", "user.color") == b"red"
 
 
 def test_a_new_file_has_the_mode_that_the_person_asked_for(files: VaultFiles, vault: Path) -> None:

@@ -1,0 +1,37 @@
+"""What counts as text: one rule for every tool that reads, changes or searches a file."""
+
+from __future__ import annotations
+
+import codecs
+
+HEAD_BYTES = 256 * 1024
+"""How much of a file's beginning is looked at; one NUL far behind, as a crash leaves it in a log, makes nothing binary."""
+
+MARKS: tuple[tuple[bytes, str], ...] = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+"""Byte-order marks; the longer ones first, because one begins with another."""
+
+_STRANGE = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b\x08")
+
+
+def mark_of(data: bytes) -> tuple[bytes, str]:
+    """Return the byte-order mark at the beginning of `data` and its encoding, both empty without one."""
+    return next(((mark, encoding) for mark, encoding in MARKS if data.startswith(mark)), (b"", ""))
+
+
+def looks_binary(data: bytes) -> bool:
+    """Whether the beginning of `data`, a file or its first :data:`HEAD_BYTES`, is no text.
+
+    It is none when it has a NUL or is full of control characters; what begins with a byte-order mark is text.
+    """
+    if mark_of(data)[0]:
+        return False
+    if data.find(b"\0", 0, HEAD_BYTES) >= 0:
+        return True
+    head = data[:4096]
+    return len(head) - len(head.translate(None, _STRANGE)) > 0.1 * len(head)
