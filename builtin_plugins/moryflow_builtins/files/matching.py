@@ -13,6 +13,8 @@ from itertools import accumulate
 
 from moryflow_sdk import ToolError
 
+from .indenting import adapted
+
 Span = tuple[int, int]
 
 _ALIKE = str.maketrans(
@@ -182,8 +184,7 @@ def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
         old, new = old[:-1], new.removesuffix("\n")
     old_lines, lines = old.split("\n"), text.split("\n")
     wanted, have = [bare(line) for line in old_lines], [bare(line) for line in lines]
-    telling = next((index for index, line in enumerate(wanted) if line), None)
-    if telling is None:
+    if not any(wanted):
         return
     starts = [0, *accumulate(len(line) + 1 for line in lines)]
     index = 0
@@ -195,8 +196,8 @@ def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
         start, end = starts[index], min(starts[after], len(text))
         if not takes_end and after < len(starts) - 1:
             end = starts[after] - 1 - lines[after - 1].endswith("\r")
-        moved = _indented(new, _indent(old_lines[telling]), _indent(lines[index + telling]))
-        yield Replacement(start, end, with_ends(moved, line_end(text, start, end)))
+        moved = adapted(new.split("\n"), old_lines, lines[index:after])
+        yield Replacement(start, end, with_ends("\n".join(moved), line_end(text, start, end)))
         index = after
 
 
@@ -208,16 +209,3 @@ def plain_line(line: str) -> str:
 def bare(line: str) -> str:
     """Return `line` without blanks around and with one blank within, look-alikes forgiven."""
     return " ".join(line.translate(_ALIKE).split())
-
-
-def _indent(text: str) -> str:
-    return text[: len(text) - len(text.lstrip(" \t"))]
-
-
-def _indented(new: str, given: str, actual: str) -> str:
-    """Return `new` with the indentation that the file has where the edit had `given`."""
-    if given == actual:
-        return new
-    return "\n".join(
-        actual + line.removeprefix(given) if line.strip() and line.startswith(given) else line for line in new.split("\n")
-    )

@@ -9,6 +9,7 @@ from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 
 from .commit import Change, commit
 from .diffs import Diff, diff
+from .indenting import adapted, other_blanks
 from .matching import bare, line_end, plain_line
 from .patch import FilePatch, Hunk, parse_patch, paths_of
 from .text import MAX_BYTES, decode, encode_new
@@ -113,11 +114,16 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
 
 def _replaced(old: Sequence[tuple[str, str]], hunk: Hunk, end: str) -> list[tuple[str, str]]:
     """Return the new lines of a place, each with its end; what the patch only repeats stays as the file has it."""
+    lines, there = [text for sign, text in hunk.lines if sign == "+"], [body for body, _ in old]
+    if other_blanks(hunk.old, there):
+        # Not where only the depth differs: the sign may have been left out before a context line, and the new lines are right.
+        lines = adapted(lines, hunk.old, there)
+    added = iter(lines)
     result: list[tuple[str, str]] = []
     index = 0
-    for sign, text in hunk.lines:
+    for sign, _ in hunk.lines:
         if sign == "+":
-            result.append((text, end))
+            result.append((next(added), end))
             continue
         if sign == " ":
             result.append(old[index])
