@@ -18,8 +18,8 @@ services = ("emit", "files", "history")
 config_model = SnapshotSettings
 config_path = "agents.runtime.snapshots"
 
-_ELSEWHERE = frozenset({"read", "web_fetch", "web_search", "task"})
-"""Domains whose tools change no files of the vault themselves; a child records its own."""
+_ELSEWHERE = frozenset({"read", "web_fetch", "web_search"})
+"""Domains whose tools change no files of the vault."""
 
 
 @hookimpl(timeout=60.0, events=("turn.start", "tool.start", "tool.result", "step.finish", "turn.finish", "session.deleted"))
@@ -33,7 +33,9 @@ async def event(event: Event, turn: Turn | None) -> None:
         case "tool.start" if event.data["state"] == "running" and event.data["domain"] not in _ELSEWHERE:
             from . import taking
 
-            if turn.config.enabled:
+            if event.data["domain"] == "task":  # a child records its own changes
+                taking.mark(turn)
+            elif turn.config.enabled:
                 await taking.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
             else:
                 taking.switched_off(turn)

@@ -17,14 +17,12 @@ class Found:
     :ivar segments: the calls that may have changed files, of children too, in their order.
     :ivar cut_off: those of `segments` that a killed host left open.
     :ivar running: children that still work.
-    :ivar elsewhere: sessions whose records are not here: an import brought their answers.
     """
 
     segments: list[Segment] = field(default_factory=list[Segment])
     cut_off: set[int] = field(default_factory=set[int])
     running: list[Link] = field(default_factory=list[Link])
     gaps: list[Gap] = field(default_factory=list[Gap])
-    elsewhere: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,30 @@ def found_for(shadow: Shadow, sessions: Sequence[str], nodes: Collection[str]) -
     :param sessions: the session itself and those it was forked or imported from, which recorded what it inherited.
     """
     found = Found()
-    taken = set[str]()
     for session in sessions:
-        log = Records(shadow.folder, session).log()
-        taken |= log.taken
-        _gather(shadow, found, log, nodes=nodes)
-    here = (session for session in sessions if Records(shadow.folder, session).exist)
-    found.elsewhere = [session for session in sessions if session not in {*here, *taken}]
+        _gather(shadow, found, Records(shadow.folder, session).log(), nodes=nodes)
     once = {segment.began: segment for segment in found.segments}  # a fork whose original was deleted has what others have, too
     found.segments = [once[began] for began in sorted(once)]
     return found
+
+
+def not_here(shadow: Shadow, session: str, sessions: Sequence[str], nodes: Collection[str], since: str) -> list[str]:
+    """Return which of `sessions` may have recorded `nodes` of `session`, but not here: an import brought their answers.
+
+    :param sessions: those that say that they recorded something.
+    :param since: when the first of `nodes` was made.
+    """
+    logs = {name: records.log() for name in (*sessions, session) if (records := Records(shadow.folder, name)).exist}
+    if session in logs and any(begun.covers(nodes, since) for begun in logs[session].begun):
+        return []
+    known = {name for log in logs.values() for name in log.taken}
+    known |= {name for name, log in logs.items() if not _came_back(name, log, nodes, since)}
+    return [name for name in sessions if name not in known]
+
+
+def _came_back(session: str, log: Log, nodes: Collection[str], since: str) -> bool:
+    """Whether an import brought `session` back after `nodes` were made: what is recorded of it was begun anew."""
+    return any(session in begun.before and not begun.covers(nodes, since) for begun in log.begun)
 
 
 def _gather(shadow: Shadow, found: Found, log: Log, *, nodes: Collection[str] = (), turn: str = "") -> None:

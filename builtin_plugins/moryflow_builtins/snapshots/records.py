@@ -2,7 +2,7 @@
 
 A *segment* is a span of a step in which calls that may change files ran. A *link* says that a turn of a child session was
 started by an answer of this one. A *gap* is an answer whose changes were not recorded. *Taken* names a deleted session whose
-records of shared answers are here.
+records of shared answers are here. *Begun* says from which answer on this file has what the session changed.
 """
 
 from __future__ import annotations
@@ -10,10 +10,27 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The first line: when this file was begun, by which answer, and what recorded the turns before that.
+
+    :ivar at: ISO 8601, as nodes have it.
+    :ivar before: the sessions a fork or an import was made from; the session itself where an import brought it back.
+    """
+
+    node: str
+    at: str
+    before: tuple[str, ...] = ()
+
+    def covers(self, nodes: Collection[str], since: str) -> bool:
+        """Whether `nodes`, a part of a turn or all of it, came not before this; `since` is when the first of them did."""
+        return self.node in nodes or since >= self.at
 
 
 @dataclass(frozen=True)
@@ -84,8 +101,8 @@ class Taken:
     session: str
 
 
-Line = Segment | Link | Gap | Taken
-_KINDS: Mapping[str, type[Line]] = {"segment": Segment, "link": Link, "gap": Gap, "taken": Taken}
+Line = Begun | Segment | Link | Gap | Taken
+_KINDS: Mapping[str, type[Line]] = {"begun": Begun, "segment": Segment, "link": Link, "gap": Gap, "taken": Taken}
 
 
 @dataclass(frozen=True)
@@ -96,10 +113,13 @@ class Log:
     links: dict[str, Link] = field(default_factory=dict[str, Link])
     gaps: dict[str, Gap] = field(default_factory=dict[str, Gap])
     taken: set[str] = field(default_factory=set[str])
+    begun: list[Begun] = field(default_factory=list[Begun])
 
     def add(self, line: Line) -> None:
         """Take a line in."""
         match line:
+            case Begun():
+                self.begun.append(line)
             case Segment():
                 self.segments[line.began] = line
             case Link():

@@ -10,12 +10,13 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Target, ToolError, Turn
 
-from .records import Gap, Line, Link, Records, Segment
+from .records import Begun, Gap, Line, Link, Records, Segment
 from .shadow import Shadow, Snapshot
 
 _FRESH = 1.0
@@ -75,6 +76,18 @@ async def finish(turn: Turn) -> None:
     turn.state.pop("segment", None)
     if segment is not None and segment["used"] and (taken := await _taken(turn)):
         _close(turn, segment, taken)
+
+
+def mark(turn: Turn) -> Records:
+    """Return the records of the turn's session, which knows from now on that it has some: an export takes that along."""
+    kept: list[str] = turn.session_state.setdefault("recorded_as", [])
+    records = Records(shadow_of(turn).folder, turn.session)
+    if not records.exist:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        records.add(Begun(turn.node, now, tuple(kept)))
+    if turn.session not in kept:  # a fork or an import has what the session it was made from recorded
+        kept.append(turn.session)
+    return records
 
 
 def link(turn: Turn, *, over: bool = False) -> None:
@@ -149,10 +162,7 @@ def _close(turn: Turn, segment: dict[str, Any], taken: Snapshot) -> None:
 
 
 def _write(turn: Turn, line: Line) -> None:
-    kept: list[str] = turn.session_state.setdefault("recorded_as", [])
-    if turn.session not in kept:  # a fork or an import has what the session it was made from recorded
-        kept.append(turn.session)
-    Records(shadow_of(turn).folder, turn.session).add(line)
+    mark(turn).add(line)
 
 
 def _spellings(vault: Path, target: Target) -> Iterable[str]:

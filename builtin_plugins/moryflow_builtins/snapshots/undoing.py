@@ -17,7 +17,7 @@ from typing import Any
 from moryflow_sdk import NodeView, ToolError, Turn
 
 from .comparing import OUTSIDE, Change, changes_of
-from .joining import Found, found_for, spans, unseen
+from .joining import Found, found_for, not_here, spans, unseen
 from .shadow import UNRECORDED, Shadow
 from .taking import shadow_of
 
@@ -31,6 +31,7 @@ class Plan:
     :ivar target: the node that becomes the active one; ``None`` is the place before the first.
     :ivar source: the node that is active now.
     :ivar title: the prompt that is taken back or done again.
+    :ivar since: when the first of `nodes` was made.
     :ivar others: files that somebody else changed while the calls ran; they stay as they are.
     :ivar missing: files that were changed and cannot be brought back, each with the reason.
     :ivar notes: what else is not included.
@@ -43,6 +44,7 @@ class Plan:
     title: str
     changes: Sequence[Change]
     nodes: Sequence[str]
+    since: str
     others: Sequence[str] = ()
     missing: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
@@ -78,8 +80,8 @@ async def plan_undo(turn: Turn, *, step: bool = False) -> Plan:
     if first is None:
         raise ToolError("there is nothing to undo", code="nothing", next_step="moryflow session show")
     target = path[first - 1].id if first else None
-    nodes = [node.id for node in path[first:]]
-    return await _planned(turn, Plan("undo", turn.session, target, path[-1].id, _gist(path[first]), (), nodes))
+    nodes, since = [node.id for node in path[first:]], path[first].created
+    return await _planned(turn, Plan("undo", turn.session, target, path[-1].id, _gist(path[first]), (), nodes, since))
 
 
 async def plan_redo(turn: Turn) -> Plan:
@@ -93,7 +95,8 @@ async def plan_redo(turn: Turn) -> Plan:
     if not undone or undone[-1]["to"] != here:
         raise ToolError("there is nothing to redo", code="nothing", next_step="moryflow session tree")
     last = undone[-1]
-    return await _planned(turn, Plan("redo", turn.session, last["from"], here or "", last["title"], (), last["nodes"]))
+    plan = Plan("redo", turn.session, last["from"], here or "", last["title"], (), last["nodes"], last.get("since", ""))
+    return await _planned(turn, plan)
 
 
 async def _planned(turn: Turn, plan: Plan) -> Plan:
@@ -115,16 +118,17 @@ def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int)
     large = f"it is larger than agents.runtime.snapshots.maxFileBytes ({limit}), or cannot be read"
     missing = [(span.path, large) for span in joined if span.unrecorded]
     missing += unseen(shadow, found, {span.path for span in joined})
+    absent = not_here(shadow, plan.session, sessions, plan.nodes, plan.since)
     changes = changes_of(shadow.vault, here, forward=plan.verb == "redo", limit=limit)
-    return replace(plan, changes=changes, others=others, missing=missing, notes=_notes(found, sessions))
+    return replace(plan, changes=changes, others=others, missing=missing, notes=_notes(found, absent))
 
 
-def _notes(found: Found, sessions: Sequence[str]) -> list[str]:
+def _notes(found: Found, absent: Sequence[str]) -> list[str]:
     """Return in sentences what an undo leaves out that no name can be given of."""
     said = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(gap.reason for gap in found.gaps)]
-    elsewhere = [session for session in sessions if session in found.elsewhere]
-    if elsewhere:
-        said.append(f"session {', '.join(elsewhere)} was recorded elsewhere: files that it changed stay as they are")
+    if absent:
+        why = "it ran elsewhere, or what was recorded went when it was deleted here"
+        said.append(f"what session {', '.join(absent)} changed in files is not recorded here ({why}); they stay as they are")
     commands = sorted({tool for segment in found.segments for tool in segment.commands})
     if commands:
         said.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network stays done")
@@ -152,7 +156,8 @@ async def carry_out(turn: Turn, plan: Plan) -> Done:
     if plan.verb == "redo":
         undone.pop()
     else:
-        undone.append({"from": plan.source, "to": plan.target, "title": plan.title, "nodes": list(plan.nodes)})
+        where = {"from": plan.source, "to": plan.target}
+        undone.append({**where, "title": plan.title, "nodes": list(plan.nodes), "since": plan.since})
     return Done(touched, kept)
 
 

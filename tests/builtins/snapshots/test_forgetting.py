@@ -59,7 +59,7 @@ async def test_a_fork_keeps_the_undo_of_what_it_was_made_with(desk, order):
         desk.cli("session", "delete", gone, "-y")
     assert b"word-of-later" not in stored(desk)
     done = desk.cli("session", "undo", last, "-y")
-    assert "recorded elsewhere" not in done.stderr
+    assert "not recorded here" not in done.stderr
     assert sorted(file.name for file in desk.vault.iterdir()) == ["b.txt"]
     desk.cli("session", "redo", last, "-y")
     assert sorted(file.name for file in desk.vault.iterdir()) == ["a.txt", "b.txt", "child.txt"]

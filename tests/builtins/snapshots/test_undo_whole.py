@@ -100,8 +100,28 @@ async def test_an_imported_session_takes_back_what_was_recorded_here_or_says_tha
     other = {"MORYFLOW_HOME": str(tmp_path / "other")}
     there = desk.cli("session", "import", str(file), **other).stdout.split()[0]
     done = desk.cli("session", "undo", there, "-y", **other)
-    assert f"not included: session {session} was recorded elsewhere" in done.stderr
+    assert f"not included: what session {session} changed in files is not recorded here" in done.stderr
     assert (desk.vault / "a.txt").exists()
+
+
+@pytest.mark.parametrize("who", ["the agent", "its sub-agent"])
+async def test_what_went_with_a_deleted_session_is_told_at_the_undo_of_those_turns_alone(desk, tmp_path, who):
+    """Deleted and imported again, and it has gone on: its old turns say why files stay, its new ones are undone (S4.8)."""
+    mine = [call("write", path="old.txt", content="1\n")]
+    old = mine if who == "the agent" else child_writes("old.txt", "1\n", background=False)
+    session = await desk.turn(*old, says("done"), prompt="before")
+    file = tmp_path / "s.jsonl"
+    desk.cli("session", "export", session, "-o", str(file))
+    desk.cli("session", "delete", session, "-y")
+    desk.cli("session", "import", str(file))
+    await desk.turn(call("write", path="new.txt", content="2\n"), says("done"), prompt="after", session=session)
+    done = desk.cli("session", "undo", "-y")
+    assert "is not recorded here" not in done.stderr and "undone: after; 1 file restored" in done.stdout
+    done = desk.cli("session", "undo", "-y")
+    assert f"what session {session} changed in files is not recorded here" in done.stderr
+    assert "undone: before; 0 files restored" in done.stdout and [*desk.vault.iterdir()] == [desk.vault / "old.txt"]
+    assert "is not recorded here" in desk.cli("session", "redo", "-y").stderr
+    assert "is not recorded here" not in desk.cli("session", "redo", "-y").stderr
 
 
 async def test_changes_that_were_not_recorded_are_named_at_the_undo(desk):
