@@ -125,4 +125,4 @@ def _told(path: Path, error: PluginError) -> Diagnostic:
 
 
 def _mend(path: Path) -> str:
-    return f"change {path.name}, then moryflow tool list"
+    return f"change {path.name}, then moryflow tool check"

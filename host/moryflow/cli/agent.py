@@ -65,16 +65,21 @@ def show_agent(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def check_agents(ctx: click.Context) -> int:
     """Name everything that is wrong in the agent files; exit code 3 when one of them cannot be used."""
-    import os
+    from moryflow_sdk.markdown_files import shown_path
+    from moryflow_sdk.own_files import own_files
 
     from .hosting import with_host
 
     async def work(host: Any) -> list[dict[str, Any]]:
         used = {agent.source: agent.id for agent in host.agents.values()}
         notes = [note for record in host.plugin_set.records for note in record.notes]
-        files = sorted(path for path in (host.home / "agents").glob("*.md") if not path.name.startswith("."))
-        names = [os.fsencode(path).decode("utf-8", "replace") for path in files]
-        return [{"file": name, "id": used.get(name), "problems": [n for n in notes if n.startswith(name)]} for name in names]
+        folder = host.home / "agents"
+        files, unreadable = own_files(folder, ".md")
+        names = [shown_path(path) for path in ([folder] if unreadable else files)]
+        return [
+            {"file": name, "id": used.get(name), "problems": [note for note in notes if note.startswith(f"{name}:")]}
+            for name in names
+        ]
 
     rows = with_host(ctx, work, quiet=True)
     lines = [problem for row in rows for problem in row["problems"]]

@@ -43,7 +43,9 @@ def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, atta
 
         return asyncio.run(follow(flags, attach))
     from .dev_loop import Loop
+    from .stray import show_slips
 
+    show_slips()
     folders = tuple(path.absolute() for path in paths)
     work: Any = Loop(flags, folders, words).run()
     return asyncio.run(work)

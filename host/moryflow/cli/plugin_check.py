@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 @click.pass_context
 def check(ctx: click.Context, what: str) -> int:
     """Run a plugin's import, registration and contributions in the probe; exit code 3 when it fails."""
+    from moryflow.loading.importing import code_of
+    from moryflow.loading.slips import slips
+
     desk = Desk(ctx)
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
@@ -36,8 +39,10 @@ def check(ctx: click.Context, what: str) -> int:
         verdict = with_clashes(probed(desk, candidate), taken)
         undeclared = _undeclared(candidate, verdict)
         good = verdict.ok and not undeclared and not verdict.notes
-        documents.append({"name": candidate.name, **asdict(verdict), "ok": good, "undeclared": undeclared})
-        texts.append(said(candidate.name, verdict, undeclared))
+        warnings = slips(code_of(candidate)) if verdict.ok else []
+        about = {"ok": good, "undeclared": undeclared, "warnings": warnings}
+        documents.append({"name": candidate.name, **asdict(verdict), **about})
+        texts.append("\n".join([said(candidate.name, verdict, undeclared), *(f"  warning: {each}" for each in warnings)]))
     show(desk.flags, documents[0] if len(documents) == 1 else documents, plain("\n".join(texts)))
     return 0 if all(document["ok"] for document in documents) else 3
 

@@ -12,16 +12,18 @@ import click
 from .group import NounGroup
 from .options import document_options, flags_of, host_options
 from .text import as_json, columns, first_line, plain, show
+from .tool_check import check
 from .tool_files import allow, install
 
 
 @click.group("tool", cls=NounGroup)
 @document_options
 def command() -> None:
-    """List, show and run tools without a model; allow and install files with tools."""
+    """List, show and run tools without a model; check, allow and install files with tools."""
 
 
 command.add_command(allow)
+command.add_command(check)
 command.add_command(install)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from moryflow_sdk import freeze, thaw
+from moryflow_sdk import freeze
 from pydantic import BaseModel, ValidationError
 
 from moryflow.kernel.records import ConfigReader, LoadFailure
@@ -16,8 +16,7 @@ from .manifest import Manifest
 def settings_of(name: str, tier: str, manifest: Manifest, config: ConfigReader) -> tuple[Any, LoadFailure | None]:
     """Return a plugin's settings, and what is wrong with them though the plugin can go on.
 
-    A built-in goes on with its defaults in place of the wrong keys, for without it the host would be less safe; any other
-    plugin fails.
+    A built-in goes on without the wrong values, for without it the host would be less safe; any other plugin fails.
 
     :raises LoadFailure: a value is wrong, with the file and line that hold it.
     """
@@ -27,7 +26,7 @@ def settings_of(name: str, tier: str, manifest: Manifest, config: ConfigReader) 
         failure = _failure(path, (), f"must be an object, not {given!r}", config)
         if tier != "builtin":
             raise failure
-        return _valid(name, manifest, {}), failure
+        return _what_holds(name, manifest, path, config), failure
     values = cast("Mapping[str, Any]", given)
     try:
         return _valid(name, manifest, values), None
@@ -35,7 +34,7 @@ def settings_of(name: str, tier: str, manifest: Manifest, config: ConfigReader) 
         failure = _failure(path, error.errors()[0]["loc"], _said(error), config)
         if tier != "builtin":
             raise failure from error
-        return _without(name, manifest, values, error), failure
+        return _what_holds(name, manifest, path, config), failure
 
 
 def _valid(name: str, manifest: Manifest, values: Mapping[str, Any]) -> Any:
@@ -52,53 +51,18 @@ def _valid(name: str, manifest: Manifest, values: Mapping[str, Any]) -> Any:
         raise LoadFailure("config", f"config_model failed: {type(error).__name__}: {error}") from error
 
 
-def _without(name: str, manifest: Manifest, values: Mapping[str, Any], error: ValidationError) -> Any:
-    """Return the settings with defaults in place of the wrong ones, or all defaults if that is not enough."""
-    left = thaw(values)
-    for place in sorted({_removable(left, wrong["loc"]) for wrong in error.errors()}, key=_last_first):
-        _remove(left, place)
-    for attempt in (left, {}):
-        try:
-            return _valid(name, manifest, attempt)
-        except ValidationError as again:
-            error = again
-    raise LoadFailure("config", f"its own defaults are not valid: {_said(error)}") from error
-
-
-Place = tuple[int | str, ...]
-
-
-def _removable(values: Any, place: Sequence[int | str]) -> Place:
-    """Return the deepest part of `place` that exists; of a list the whole entry, for half a one is not what was written."""
-    found: list[int | str] = []
-    for part in place:
-        if not _holds(values, part):
-            break
-        found.append(part)
-        values = values[part]
-        if isinstance(part, int):
-            break
-    return tuple(found or place[:1])
-
-
-def _holds(values: Any, part: int | str) -> bool:
-    if isinstance(values, dict):
-        return part in values
-    return isinstance(values, list) and isinstance(part, int) and part < len(values)
-
-
-def _last_first(place: Place) -> tuple[str, int]:
-    """Sort so that removing one entry of a list does not move those that are removed after it."""
-    numbers = [part for part in place if isinstance(part, int)]
-    return (".".join(str(part) for part in place if isinstance(part, str)), -numbers[0] if numbers else 0)
-
-
-def _remove(values: Any, place: Place) -> None:
-    """Remove what stands at `place`, if it is there."""
-    for part in place[:-1]:
-        values = values[part]
-    if place and _holds(values, place[-1]):
-        del values[place[-1]]
+def _what_holds(name: str, manifest: Manifest, path: str, config: ConfigReader) -> Any:
+    """Return the settings without what is wrong: a key has the value of the next layer that gives it a good one."""
+    model = manifest.config_model
+    kept = config.checked(((path, model),)).section(path) if model is not None else {}
+    try:
+        return _valid(name, manifest, kept)
+    except ValidationError:
+        pass  # what is good by itself is not good together
+    try:
+        return _valid(name, manifest, {})
+    except ValidationError as error:
+        raise LoadFailure("config", f"its own defaults are not valid: {_said(error)}") from error
 
 
 def _failure(path: str, place: Sequence[int | str], text: str, config: ConfigReader) -> LoadFailure:

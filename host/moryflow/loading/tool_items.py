@@ -53,7 +53,7 @@ def place_of(item: Any) -> tuple[str, int] | None:
     return code.co_filename, code.co_firstlineno
 
 
-_LISTS = {"tools": "moryflow tool list", "agents": "moryflow agent check", "commands": "moryflow doctor"}
+_LISTS = {"tools": "moryflow tool check", "agents": "moryflow agent check", "commands": "moryflow doctor"}
 """What looks again at what was made of a file, by the hook that gave it."""
 
 

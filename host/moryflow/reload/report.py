@@ -107,7 +107,7 @@ def _look(file: str, torn: Problem | None) -> str:
     """Return the command that shows what is wrong with a file that is no plugin's."""
     if torn is not None and file == torn.file:
         return "moryflow config check"
-    return "moryflow agent check" if file.endswith(".md") else "moryflow tool list"
+    return "moryflow agent check" if file.endswith(".md") else "moryflow tool check"
 
 
 def _plugins(before: PluginSet, after: PluginSet) -> Iterator[Change]:

@@ -88,7 +88,7 @@ async def test_one_mistake_after_another_keeps_the_last_good_version(home):
     ("file", "good", "bad", "command"),
     [
         ("agents/w.md", '---\n{"id": "w", "name": "W"}\n---\nx\n', '---\n{"id": \n---\nx\n', "moryflow agent check"),
-        ("tools/w.py", "def w() -> str:\n    'W.'\n    return ''\ntools = [w]\n", "def w(:\n", "moryflow tool list"),
+        ("tools/w.py", "def w() -> str:\n    'W.'\n    return ''\ntools = [w]\n", "def w(:\n", "moryflow tool check"),
         ("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}', "{", "moryflow config check"),
     ],
 )
