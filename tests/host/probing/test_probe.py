@@ -14,6 +14,7 @@ from textwrap import dedent
 import pytest
 from moryflow.loading.discovery import Candidate
 from moryflow.probing import Gatekeeper, ProbeVerdict, cached, probe, probe_sync
+from moryflow.probing.guarded import take
 from moryflow.probing.prober import Prober
 
 HELLO = """
@@ -238,6 +239,13 @@ async def test_code_that_changes_what_belongs_to_everyone_is_refused(home, sourc
     verdict = await probed(home, source)
     assert (verdict.ok, verdict.fatal) == (False, True)
     assert what in verdict.error and "plugin_start" in verdict.hint
+
+
+@pytest.mark.filterwarnings("error")
+def test_looking_at_what_belongs_to_everyone_is_no_reason_for_a_warning():
+    """Nothing is asked for by a name that a later Python gives up, and each question has an answer (SECURITY §3)."""
+    state = take()
+    assert [name for name, value in (state.fixed | state.polite).items() if str(value).endswith(("Error", "Warning"))] == []
 
 
 @pytest.mark.parametrize(
