@@ -88,7 +88,8 @@ def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int
     if isinstance(place[-1] if place else "", int):
         value, name, left_out = layer.find(location), dotted(location), "the entry is left out"
     else:
-        value, name, left_out = layer.find(place), dotted(place), "the default holds"
+        left_out = "the default holds" if layer.source == "user" else "it is left out"
+        value, name = layer.find(place), dotted(place)
     plain = value is not MISSING and not isinstance(value, Mapping | list)
     shown = f", not {json.dumps(value, ensure_ascii=False)[:60]}" if plain else ""
     return f"{name}: {sentence(message)}{shown}; {left_out}"

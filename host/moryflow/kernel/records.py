@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +29,10 @@ class ConfigReader(Protocol):
 
     def origin(self, dotted: str) -> Any:
         """Return where a value stands, with ``file`` and ``line``, or ``None``."""
+        ...
+
+    def checked(self, known: Iterable[tuple[str, Any]]) -> ConfigReader:
+        """Return the configuration without values that these models, each with its dotted path, do not accept."""
         ...
 
 

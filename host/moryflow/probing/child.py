@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +49,9 @@ class Settings:
 
     def origin(self, dotted: str) -> None:
         return None
+
+    def checked(self, known: Iterable[tuple[str, Any]]) -> Settings:
+        return self
 
 
 def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:

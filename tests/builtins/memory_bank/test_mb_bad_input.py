@@ -186,7 +186,7 @@ ELSEWHERE = {
     "The draft holds a secret": "test_mb_writing.py::test_proposals_that_are_not_taken",
     "The writer writes": "test_mb_writing.py::test_what_was_not_agreed_to_is_put_back",
     "The reader's answer is no package": "test_mb_reading.py::test_a_package_that_is_none_does_not_count",
-    "A wrong `MEMORY_BANK_GUARD_MODE`": "test_mb_gating.py::test_a_mode_that_is_none_means_warn_and_is_named",
+    "A wrong `MEMORY_BANK_GUARD_MODE`": "test_mb_gating.py::test_a_mode_that_is_none_counts_for_nothing_and_is_named",
 }
 """Rows whose tests stand beside others of their kind."""
 

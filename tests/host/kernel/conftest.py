@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from moryflow.config import Config
+from moryflow.config.layers import Layer, merged, nested
 from moryflow.kernel.dispatch import Dispatcher
 from moryflow.kernel.ledger import Ledger
 from moryflow.kernel.plugins import HookFailure, LoadRecord, PluginSet, PluginSettings, dispose, load_plugin_set, start
@@ -33,6 +35,12 @@ class Settings:
     def origin(self, dotted: str) -> Any:
         line = self.lines.get(dotted)
         return SimpleNamespace(source="user", file="config.jsonc", line=line) if line else None
+
+    def checked(self, known: Any) -> Any:
+        value: dict[str, Any] = {}
+        for dotted, section in self.values.items():
+            value = merged(value, nested(dotted.split("."), section))
+        return Config((Layer("user", value, "config.jsonc"),), (), Path()).checked(known)
 
 
 class Scope:
