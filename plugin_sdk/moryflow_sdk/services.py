@@ -55,8 +55,12 @@ class Files(Protocol):
     ``permission``, ``too_large``, ``exists``, ``no_space``, ``io``.
     """
 
-    def resolve(self, path: str, *, domain: Domain = "read", base: str | None = None) -> Target:
-        """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``."""
+    def resolve(self, path: str, *, domain: Domain = "read", base: str | None = None, as_stored: bool = False) -> Target:
+        """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``.
+
+        With `as_stored`, as the targets of a call are resolved, an absent name stands for the one entry that is the same text
+        with its accents composed otherwise (NFC, NFD).
+        """
         ...
 
     def open(self, target: Target) -> AbstractContextManager[BinaryIO]:

@@ -1,4 +1,4 @@
-"""What counts as text: one rule for every tool that reads, changes or searches a file."""
+"""What counts as text, and which texts are the same: one rule for all that read, change, search or guard a file."""
 
 from __future__ import annotations
 
@@ -35,3 +35,12 @@ def looks_binary(data: bytes) -> bool:
         return True
     head = data[:4096]
     return len(head) - len(head.translate(None, _STRANGE)) > 0.1 * len(head)
+
+
+def composed(text: str) -> str:
+    """Return `text` with its accents in one form (NFC), to compare names however they are stored and written."""
+    if text.isascii():
+        return text
+    from unicodedata import normalize
+
+    return normalize("NFC", text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Literal
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,8 @@ from moryflow_sdk import Rule
 from moryflow_sdk.patterns import MAX_PATTERN, compile_rule, escape
 from moryflow_sdk.patterns.globs import MAX_ALTERNATIVES, braces
 from moryflow_sdk.patterns.linear import BadRegex, compile_linear
+
+Form = Literal["NFC", "NFD"]
 
 
 def matches(domain: str, pattern: str, text: str, decision: str = "allow") -> bool:
@@ -54,6 +58,16 @@ def test_a_folder_is_protected_with_what_is_in_it() -> None:
     """A deny for everything in a folder holds for moving the folder too; an allow does not grow (D6)."""
     assert matches("edit", "vault:/keys/**", "vault:/keys", "deny")
     assert not matches("edit", "vault:/keys/**", "vault:/keys", "allow")
+
+
+@pytest.mark.parametrize("pattern", ["vault:/privé/**", "regex:/privé/", "privé/*.md"])
+@pytest.mark.parametrize(("written", "stored"), [("NFC", "NFD"), ("NFD", "NFC"), ("NFD", "NFD")])
+def test_what_guards_a_file_holds_however_its_name_is_composed(pattern: str, written: Form, stored: Form) -> None:
+    """Both are one text to a person; an allow opens what it says and nothing else (R10)."""
+    pattern, text = normalize(written, pattern), normalize(stored, "vault:/privé/a.md")
+    assert matches("read", pattern, text, "deny") and matches("edit", pattern, text, "ask")
+    if not pattern.startswith("regex:"):
+        assert matches("read", pattern, text, "allow") is (written == stored)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from moryflow_sdk import Target, ToolContext, ToolError
+from moryflow_sdk.texts import composed
 
 WALK_SECONDS = 30.0
 MAX_FILES = 1_000_000
@@ -54,6 +55,7 @@ def named_by(pattern: str) -> Callable[[str], object]:
     from moryflow_sdk.patterns.globs import TooMany, braces, path_regex
 
     try:
-        return re.compile("|".join(path_regex("", one, folders=False) for one in braces(pattern)), re.DOTALL).fullmatch
+        named = re.compile("|".join(path_regex("", one, folders=False) for one in braces(composed(pattern))), re.DOTALL)
     except (re.error, TooMany, RecursionError, OverflowError) as error:
         raise ToolError(f"the glob {pattern[:80]!r} cannot be used: {error}", code="invalid_pattern") from error
+    return lambda path: named.fullmatch(composed(path))

@@ -31,7 +31,7 @@ could pass the file's lines off as another's."""
 
 _LINE = re.compile(rb"([^\0\n]*)\0(\d+)([:-])([^\n]*)")
 _ENDED_EARLY = re.compile(rb"([^\0\n]*): WARNING: stopped searching binary file after match")
-_PLAIN_GLOB = re.compile(r"[\w.*?-]+")
+_PLAIN_GLOB = re.compile(r"[\w.*?-]+", re.ASCII)
 CHUNK = 256 * 1024
 
 

@@ -34,9 +34,9 @@ class VaultFiles:
         """Whether the vault's volume tells ``A`` from ``a``."""
         return self._paths.case_sensitive
 
-    def resolve(self, path: str, *, domain: str = "read", base: str | None = None) -> Target:
+    def resolve(self, path: str, *, domain: str = "read", base: str | None = None, as_stored: bool = False) -> Target:
         """Resolve `path` (relative to `base` or the vault) into a target; never raises, see ``Target.error``."""
-        return self._paths.resolve(path, domain=domain, base=base)
+        return self._paths.resolve(path, domain=domain, base=base, as_stored=as_stored)
 
     @contextmanager
     def open(self, target: Target) -> Iterator[BinaryIO]:

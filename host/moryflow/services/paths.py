@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from moryflow_sdk import Identity, Target
+from moryflow_sdk.texts import composed
 
 MAX_LINKS = 40
 MAX_PATH = 4096
@@ -51,11 +52,12 @@ class PathResolver:
         self.case_sensitive = tells_case(self.given_vault) if case_sensitive is None else case_sensitive
         self.vault = self.follow(self.given_vault).path
 
-    def resolve(self, path: str, *, domain: str = "read", base: str | None = None) -> Target:
+    def resolve(self, path: str, *, domain: str = "read", base: str | None = None, as_stored: bool = False) -> Target:
         """Return the target of `path`; what cannot be resolved carries ``error`` and must be denied (R20)."""
         given = path if isinstance(path, str) else repr(path)
         try:
             whole = self.absolute(path, base)
+            whole = stored_path(whole) if as_stored else whole
             found = self.follow(whole)
             _refuse_devices(found)
         except (Unresolvable, OSError) as problem:
@@ -176,6 +178,29 @@ def checked(path: str) -> str:
 def printable(text: str) -> str:
     """Return `text` so that every encoder takes it; what is not Unicode becomes a replacement character."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:MAX_PATH]
+
+
+def stored_path(path: str) -> str:
+    """Return the absolute `path` with the names that are there: ``é`` may be one character in what a model writes and two on
+    the disk, or the reverse. Only a name that is absent is replaced, and only where just one entry is the same text.
+    """
+    if path.isascii():
+        return path
+    found = "/"
+    for name in path.split("/"):
+        whole = posixpath.join(found, name)
+        found = whole if name.isascii() or os.path.lexists(whole) else posixpath.join(found, _stored_name(found, name))
+    return found
+
+
+def _stored_name(folder: str, name: str) -> str:
+    wanted = composed(name)
+    try:
+        with os.scandir(folder) as entries:
+            same = [entry.name for entry in entries if composed(entry.name) == wanted]
+    except OSError:
+        return name
+    return same[0] if len(same) == 1 else name
 
 
 def folded(name: str) -> str:

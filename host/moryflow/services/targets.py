@@ -13,7 +13,7 @@ _PREFIX = {"shell": "shell", "query": "query", "mcp": "mcp", "task": "task", "to
 def resolved(request: TargetRequest, files: Callable[[], Files]) -> Target:
     """Return `request` as gates see it; what cannot be resolved carries an error and is denied."""
     if request.kind == "file":
-        return files().resolve(request.value, domain=request.domain)
+        return files().resolve(request.value, domain=request.domain, as_stored=True)
     if request.kind == "url":
         return _url(request)
     text = f"{_PREFIX[request.kind]}:{request.value}"

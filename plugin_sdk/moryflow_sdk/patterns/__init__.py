@@ -5,6 +5,8 @@
 * Anything else is a glob over the whole target. In ``shell:``, ``query:``, ``mcp:``, ``task:`` and ``tool:`` targets
   ``*`` matches any text; in ``vault:``, ``fs:`` and ``url:`` targets it stops at ``/`` and ``**`` does not.
 
+A pattern that asks or denies matches a file's name however its accents are composed (NFC, NFD).
+
 The prefix of a target may be left out where it is clear: ``git status*`` is ``shell:git status*``.
 """
 
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from moryflow_sdk.texts import composed
 from moryflow_sdk.verdicts import Rule
 
 from .globs import TooMany, braces, path_regex
@@ -149,6 +152,8 @@ def escape(text: str) -> str:
 
 
 def _paths(domain: str, pattern: str, allows: bool) -> Pattern:
+    guards = _guards_files(domain, allows)
+    pattern = composed(pattern) if guards else pattern
     try:
         sources = [
             path_regex(prefix, alternative, folders=not allows)
@@ -160,7 +165,12 @@ def _paths(domain: str, pattern: str, allows: bool) -> Pattern:
         return _nothing(f"the pattern cannot be used: {error}")
     wild = re.search(r"[*?\[{\\]", pattern)
     literal = pattern[: wild.start()] if wild else pattern
-    return Pattern(lambda text: regex.fullmatch(text) is not None, literal, exact=wild is None)
+    return Pattern(lambda text: regex.fullmatch(composed(text) if guards else text) is not None, literal, exact=wild is None)
+
+
+def _guards_files(domain: str, allows: bool) -> bool:
+    """Whether names are compared as texts: what asks or denies holds for a file however its name is stored and written."""
+    return domain in ("read", "edit") and not allows
 
 
 def _placed(domain: str, pattern: str, allows: bool) -> Iterator[tuple[str, str]]:
@@ -196,6 +206,8 @@ def _rooted(prefix: str, body: str) -> str:
 def _regex(domain: str, pattern: str, allows: bool) -> Pattern:
     from .linear import BadRegex, TooMuchWork, compile_linear
 
+    guards = _guards_files(domain, allows)
+    pattern = composed(pattern) if guards else pattern
     try:
         linear = compile_linear(pattern)
     except BadRegex as error:
@@ -204,6 +216,7 @@ def _regex(domain: str, pattern: str, allows: bool) -> Pattern:
     with_body = not allows or domain not in ("read", "edit")
 
     def matches(text: str) -> bool:
+        text = composed(text) if guards else text
         try:
             return match(text) or (with_body and match(text.partition(":")[2]))
         except TooMuchWork:

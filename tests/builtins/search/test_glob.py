@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_builtins.search import glob
+from moryflow_builtins.search import glob, grep
 from moryflow_builtins.search.globbing import split
 from moryflow_sdk import ToolError
 
@@ -43,6 +44,14 @@ async def test_files_are_found_by_name(toolbox, engine: str, pattern: str, expec
     output = (await toolbox.arun(glob, pattern=pattern.replace("{BASE}", base))).output
     lines = [line for line in output.splitlines() if not line.startswith("[") or line.startswith("[x")]
     assert lines == ([item.replace("{BASE}", base) for item in expected] or ["no match"])
+
+
+async def test_a_name_is_found_however_its_accents_are_composed(toolbox, engine: str) -> None:
+    """A model writes one form and the disk may hold the other (S2.13)."""
+    toolbox.fill({normalize("NFD", "é/café.md"): "needle\n"})
+    for name in (normalize("NFC", "caf*é.md"), normalize("NFD", "caf*é.md")):
+        assert (await toolbox.arun(glob, pattern=f"**/{name}")).metadata["files"] == 1
+        assert (await toolbox.arun(grep, pattern="needle", glob=name)).metadata["matches"] == 1
 
 
 @pytest.mark.parametrize(

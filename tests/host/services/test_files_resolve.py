@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
+from unicodedata import normalize
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moryflow.services.files import VaultFiles
+from moryflow.services.targets import resolved
+from moryflow_sdk import file_target
+
+Form = Literal["NFC", "NFD"]
 
 
 @pytest.mark.parametrize(
@@ -120,3 +126,30 @@ def test_any_text_resolves_to_one_place(corpus_files: VaultFiles, path: str) -> 
         assert os.path.realpath(target.path) == target.path
         again = corpus_files.resolve(target.path)
         assert (target.text, target.identity, None) == (again.text, again.identity, again.lexical)
+
+
+@pytest.mark.parametrize(("stored", "asked"), [("NFD", "NFC"), ("NFC", "NFD")])
+def test_a_name_is_found_however_its_accents_are_composed(files: VaultFiles, vault: Path, stored: Form, asked: Form) -> None:
+    """What a model writes is the one entry that is the same text; that is what gates see and the body opens (D8, R10, R12)."""
+    folder = vault / normalize(stored, "privé")
+    folder.mkdir()
+    (folder / normalize(stored, "café.md")).write_text("x")
+    (folder / normalize(stored, "lién")).symlink_to(normalize(stored, "café.md"))
+    name = normalize(asked, "privé/café.md")
+    target = resolved(file_target(name, "edit"), lambda: files)
+    there = normalize(stored, "vault:/privé/café.md")
+    assert (target.text, target.lexical, target.given, files.read(target)) == (there, None, name, b"x")
+    assert files.resolve(name).identity is None
+    new = files.resolve(normalize(asked, "privé/né.md"), as_stored=True)
+    assert (new.text, new.identity) == ("vault:/" + folder.name + "/" + normalize(asked, "né.md"), None)
+    files.remove(files.resolve(normalize(asked, "privé/lién"), as_stored=True))
+    assert [entry.name for entry in folder.iterdir()] == [normalize(stored, "café.md")]
+
+
+def test_of_two_names_that_are_the_same_text_the_exact_one_is_meant_or_none(files: VaultFiles, vault: Path) -> None:
+    """Nothing is guessed (R12)."""
+    for name in ("a\u0323\u0307", "\u1ea1\u0307"):
+        (vault / name).write_text(name)
+    for name in ("a\u0323\u0307", "\u1ea1\u0307"):
+        assert files.read(files.resolve(name, as_stored=True)) == name.encode()
+    assert files.resolve("a\u0307\u0323", as_stored=True).identity is None
