@@ -121,11 +121,13 @@ class Session:
     def cancel(self) -> None:
         """Stop the running turn and every child. What they have is kept; a running call gets an ``interrupted`` result.
 
-        A turn that is about to begin stops before its first step.
+        A turn that is about to begin stops before its first step, and one that is over waits for no summary.
         """
         self.children.cancel()
         if self._held.live is not None and self.running:
             self._held.live.cancelled = True
+        elif self._settling:
+            self._host.compaction.cancel(self.id)
         self._work.cancel()
 
     async def set_mode(self, mode: str, *, by: str = "user") -> None:

@@ -69,7 +69,7 @@ class TurnCompaction:
         """Shorten the view because the provider refused it: summary, then harder pruning, at last without images (D60)."""
         if not self._settings.automatic:
             return False
-        self._memory.cancel(self._scope.session)
+        await self._drop_background()
         tokens = await self._tokens()
         most = min(self._main[1].context_window or tokens, tokens * REFUSED)
         compacted = await self._compact(tokens, "recovery")
@@ -82,6 +82,8 @@ class TurnCompaction:
         """Prune what the next turn will not need, and take what a turn beside it has finished (S4.5, D18)."""
         if not self._settings.automatic or not scope_can_be_shortened(self._scope):
             return
+        if self._memory.working(self._scope.session):
+            await self._journal.commit()  # the answer is not to wait for the summary, nor to be lost with the host meanwhile
         await self._take_finished(wait=not self._scope.live.kept)
         if self._settings.prune:
             self._note_prune(limits_of(self._settings), self._estimate(), "after_turn")
@@ -188,7 +190,7 @@ class TurnCompaction:
         job = self._job(tokens, trigger, tokens if trigger == "recovery" else None)
         if job is None:
             return False
-        self._memory.cancel(self._scope.session)
+        await self._drop_background()
         record, error = await self._written(job, "")
         if error is None:
             self._memory.succeeded(self._scope.session)
@@ -239,6 +241,13 @@ class TurnCompaction:
         await record.pending()
         self._memory.start(self._scope.session, record)
 
+    async def _drop_background(self) -> None:
+        """End what is written beside the turn, as a summary is needed at once."""
+        record = self._memory.cancel(self._scope.session)
+        if record is not None:
+            record.writing.fork.live = self._scope.live
+            await record.abandoned("a summary was needed at once")
+
     async def _take_finished(self, *, wait: bool = False) -> None:
         """Apply or record what a background fork has written, at this pause of the turn (S1.30)."""
         found = await self._memory.finished(self._scope.session, wait=wait)
@@ -247,7 +256,9 @@ class TurnCompaction:
         record, result = found
         record.writing.fork.live = self._scope.live
         self._charge(record)
-        if isinstance(result, MoryflowError):
+        if result is None:
+            await record.abandoned("a person did not wait for it")
+        elif isinstance(result, MoryflowError):
             await record.failed(result.message)
             self._memory.failed(self._scope.session, self._seq)
         elif await record.done(result, self._scope.live):

@@ -73,20 +73,25 @@ class Memory:
         """Let a fork write beside the turn."""
         self._forks[session] = (record, asyncio.get_running_loop().create_task(_result(record)))
 
-    async def finished(self, session: str, *, wait: bool = False) -> tuple[Record, Payload | MoryflowError] | None:
-        """Return what the fork of `session` has written, once; ``None`` while it writes."""
+    async def finished(self, session: str, *, wait: bool = False) -> tuple[Record, Payload | MoryflowError | None] | None:
+        """Return what the fork of `session` has written, once; ``None`` while it writes.
+
+        It has written ``None`` where it was cancelled while it was waited for.
+        """
         found = self._forks.get(session)
         if found is None or not (wait or found[1].done()):
             return None
-        result = await found[1]
+        await asyncio.wait((found[1],))
         self._forks.pop(session, None)
-        return found[0], result
+        return found[0], None if found[1].cancelled() else found[1].result()
 
-    def cancel(self, session: str) -> None:
-        """End the fork of `session`; what it would have written is not needed any more."""
+    def cancel(self, session: str) -> Record | None:
+        """End the fork of `session` and return its record; what it would have written is not needed any more."""
         found = self._forks.pop(session, None)
-        if found is not None:
-            found[1].cancel()
+        if found is None:
+            return None
+        found[1].cancel()
+        return found[0]
 
     async def aclose(self) -> None:
         """End every fork and record that it is over; where the session is held no more, its next turn records it."""

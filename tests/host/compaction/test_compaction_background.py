@@ -47,6 +47,34 @@ async def test_a_session_that_is_given_back_waits_for_its_summary(bench):
     assert "compaction" in kinds(path) and bench.compactions("done")
 
 
+async def test_the_answer_is_stored_before_the_summary_is_waited_for_and_a_person_need_not_wait(bench):
+    """A host that is killed meanwhile has lost no answer; a stop ends the waiting, and the turn is as it ended (S1.30, D18)."""
+    bench.config(mode="background")
+    async with bench.host(compact(delay=30), ANSWER) as host:
+        session = await bench.session(host, talk(14, 1000))
+        answered = asyncio.Event()
+        host.bus.subscribe(lambda event: answered.set() if event.type == "step.finish" else None)
+        turn = asyncio.create_task(session.prompt("and now?"))
+        await asyncio.wait_for(answered.wait(), 10)
+        assert (await host.store.path(session.id))[-1].payload["text"] == ANSWER["text"]
+        assert not turn.done() and [item["state"] for item in bench.compactions()] == ["pending"]
+        session.cancel()
+        result = await asyncio.wait_for(turn, 10)
+    assert (result.end_reason, result.text) == ("completed", ANSWER["text"])
+    assert [item.get("reason") for item in bench.compactions()] == [None, "a person did not wait for it"]
+
+
+async def test_a_summary_that_is_needed_at_once_ends_the_one_written_beside(bench):
+    """It is not left pending; the other one counts (S1.29, S1.31)."""
+    bench.config(mode="background")
+    refused = {"error": {"code": "context", "message": "too long"}}
+    async with bench.host(compact(delay=30), refused, compact(), ANSWER) as host:
+        session = await long_session(bench, host)
+        result = await session.prompt("and now?")
+    assert result.text == ANSWER["text"]
+    assert [item["state"] for item in bench.compactions()] == ["pending", "stale", "pending", "done"]
+
+
 async def test_a_switch_of_branch_makes_it_stale(bench):
     """Another branch is active when it is ready: no node, the run is kept, an event says why (S1.31, S1.32, D21)."""
     bench.config(mode="background")
