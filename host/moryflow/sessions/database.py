@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .errors import FAILURES, StoreError, code_of, store_error
-from .opening import connect, ensure_ready, newer, open_reader
+from .opening import Still, connect, ensure_ready, newer, open_reader
 from .schema import MIGRATIONS, version_of
 
 T = TypeVar("T")
@@ -69,9 +69,13 @@ class Lane:
             self._patient = patient
 
     def is_current(self) -> bool:
-        """Tell whether the path still leads to the file that is open."""
+        """Tell whether the path still leads to the file that is open, and what is written there would be seen."""
         try:
-            return self._file is not None and os.path.samestat(self._file, self.path.stat())
+            return (
+                self._file is not None
+                and not isinstance(self._connection, Still)
+                and os.path.samestat(self._file, self.path.stat())
+            )
         except OSError:
             return False
 
@@ -186,7 +190,7 @@ class Database:
         try:
             return work()
         except FAILURES as error:
-            raise store_error(error, self.path) from error
+            raise store_error(error, self.path, reading=True) from error
 
     def close(self) -> None:
         """Finish the last write and close; the writer last, so that it folds the log into the file."""
@@ -216,7 +220,7 @@ class Database:
         except FAILURES as error:
             if code_of(error) in _BROKEN:
                 lane.drop()
-            raise store_error(error, self.path) from error
+            raise store_error(error, self.path, reading=not lane.writes) from error
         if lane.writes and not lane.is_current():
             raise _gone(self.path)
         return result

@@ -65,7 +65,10 @@ _CODES = {
 }
 
 _SENTENCES = {
-    "no_space": ("the disk is full; nothing of this step was stored", "free some space, then moryflow run --continue PROMPT"),
+    "no_space": (
+        "the disk is full; nothing of this step was stored",
+        "free some space, then try again; moryflow run -c goes on with a turn",
+    ),
     "io": ("the session database cannot be read or written", "check the disk and the folder, then moryflow doctor"),
     "locked": ("another program has kept the session database locked", "close it, then try again"),
     "readonly": ("the session database cannot be written", "make it writable, or set MORYFLOW_HOME to a folder that is"),
@@ -76,6 +79,9 @@ _SENTENCES = {
     "too_large": ("a value is larger than the session database can hold", "make the output smaller"),
     "invalid": ("the session database refused the change", "moryflow doctor"),
 }
+
+
+_UNREAD = "the disk is full, and the session database needs a little room to be read; it is as it was"
 
 
 def code_of(error: BaseException) -> str:
@@ -91,12 +97,14 @@ def code_of(error: BaseException) -> str:
     return _CODES.get(number & 0xFF, "invalid") if isinstance(number, int) else "invalid"
 
 
-def store_error(error: BaseException, path: Path) -> StoreError:
+def store_error(error: BaseException, path: Path, *, reading: bool = False) -> StoreError:
     """Return the sentence for `error` about the database at `path`; raise it ``from error``."""
     code = code_of(error)
     if code == "io" and _free_bytes(path) < _FULL_DISK:
         code = "no_space"
     message, next_step = _SENTENCES[code]
+    if reading and code == "no_space":
+        message, next_step = _UNREAD, "free some space, then try again"
     return StoreError(f"{message} ({error})", code=code, where=str(path), next_step=next_step)
 
 

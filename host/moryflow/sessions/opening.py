@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from .errors import Damaged, StoreError
+from .errors import Damaged, StoreError, store_error
 from .locks import FileLock
 from .schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 
@@ -23,6 +23,10 @@ _LOCK_PATIENCE = 30.0
 PARTS = ("", "-wal", "-shm")
 SALVAGED = ".salvaged"
 _LOG_LIMIT = 64 * 1024 * 1024
+
+
+class Still(sqlite3.Connection):
+    """A connection that takes the file for one that nobody writes: it is used once, and never sees what comes later."""
 
 
 def connect(path: Path, *, writes: bool = True, patience: float = 5.0) -> sqlite3.Connection:
@@ -38,7 +42,7 @@ def connect(path: Path, *, writes: bool = True, patience: float = 5.0) -> sqlite
 
 
 def open_reader(path: Path, *, patience: float = 5.0) -> sqlite3.Connection:
-    """Return a reading connection that works, also after a crash and in a folder that cannot be written.
+    """Return a reading connection that works, also after a crash, in a folder that cannot be written and on a full disk.
 
     :raises sqlite3.Error: the file cannot be read.
     """
@@ -51,10 +55,12 @@ def open_reader(path: Path, *, patience: float = 5.0) -> sqlite3.Connection:
             with closing(connect(path, patience=patience)) as writer:
                 writer.execute("SELECT 1 FROM sqlite_master").fetchone()
             return connect(path, writes=False, patience=patience)
-        if _is_writable(path.parent) or _has_content(path, "-wal"):
+        has_room = store_error(error, path).code != "no_space"
+        if (has_room and _is_writable(path.parent)) or _has_content(path, "-wal"):
             raise
         # Without a log nobody writes, and SQLite need not make the files by which writers and readers meet.
-        return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
+        address = f"{path.as_uri()}?mode=ro&immutable=1"
+        return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, factory=Still)
     return reader
 
 
@@ -169,7 +175,8 @@ def _is_ready(path: Path) -> bool:
             raise newer(path, version)
         require_tables(connection)
         is_wal = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-        return version == len(MIGRATIONS) and (is_wal or not _is_writable(path.parent))
+        cannot_be_told = isinstance(connection, Still) or not _is_writable(path.parent)
+        return version == len(MIGRATIONS) and (is_wal or cannot_be_told)
 
 
 def require_tables(connection: sqlite3.Connection) -> None:

@@ -59,61 +59,113 @@ async def test_a_full_database_keeps_what_it_has(store: Store, hold: Hold, sessi
 
 
 FILL = """
-    import asyncio, sys
-    from pathlib import Path
-    from moryflow.sessions import *
+import asyncio, sys
+from pathlib import Path
+from moryflow.sessions import *
 
-    async def main():
-        store = Store.open(Path(sys.argv[1]) / "sessions.db")
-        row = await store.create(vault="/v", agent="a", mode="agent")
-        hold = await store.hold(row.id)
-        code = ""
-        while not code:
-            try:
-                await hold.commit(Commit(nodes=[NewNode("tool", {"output": "x" * 20000})]))
-            except StoreError as error:
-                code = error.code
-        assert hold.path == await store.path(row.id)
-        print(code, len(hold.path))
+async def main():
+    store = Store.open(Path(sys.argv[1]) / "sessions.db")
+    row = await store.create(vault="/v", agent="a", mode="agent")
+    hold = await store.hold(row.id)
+    code = ""
+    while not code:
         try:
-            await store.hold((await store.create(vault="/v", agent="a", mode="agent")).id)
+            await hold.commit(Commit(nodes=[NewNode("tool", {"output": "x" * 20000})]))
         except StoreError as error:
-            print(error.code)
-        store.close()
-        again = Store.open(Path(sys.argv[1]) / "sessions.db")
-        print(len(await again.path(row.id)), again.notices)
-        again.close()
+            code = error.code
+    assert hold.path == await store.path(row.id)
+    print(code, len(hold.path))
+    try:
+        await store.hold((await store.create(vault="/v", agent="a", mode="agent")).id)
+    except StoreError as error:
+        print(error.code)
+    store.close()
+    again = Store.open(Path(sys.argv[1]) / "sessions.db")
+    print(len(await again.path(row.id)), again.notices)
+    again.close()
 
-    asyncio.run(main())
+asyncio.run(main())
 """
+READ = """
+import asyncio, os, sys
+from pathlib import Path
+from moryflow.sessions import *
+
+HOME = Path(sys.argv[1])
+FILE, FILLER = HOME / "sessions.db", HOME / "filler"
+
+def fill():
+    with FILLER.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError as error:
+            assert error.errno == 28, error
+
+async def made():
+    store = Store.open(FILE)
+    row = await store.create(vault="/v", agent="a", mode="agent")
+    (await store.hold(row.id)).release()
+    return store, row.id
+
+async def read(id):
+    store = Store.open(FILE)
+    try:
+        return await store.path(id), [row.id for row in await store.sessions()], [line async for line in store.export(id)]
+    finally:
+        store.close()
+
+async def main():
+    store, id = await made()
+    store.close()
+    fill()
+    looking = Store.open(FILE)
+    print(len(await looking.sessions()), (await read(id))[1] == [id])
+    FILLER.unlink()
+    store, _ = await made()
+    print(len(await looking.sessions()))
+    looking.close()
+    # a log that nobody can fold in any more, and nothing to read it with: what a killed process and a copy leave
+    left = {part: (HOME / f"sessions.db{part}").read_bytes() for part in ("", "-wal")}
+    store.close()
+    for part, data in left.items():
+        (HOME / f"sessions.db{part}").write_bytes(data)
+    fill()
+    try:
+        await read(id)
+    except StoreError as error:
+        print(error.code, error.next_step)
+    FILLER.unlink()
+    print(len((await read(id))[1]))
+
+asyncio.run(main())
+"""
+
+
+def on_small_disk(folder: Path, source: str) -> str:
+    """Run a program in which `folder` is a file system of 1 MB; it is the program's argument, and its output is returned."""
+    mount = f'mount -t tmpfs -o size=1m tmpfs {folder} && exec "$@"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*command[:4], "true"], capture_output=True).returncode:
+        pytest.skip("needs user namespaces to mount a small file system")
+    done = subprocess.run([*command, sys.executable, "-c", source, str(folder)], capture_output=True, text=True, timeout=60)
+    if "mount:" in done.stderr:
+        pytest.skip(f"cannot mount a small file system: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_small_disk_that_fills_up(tmp_path: Path):
     """A real file system of 1 MB fills up: `no_space`, and every stored node is there afterwards (SECURITY §3)."""
-    mount = f'mount -t tmpfs -o size=1m tmpfs {tmp_path} && exec "$@"'
-    source = "\n".join(line[4:] for line in FILL.splitlines())
-    command = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        mount,
-        "sh",
-        sys.executable,
-        "-c",
-        source,
-        str(tmp_path),
-    ]
-    if shutil.which("unshare") is None or subprocess.run([*command[:6], "true"], capture_output=True).returncode:
-        pytest.skip("needs user namespaces to mount a small file system")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if "mount:" in done.stderr:
-        pytest.skip(f"cannot mount a small file system: {done.stderr.strip()}")
-    code, count, other, kept, notices = done.stdout.split()
-    assert (code, other, kept, notices) == ("no_space", "no_space", count, "[]"), done.stderr
+    code, count, other, kept, notices = on_small_disk(tmp_path, FILL).split()
+    assert (code, other, kept, notices) == ("no_space", "no_space", count, "[]")
     assert int(count) > 5
+
+
+def test_a_full_disk_is_read_all_the_same(tmp_path: Path):
+    """Sessions are listed and exported, and later ones are seen; where there is a log to read, it is said what to do."""
+    found = on_small_disk(tmp_path, READ).splitlines()
+    assert found == ["1 True", "2", "no_space free some space, then try again", "2"]
 
 
 @contextlib.contextmanager
