@@ -56,8 +56,15 @@ class FamilyCommands:
     async def switch(self, name: str, rest: str) -> str:
         """Change to the agent `name` and send it `rest`; from planning to building, the plan goes along (S2.18)."""
         before = self._talk.session.agent.id
+        hands_over = not rest and (before, name) == (PLANNER, BUILDER) and await self._planned()
         await self.agent(name)
-        return rest or (HAND_OVER if (before, name) == (PLANNER, BUILDER) else "")
+        return HAND_OVER if hands_over else rest
+
+    async def _planned(self) -> bool:
+        """Whether the planner has answered since it has the conversation: a plan from before was handed over already."""
+        path = await self._talk.host.store.path(self._talk.session.id)
+        last = next((node for node in reversed(path) if node.kind == "assistant" or "agent" in node.payload), None)
+        return last is not None and last.kind == "assistant"
 
     async def children(self, name: str) -> str:
         """List the sub-agents of this session, or go to one."""
