@@ -21,7 +21,7 @@ READER_GONE = 141
 def main(arguments: list[str] | None = None) -> int:
     """Run `moryflow` and return its exit code (CONTRACT §1)."""
     _collect_rarely()
-    _prepare_streams()
+    _prepare_streams(apart=arguments is None)
     if arguments is None:  # a program that calls this function has its own way with what is raised in its threads
         stray.install()
     try:
@@ -90,7 +90,7 @@ def _output_lost(error: OSError) -> int:
     return code
 
 
-def _prepare_streams() -> None:
+def _prepare_streams(*, apart: bool) -> None:
     """Make the standard streams usable, whatever the caller did to them.
 
     One that was closed (`<&-`) becomes the null device, so that no file of ours gets its number. What the terminal's
@@ -102,8 +102,8 @@ def _prepare_streams() -> None:
             if descriptor != number:
                 os.dup2(descriptor, number, inheritable=True)
                 os.close(descriptor)
-            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    stdout.install()
+    stdout.install(apart=apart)

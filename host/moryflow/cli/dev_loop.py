@@ -116,7 +116,14 @@ class Loop:
         sys.stdout.flush()
         started = time.monotonic()
         self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "moryflow", *self._again, env=self._environ(), start_new_session=True, stdin=self._stdin()
+            sys.executable,
+            "-m",
+            "moryflow",
+            *self._again,
+            env=self._environ(),
+            start_new_session=True,
+            stdin=self._stdin(),
+            stdout=sys.stdout,
         )
         code = await process.wait()
         self._process = None if self._process is process else self._process

@@ -1,13 +1,18 @@
-"""Standard output of the command line: what plugins print in a hook or a tool goes to standard error instead.
+"""Standard output of the command line: what plugins write in a hook or a tool goes to standard error instead.
 
-Who reads ``--json`` or the events of a run must find nothing there that is not ours.
+Who reads ``--json`` or the events of a run must find nothing there that is not ours. What Python code prints is told
+apart here; file descriptor 1, which C libraries and other programs write to, is standard error, and ours is another.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
+from typing import Any
 
 _PLUGINS = "moryflow_plugins."
 """How the modules of a person's own plugins begin (:mod:`moryflow.loading.sources`, too much to import for a word)."""
@@ -29,21 +34,54 @@ class Stdout(TextIOWrapper):
         return super().write(text)
 
 
-def install() -> None:
-    """Put it in the place of a plain standard output; one that somebody else has put there is theirs."""
+def install(*, apart: bool) -> None:
+    """Put it in the place of a plain standard output; one that somebody else has put there is theirs.
+
+    :param apart: this process is ours alone, so that nobody else's descriptor 1 is moved.
+    """
     found = sys.stdout
     if type(found) is not TextIOWrapper:
         return
     settings = {"encoding": found.encoding, "errors": found.errors, "line_buffering": found.line_buffering}
-    sys.stdout = Stdout(found.detach(), **settings, write_through=found.write_through)
+    unbuffered, apart = found.write_through, apart and found.fileno() == 1
+    found.flush()
+    binary: Any = found.detach()
+    if apart:
+        binary = _apart(binary, unbuffered=unbuffered)
+    sys.stdout = Stdout(binary, **settings, write_through=unbuffered)
     if sys.__stdout__ is found:
         sys.__stdout__ = sys.stdout
+
+
+def _apart(binary: Any, *, unbuffered: bool) -> Any:
+    """Return a stream to what descriptor 1 was, which is standard error from here on."""
+    try:
+        ours = os.dup(1)
+    except OSError:  # there are no descriptors left
+        return binary
+    os.dup2(2, 1)
+    return os.fdopen(ours, "wb", 0 if unbuffered else -1)
 
 
 def share() -> None:
     """Let plugins print: a command of one of them begins."""
     if isinstance(sys.stdout, Stdout):
         sys.stdout.shared = True
+        sys.stdout.flush()
+        os.dup2(sys.stdout.fileno(), 1)
+
+
+@contextmanager
+def lent() -> Iterator[None]:
+    """Let a program that is started meanwhile write to standard output: an editor."""
+    sys.stdout.flush()
+    before = os.dup(1)
+    os.dup2(sys.stdout.fileno(), 1)
+    try:
+        yield
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
 
 
 def _is_plugin(names: dict[str, object]) -> bool:

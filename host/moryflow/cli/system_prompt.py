@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from . import stdout
 from .group import NounGroup
 from .options import document_options, flags_of
 from .text import plain, show
@@ -66,7 +67,8 @@ def edit_prompt(ctx: click.Context, source: Path | None) -> None:
     elif not sys.stdin.isatty():
         raise ConfigError("no editor can be opened here", next_step="moryflow config prompt edit --file FILE")
     else:
-        text = click.edit(_current(config)["text"], extension=".md") or ""
+        with stdout.lent():
+            text = click.edit(_current(config)["text"], extension=".md") or ""
     if not text.strip():
         raise ConfigError("nothing was changed: the text is empty", next_step="moryflow config prompt reset")
     set_value(config.path, f"{SECTION}.text", text)

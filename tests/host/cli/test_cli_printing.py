@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from typing import Any
+
+import pytest
 
 NOISY = """
 import os, subprocess
@@ -39,7 +45,30 @@ def plugin_start(ctx):
 def chat_params(params):
     print("in a hook")
 """
+RAW = """
+import ctypes, os, subprocess
+from moryflow_sdk import hookimpl, tool
+
+@tool(domain="read")
+def raw() -> str:
+    "Write."
+    os.write(1, b"raw in a tool\\n")
+    subprocess.run(["echo", "a program in a tool"])
+    library = ctypes.CDLL(None)
+    library.puts(b"a library in a tool")
+    library.fflush(None)
+    return "done"
+
+@hookimpl
+def tools():
+    return [raw]
+
+@hookimpl
+def chat_params(params):
+    os.write(1, b"raw in a hook\\n")
+"""
 COMMAND = """
+import os, subprocess
 import click
 from moryflow_sdk import Command, hookimpl
 
@@ -48,7 +77,9 @@ print("at import")
 @click.command
 def shout():
     "Shout."
-    print("the answer")
+    print("the answer", flush=True)
+    os.write(1, b"raw\\n")
+    subprocess.run(["echo", "a program"])
 
 @hookimpl
 def commands():
@@ -74,6 +105,44 @@ def test_events_of_a_run_are_events_whatever_a_plugin_prints(cli: Any) -> None:
     assert all(text in done.stderr for text in (*ALWAYS, "in a hook", "in a tool"))
 
 
+@pytest.mark.parametrize("output", ["text", "json", "stream-json"])
+def test_what_goes_around_python_is_no_answer_either(cli: Any, output: str) -> None:
+    """Written to descriptor 1, by a C library, by a program that has it from us (CONTRACT §1; invariant 5)."""
+    cli.plugin("raw", RAW)
+    done = cli("run", "-m", cli.script(cli.calls("raw"), "fine"), "hi", "--output", output)
+    if output == "text":
+        assert done.stdout == "fine\n"
+    else:
+        assert [json.loads(line)["type"] for line in done.stdout.splitlines()][-1] == "result"
+    for said in ("raw in a hook", "raw in a tool", "a program in a tool", "a library in a tool"):
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "| head -1"])
+def test_descriptors_that_nobody_reads_are_not_given_to_others(cli: Any, closed: str) -> None:
+    """A plugin that writes to them fails nowhere, and writes into no file of ours (CONTRACT §1)."""
+    cli.plugin("raw", RAW)
+    command = f"{sys.executable} -m moryflow run -m {cli.script(cli.calls('raw'), 'fine')} hi --output json {closed}"
+    done = subprocess.run(["sh", "-c", command], cwd=cli.vault, env=cli.env, capture_output=True, text=True, timeout=60)
+    assert "failed" not in done.stderr and "Traceback" not in done.stderr
+    if closed[0] != ">":
+        assert json.loads(done.stdout)["text"] == "fine"
+
+
+def test_an_editor_has_standard_output(cli: Any) -> None:
+    """A program that a person works in is no plugin (S0-h)."""
+    editor = cli.home / "editor"
+    editor.write_text('#!/bin/sh\necho "the screen"\necho "You are brief." > "$1"\n')
+    editor.chmod(0o700)
+    cli.environ |= {"EDITOR": str(editor), "VISUAL": str(editor)}
+    ours, its = pty.openpty()
+    command = [sys.executable, "-m", "moryflow", "config", "prompt", "edit"]
+    done = subprocess.run(command, cwd=cli.vault, env=cli.env, stdin=its, capture_output=True, text=True, timeout=60)
+    os.close(ours)
+    os.close(its)
+    assert done.stdout.startswith("the screen\nthe prompt is yours now"), done.stderr
+
+
 def test_a_tool_file_that_prints_at_import_breaks_no_document(cli: Any) -> None:
     """External tools are imported like plugins (ARCHITECTURE §4, D57)."""
     cli.config(agents={"runtime": {"tools": {"external": {"enabled": True}}}})
@@ -90,5 +159,5 @@ def test_what_a_command_of_a_plugin_prints_is_its_answer(cli: Any) -> None:
     """Only its import is none (CONTRACT §1)."""
     cli.plugin("shouting", COMMAND)
     done = cli("shout")
-    assert (done.returncode, done.stdout) == (0, "the answer\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "the answer\nraw\na program\n"), done.stderr
     assert "at import" in done.stderr
