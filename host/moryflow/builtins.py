@@ -47,7 +47,7 @@ CONTRIBUTED: tuple[tuple[str, str], ...] = (
 """Commands of the built-in plugins, named here so that ``--help`` can show them without loading a plugin."""
 
 _HOST_COMMANDS = """
-run chat serve acp dev new plugin tool hook agent model session trace replay approval config doctor completion
+help run chat serve acp dev new plugin tool hook agent model session trace replay approval config doctor completion
 """
 _CHAT_WORDS = """
 help mode model agent children parent stop reply new resume tools compact quit exit q plan build

@@ -14,11 +14,19 @@ if TYPE_CHECKING:
 
 
 class CommandContext(Protocol):
-    """What a command-line command of a plugin can reach; click's ``ctx.obj``."""
+    """What a command-line command of a plugin can reach; click's ``ctx.obj``.
+
+    The flags that mean the same everywhere need not be declared: every command takes them, before and after its verb.
+
+    :ivar as_json: ``--json`` or ``--output json`` was given.
+    :ivar yes: ``-y`` was given: the command's own questions are answered.
+    """
 
     vault: Path
     home: Path
     mode: str
+    as_json: bool
+    yes: bool
 
     @property
     def tools(self) -> Mapping[str, Tool]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,36 +24,35 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 @click.option("--since", metavar="T", help="Only from then on: 30m, 2h, 7d, or a date or time (ISO 8601).")
 @click.option("--session", metavar="ID", help="Only this session; the beginning of its id is enough.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="At most so many, the newest. [default: 100, with --since all]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def audit(
-    context: click.Context, denied: bool, since: str | None, session: str | None, limit: int | None, as_json: bool
-) -> None:
+def audit(context: click.Context, denied: bool, since: str | None, session: str | None, limit: int | None) -> None:
     """Show the decisions that were taken, oldest first."""
     if context.invoked_subcommand is not None:
+        if denied or since or session or limit:
+            raise click.UsageError("--denied, --since, --session and -n stand behind the verb, where it takes them", context)
         return
     start = _moment(since) if since else None
     obj: CommandContext = context.obj
     records = select(files(obj.home, session), Wanted(denied, start, limit or (None if since else 100)))
-    obj.print(records, text=None if as_json else "\n".join(map(_line, records)) or "no decisions are recorded")
+    obj.print(records, text="\n".join(map(_line, records)) or "no decisions are recorded")
 
 
 @audit.command()
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1), help="How many to begin with.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--session", metavar="ID", help="Only this session.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines.")
 @click.pass_obj
-def tail(context: CommandContext, limit: int, follow: bool, session: str | None, as_json: bool) -> None:
+def tail(context: CommandContext, limit: int, follow: bool, session: str | None) -> None:
     """Show the newest decisions, and with --follow those that come."""
     found = files(context.home, session)
     offsets = {file: file.stat().st_size for file in found}
     for record in select(found, Wanted(limit=limit)):
-        click.echo(json.dumps(record, ensure_ascii=False) if as_json else _line(record))
+        context.print(record, text=_line(record))
     while follow:
+        sys.stdout.flush()
         time.sleep(POLL)
         for record in _new(context.home, session, offsets):
-            click.echo(json.dumps(record, ensure_ascii=False) if as_json else _line(record))
+            context.print(record, text=_line(record))
 
 
 def _new(home: Path, session: str | None, offsets: dict[Path, int]) -> Iterator[dict[str, Any]]:

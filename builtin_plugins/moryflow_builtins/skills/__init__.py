@@ -65,7 +65,7 @@ def tools() -> list[Tool]:
 @hookimpl
 def commands() -> Sequence[Command]:
     """Add ``moryflow skill``."""
-    return [Command("skill", "List skills, show one, and say what is wrong with one.", _cli, aliases=("skills",))]
+    return [Command("skill", "List skills, show one, and say what is wrong with one.", _cli)]
 
 
 def _cli() -> object:

@@ -26,7 +26,7 @@ _looked: dict[Path, float] = {}
 @hookimpl
 def commands() -> Sequence[Command]:
     """Add ``moryflow output``."""
-    return [Command(name="output", help="List, show and open stored tool outputs.", cli=_group, aliases=("outputs",))]
+    return [Command(name="output", help="List, show and open stored tool outputs.", cli=_group)]
 
 
 @hookimpl(timeout=60.0)

@@ -20,14 +20,7 @@ PAGE = 1 << 18
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-class _Group(click.Group):
-    """A group that takes ``ls`` for ``list``."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, "list" if cmd_name == "ls" else cmd_name)
-
-
-@click.group(cls=_Group)
+@click.group()
 def output() -> None:
     """List, show and open stored tool outputs."""
 
@@ -35,9 +28,8 @@ def output() -> None:
 @output.command("list")
 @click.option("--session", help="Only outputs of this session.")
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def list_outputs(context: CommandContext, session: str | None, limit: int, as_json: bool) -> None:
+def list_outputs(context: CommandContext, session: str | None, limit: int) -> None:
     """List stored outputs, newest first."""
 
     async def work(turn: Turn) -> list[Artifact]:
@@ -45,29 +37,28 @@ def list_outputs(context: CommandContext, session: str | None, limit: int, as_js
 
     found: list[Artifact] = context.run(work)
     rows = [artifact.model_dump(mode="json") for artifact in found]
-    context.print(rows, text=None if as_json else "\n".join(map(_line, found)) or "no stored outputs")
+    context.print(rows, text="\n".join(map(_line, found)) or "no stored outputs")
 
 
 @output.command("show")
 @click.argument("id_", metavar="ID")
 @click.option("--offset", default=0, type=click.IntRange(0), help="Skip this many bytes.")
 @click.option("--limit", type=click.IntRange(1), help="Print at most this many bytes.")
-@click.option("--json", "as_json", is_flag=True, help="Print the record and the text as JSON.")
 @click.pass_obj
-def show(context: CommandContext, id_: str, offset: int, limit: int | None, as_json: bool) -> None:
+def show(context: CommandContext, id_: str, offset: int, limit: int | None) -> None:
     """Print a stored output, or a part of it counted in bytes."""
 
     async def work(turn: Turn) -> dict[str, Any]:
         artifact = await _find(turn.artifacts, id_)
         collected = bytearray()
-        write: Callable[[bytes], object] = collected.extend if as_json else _printer()
+        write: Callable[[bytes], object] = collected.extend if context.as_json else _printer()
         await _copy(turn.artifacts, artifact, offset, limit, write)
         end = offset + len(collected)
         more = {"offset": offset, "next_offset": end if end < artifact.size else None}
         return {**artifact.model_dump(mode="json"), **more, "text": collected.decode("utf-8", "replace")}
 
     document = context.run(work)
-    if as_json:
+    if context.as_json:
         context.print(document)
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import click
 
 from .finding import find, summary
-from .options import document_options, flags_of, writing_options
+from .options import document_options, flags_of
 from .stats import descendants
 from .text import show
 
 
 @click.command("export")
 @click.argument("session", required=False)
-@click.option("-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
-@writing_options
+@click.option("-o", "--to", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
+@document_options
 @click.pass_context
 def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
-    """Write a session and its sub-agents' as JSON Lines, without loss."""
+    """Write a session and its sub-agents' as JSON Lines, without loss; to standard output unless --to names a file."""
     from .hosting import with_store
 
     flags = flags_of(ctx)

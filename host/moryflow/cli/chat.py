@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from .options import Flags, flags_of, turn_options
+from .options import Flags, flags_of, talk_options
 
 
 @click.command("chat")
-@turn_options
+@talk_options
 @click.pass_context
 def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
     """Talk with an agent. /help lists the commands; Ctrl-C stops the turn, Ctrl-D ends the conversation."""
@@ -19,6 +19,8 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     from .run import RunFlags
 
     flags = flags_of(ctx)
+    if flags.as_json:
+        raise click.UsageError("a conversation is not printed as JSON; for programs: moryflow run --output stream-json", ctx)
     chosen = RunFlags(prompt=None, files=(), resume="" if again and resume is None else resume, output="text", **given)
     return with_host(ctx, lambda host: _chat(host, flags, chosen))
 

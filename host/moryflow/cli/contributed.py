@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from moryflow_sdk import Tool, ToolCall, Turn
+from moryflow_sdk import Command, Tool, ToolCall, Turn
 
 from moryflow.host import Host
 from moryflow.kernel.prepare import prepared_call
 
 from . import stdout
 from .finding import find
+from .group import NounGroup
 from .hosting import host_for, warn
-from .options import Flags, flags_ahead
+from .options import HOST, JSON, OUTPUT, YES, Flags, flags_ahead
 
 
 def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
@@ -29,17 +30,24 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     runner = asyncio.Runner()
     host = runner.run(host_for(given, tell=False))
     ctx.call_on_close(lambda: _close(runner, host))
-    for command in host.plugin_set.commands.values():
-        if command.cli is not None and name in (command.name, *command.aliases):
-            warn(host, given)
-            stdout.share()
-            plugin = host.plugin_set.command_owners[command.name]
-            built = command.cli()
-            built.name = command.name
-            _give_common_flags(built)
-            built.context_settings = {**built.context_settings, "obj": HostContext(runner, host, plugin, given)}
-            return built
-    return None
+    command = _called(name, host)
+    if command is None or command.cli is None:
+        return None
+    warn(host, given)
+    stdout.share()
+    built = command.cli()
+    built.name = command.name
+    _give_common_flags(built)
+    context = HostContext(runner, host, host.plugin_set.command_owners[command.name], given)
+    built.context_settings = {**built.context_settings, "obj": context}
+    return built
+
+
+def _called(name: str, host: Host) -> Command | None:
+    """Return the command that is called `name`; a plural is taken for the noun where nothing has it for a name."""
+    with_cli = [command for command in host.plugin_set.commands.values() if command.cli is not None]
+    exact = (command for command in with_cli if name in (command.name, *command.aliases))
+    return next(exact, None) or next((command for command in with_cli if name == f"{command.name}s"), None)
 
 
 def _close(runner: asyncio.Runner, host: Host) -> None:
@@ -64,6 +72,10 @@ class HostContext:
     @property
     def mode(self) -> str:
         return self._host.config.get("agents.runtime.mode.default") or "agent"
+
+    @property
+    def as_json(self) -> bool:
+        return self.flags.as_json
 
     @property
     def yes(self) -> bool:
@@ -107,7 +119,7 @@ class HostContext:
         return prepared_call(turn, tool, args)
 
     def print(self, document: Any, *, text: str | None = None) -> None:
-        """Print `document` as JSON under ``--json``, else `text`."""
+        """Print `document` as one line of JSON under ``--json``, else `text`."""
         params = click.get_current_context().params
         if self.flags.as_json or params.get("as_json") or params.get("json") or text is None:
             document = json.dumps(document, ensure_ascii=False, default=str)
@@ -119,6 +131,7 @@ class HostContext:
 def _give_common_flags(command: click.Command) -> None:
     """Let a command and all its verbs take ``--vault``, ``--json``, ``-y`` and the like, unless they have their own."""
     if isinstance(command, click.Group):
+        _understand_like_ours(command)
         for name in command.list_commands(click.Context(command)):
             verb = command.get_command(click.Context(command), name)
             if verb is not None:
@@ -127,6 +140,14 @@ def _give_common_flags(command: click.Command) -> None:
     for option in _common_flags():
         if not taken & {*option.opts, option.name}:
             command.params.append(option)
+
+
+def _understand_like_ours(group: click.Group) -> None:
+    """Let a group take ``ls`` and ``rm``, and say what is near; what its class does in its own way, stays."""
+    own = type(group)
+    if not isinstance(group, NounGroup):
+        bases: tuple[type, ...] = (NounGroup,) if own is click.Group else (own, NounGroup)
+        group.__class__ = type(own.__name__, bases, {})
 
 
 def _common_flags() -> list[click.Option]:
@@ -140,23 +161,9 @@ def _common_flags() -> list[click.Option]:
         if value == "json" and holder is not None:
             holder.flags = replace(holder.flags, as_json=True)
 
-    shared: dict[str, Any] = {"expose_value": False, "callback": keep}
+    # Those of the host are read before it is opened, see flags_ahead; here they are accepted and explained.
+    held = [(settings, keep) for settings in (*HOST, JSON, YES)]
     return [
-        click.Option(["--vault"], type=click.Path(path_type=Path), help="The folder to work in.", **shared),
-        # These are read before the host is opened, see flags_ahead; here they are accepted and explained.
-        click.Option(["--config"], metavar="JSON|PATH", help="An inline layer of configuration.", **shared),
-        click.Option(["--safe-mode"], is_flag=True, help="Load built-in plugins only.", **shared),
-        click.Option(["--strict"], is_flag=True, help="A failed plugin is an error (exit code 6).", **shared),
-        click.Option(["--profile"], type=click.Choice(["local", "remote"]), help="What this host may do.", **shared),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.", **shared),
-        click.Option(
-            ["--output", "form"],
-            type=click.Choice(["text", "json"]),
-            help="json is the same as --json.",
-            expose_value=False,
-            callback=form,
-        ),
-        click.Option(["-y", "--yes"], is_flag=True, help="Answer this command's own questions with yes.", **shared),
-        click.Option(["-q", "--quiet"], is_flag=True, help="No notices on standard error.", **shared),
-        click.Option(["-v", "--verbose"], is_flag=True, help="More on standard error; tracebacks.", **shared),
+        click.Option([*spellings], **settings, expose_value=False, callback=callback)
+        for (spellings, settings), callback in (*held, (OUTPUT, form))
     ]

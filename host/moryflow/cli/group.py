@@ -51,6 +51,10 @@ Moryflow runs LLM agents on your files.
 """
 
 
+REACHED = "moryflow.reached"
+"""Where ``ctx.meta`` keeps the context of the command whose flags are read."""
+
+
 class LazyGroup(click.Group):
     """Knows its commands by name; imports one when it is used, and asks the plugins only for a name it does not know."""
 
@@ -66,14 +70,23 @@ class LazyGroup(click.Group):
         return contributed_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, behind_the_verb(args))
+        given = [*args[1:], "--help"] if args[:1] == ["help"] else args
+        return super().parse_args(ctx, behind_the_verb(given))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         ctx.meta[FOLLOWING] = args[1:]
         command = self.get_command(ctx, args[0])
         if command is None:
             raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
+        ctx.meta[REACHED] = click.Context(command, ctx, command.name)
         return command.name, command, args[1:]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:  # click does not always say in which command
+            error.ctx = error.ctx or ctx.meta.get(REACHED)
+            raise
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete command names from the table, without importing a command or loading a plugin."""
@@ -121,7 +134,9 @@ class NounGroup(click.Group):
             near = difflib.get_close_matches(args[0], verbs, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" One of: {', '.join(verbs)}."
             raise click.UsageError(f"there is no command '{ctx.info_name} {args[0]}'.{hint}", ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        ctx.meta[REACHED] = click.Context(command, ctx, name) if command else None
+        return name, command, rest
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

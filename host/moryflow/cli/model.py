@@ -18,7 +18,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--provider", help="Only of this provider.")
+@click.option("--provider", help="Only of this service, for example openai.")
 @document_options
 @click.pass_context
 def list_models(ctx: click.Context, provider: str | None) -> None:
@@ -26,13 +26,19 @@ def list_models(ctx: click.Context, provider: str | None) -> None:
     from .hosting import with_host
 
     async def work(host: Any) -> tuple[list[Any], str]:
-        found = [info for item in host.plugin_set.providers if provider in (None, item.name) for info in await item.available()]
-        return found, _in_use(host)
+        found = [(item.name, info) for item in host.plugin_set.providers for info in await item.available()]
+        return [info for name, info in found if provider in (None, name, *_services(info))], _in_use(host)
 
     models, chosen = with_host(ctx, work)
     rows = [{**model.model_dump(mode="json"), "in_use": model.id == chosen} for model in models]
     table = columns((_mark(row), row["id"], _window(row), _price(row), plain(row["note"])) for row in rows)
-    show(flags_of(ctx), rows, table or "no model is known here; moryflow doctor says what would help")
+    of = f" of {provider!r}; moryflow model list shows all" if provider else "; moryflow doctor says what would help"
+    show(flags_of(ctx), rows, table or f"no model is known here{of}")
+
+
+def _services(info: Any) -> tuple[str, str]:
+    """Return whose model it is, as it says itself and as its name begins (``openai/gpt-4.1``)."""
+    return info.provider, info.id.partition("/")[0]
 
 
 def _in_use(host: Any) -> str:

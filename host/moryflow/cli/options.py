@@ -60,22 +60,32 @@ def flags_ahead(ctx: click.Context) -> Flags:
     return replace(flags_in(ctx), **{name: value for name, value in said.items() if value})
 
 
-_COMMON = (
-    click.option("--vault", type=click.Path(path_type=Path), help="The folder to work in (default: the current one)."),
-    click.option("--config", metavar="JSON|PATH", help="An inline layer of configuration."),
-    click.option("--safe-mode", is_flag=True, default=False, help="Load built-in plugins only."),
-    click.option("--strict", is_flag=True, default=False, help="A failed plugin is an error (exit code 6)."),
-    click.option("--profile", type=click.Choice(["local", "remote"]), help="What this host may do."),
-    click.option("-q", "--quiet", is_flag=True, default=False, help="No notices on standard error."),
-    click.option("-v", "--verbose", is_flag=True, default=False, help="More on standard error; tracebacks."),
+Settings = tuple[tuple[str, ...], dict[str, Any]]
+"""The spellings of a flag, and what click is told of it."""
+
+
+def _switch(*spellings: str, **settings: Any) -> Settings:
+    return spellings, {"is_flag": True, "default": False, **settings}
+
+
+HOST: tuple[Settings, ...] = (
+    (("--vault",), {"type": click.Path(path_type=Path), "help": "The folder to work in (default: the current one)."}),
+    (("--config",), {"metavar": "JSON|PATH", "help": "An inline layer of configuration."}),
+    _switch("--safe-mode", help="Load built-in plugins only."),
+    _switch("--strict", help="A failed plugin is an error (exit code 6)."),
+    (("--profile",), {"type": click.Choice(["local", "remote"]), "help": "What this host may do."}),
+    _switch("-q", "--quiet", help="No notices on standard error."),
+    _switch("-v", "--verbose", help="More on standard error; tracebacks."),
 )
-_JSON = click.option("--json", "as_json", is_flag=True, default=False, help="Print JSON.")
-_OUTPUT = click.option("--output", "form", type=click.Choice(["text", "json"]), help="json is the same as --json.")
-_YES_UNSEEN = click.option("-y", "--yes", is_flag=True, default=False, hidden=True)
-_YES = click.option("-y", "--yes", is_flag=True, default=False, help="Answer this command's own questions with yes.")
+"""Flags of every command that opens a host."""
+JSON = _switch("--json", "as_json", help="Print JSON.")
+OUTPUT: Settings = (("--output", "form"), {"type": click.Choice(["text", "json"]), "help": "json is the same as --json."})
+YES = _switch("-y", "--yes", help="Answer this command's own questions with yes.")
+_YES_UNSEEN = _switch("-y", "--yes", hidden=True)
+_JSON_UNSEEN = _switch("--json", "as_json", hidden=True)
 
 
-def _collecting(function: F, options: tuple[Any, ...]) -> F:
+def _collecting(function: F, *options: Settings) -> F:
     names = {field.name for field in fields(Flags)}
 
     @functools.wraps(function)
@@ -88,14 +98,14 @@ def _collecting(function: F, options: tuple[Any, ...]) -> F:
         return function(*args, **given)
 
     wrapped: Any = collect
-    for option in reversed(options):
-        wrapped = option(wrapped)
+    for spellings, settings in reversed(options):
+        wrapped = click.option(*spellings, **settings)(wrapped)
     return wrapped
 
 
 def host_options(function: F) -> F:
     """Add the flags of every command that opens a host."""
-    return _collecting(function, _COMMON)
+    return _collecting(function, *HOST)
 
 
 def document_options(function: F) -> F:
@@ -103,17 +113,17 @@ def document_options(function: F) -> F:
 
     They ask nothing, but take ``-y`` like all others, so that a script may give it everywhere.
     """
-    return _collecting(function, (*_COMMON, _JSON, _OUTPUT, _YES_UNSEEN))
+    return _collecting(function, *HOST, JSON, OUTPUT, _YES_UNSEEN)
 
 
 def asking_options(function: F) -> F:
     """Add the flags of commands that may ask something of their own: ``--json``, ``--output json`` and ``-y``."""
-    return _collecting(function, (*_COMMON, _JSON, _OUTPUT, _YES))
+    return _collecting(function, *HOST, JSON, OUTPUT, YES)
 
 
 def writing_options(function: F) -> F:
-    """Do as :func:`asking_options`, for commands whose ``--output`` says something else or more."""
-    return _collecting(function, (*_COMMON, _JSON, _YES))
+    """Do as :func:`asking_options`, for commands whose ``--output`` says more."""
+    return _collecting(function, *HOST, JSON, YES)
 
 
 def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
@@ -145,7 +155,16 @@ _TURN = (
 
 def turn_options(function: F) -> F:
     """Add the flags of commands that run turns, before those of every command."""
-    wrapped: Any = writing_options(function)
+    return _of_a_turn(writing_options(function))
+
+
+def talk_options(function: F) -> F:
+    """Do as :func:`turn_options`, for a conversation; it has to refuse ``--json`` itself, wherever that stands."""
+    return _of_a_turn(_collecting(function, *HOST, _JSON_UNSEEN, YES))
+
+
+def _of_a_turn(function: F) -> F:
+    wrapped: Any = function
     for option in reversed(_TURN):
         wrapped = option(wrapped)
     return wrapped

@@ -47,20 +47,19 @@ for verb in COMMANDS:
 
 
 @command.command("list")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
-@click.option("--all", "everywhere", is_flag=True, help="Of every vault, and hidden ones too.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many, the last used first.")
+@click.option("--all", "hidden", is_flag=True, help="Hidden ones too: sub-agents, and single calls of a tool.")
 @document_options
 @click.pass_context
-def list_sessions(ctx: click.Context, limit: int, everywhere: bool) -> None:
+def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
     """List sessions, the last used first; with --vault only those of that folder."""
     from .hosting import with_store
 
     flags = flags_of(ctx)
     vault = str(flags.vault.resolve()) if flags.vault else None
-    purpose = None if everywhere else "main"
 
     async def work(store: Any) -> list[Any]:
-        rows = await store.sessions(limit, vault=None if everywhere else vault, purpose=purpose)
+        rows = await store.sessions(limit, vault=vault, purpose=None if hidden else "main")
         return [await titled(store, row) for row in rows]
 
     rows = with_store(work)
@@ -217,7 +216,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
 
 @command.command("search")
 @click.argument("text")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many places.")
 @document_options
 @click.pass_context
 def search(ctx: click.Context, text: str, limit: int) -> None:

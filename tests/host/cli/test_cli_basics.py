@@ -155,3 +155,34 @@ def test_output_json_is_json_wherever_a_document_is_printed(cli: Any) -> None:
     """The two spellings are the same on every list and show (CONTRACT §1)."""
     for words in (["tool", "list"], ["hook", "list"], ["agent", "list"], ["config", "show"], ["model", "list"]):
         assert json.loads(cli(*words, "--output", "json").stdout) == json.loads(cli(*words, "--json").stdout)
+
+
+def test_help_is_a_word_too(cli: Any) -> None:
+    """`moryflow help NOUN VERB`, as with git and uv (CONTRACT §1)."""
+    assert cli("help").stdout == cli("--help").stdout
+    assert cli("help", "plugin", "install").stdout == cli("plugin", "install", "--help").stdout
+    assert cli("help", "plugn").returncode == 2
+
+
+@pytest.mark.parametrize("words", [("run", "-m"), ("dev", "--run"), ("tool", "run", "hello", "--json"), ("audit", "-n")])
+def test_a_flag_without_its_value_names_the_help_of_its_command(cli: Any, words: tuple[str, ...]) -> None:
+    """The next command is that of the verb, not of the whole program (CONTRACT §1)."""
+    done = cli(*words)
+    verb = " ".join(words[:2] if words[0] == "tool" else words[:1])
+    assert done.returncode == 2 and f"next: moryflow {verb} --help\n" in done.stderr
+
+
+def test_chat_refuses_json(cli: Any) -> None:
+    """It took --json, before and after the verb, and printed text all the same (CONTRACT §1)."""
+    for words in (("chat", "--json"), ("--json", "chat")):
+        done = cli(*words, stdin="hello\n")
+        assert (done.returncode, done.stdout) == (2, "") and "run --output stream-json" in done.stderr
+    assert "--json" not in cli("chat", "--help").stdout
+
+
+def test_models_are_listed_by_the_service_that_people_know(cli: Any) -> None:
+    """`model list --provider local`, not only the name of the plugin that speaks to it (issue 2)."""
+    cli.config(disabledPlugins=[])
+    for provider in ("local", "local_model"):
+        assert [row["id"] for row in json.loads(cli("model", "list", "--provider", provider, "--json").stdout)] == ["local"]
+    assert "of 'nobody'; moryflow model list" in cli("model", "list", "--provider", "nobody").stdout

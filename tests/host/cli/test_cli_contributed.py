@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -34,3 +35,76 @@ def test_a_wrong_inline_layer_is_named(cli: Any) -> None:
     """It is a usage error of this command like of any other (CONTRACT §1)."""
     done = cli("permission", "rules", "--config", "{")
     assert (done.returncode, done.stdout) == (2, "") and "config" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("audit",),
+        ("audit", "tail"),
+        ("permission", "rules"),
+        ("permission", "lint"),
+        ("permission", "preset"),
+        ("permission", "preset", "develop"),
+        ("permission", "allow", "bash", "ls"),
+        ("permission", "explain", "read", "a.md"),
+        ("permission", "whatif", "[]"),
+        ("output", "list"),
+        ("skill", "list"),
+        ("instructions",),
+        ("memory-bank", "check"),
+    ],
+    ids=" ".join,
+)
+def test_json_is_one_thing_however_and_wherever_it_is_asked_for(cli: Any, words: tuple[str, ...]) -> None:
+    """--json before the verb and --output json behind it print documents and nothing else (CONTRACT §1)."""
+    cli("tool", "run", "hello", "--name", "Ada")
+    printed = [cli(*arguments).stdout for arguments in (("--json", "-y", *words), (*words, "--output", "json", "-y"))]
+    for text in printed:
+        assert [json.loads(line) for line in text.splitlines()]
+
+
+def test_verbs_and_nouns_of_plugins_are_understood_like_those_of_the_host(cli: Any) -> None:
+    """Plural nouns, `ls`, a verb that is nearly right, and every verb with its whole sentence (CONTRACT §1)."""
+    assert cli("skills", "ls").returncode == cli("outputs", "ls").returncode == 0
+    assert cli("memory-banks", "check").returncode == 3
+    wrong = cli("permissions", "explan")
+    assert wrong.returncode == 2 and "there is no command 'permission explan'. Did you mean 'explain'?" in wrong.stderr
+    shown = re.sub(r"\n +", " ", cli("permission", "--help").stdout)
+    assert "allow Let every call whose target matches PATTERN run without a question." in re.sub(r" +", " ", shown)
+
+
+def test_what_stands_before_a_verb_that_cannot_mean_it_is_refused(cli: Any) -> None:
+    """`audit --denied tail` showed every decision; a filter is not passed over in silence (S0.74)."""
+    done = cli("audit", "--denied", "tail")
+    assert (done.returncode, done.stdout) == (2, "") and "behind the verb" in done.stderr
+
+
+def test_a_group_with_a_way_of_its_own_keeps_it(cli: Any) -> None:
+    """A plugin's own class of groups still decides what its words mean (CONTRACT §3)."""
+    cli.plugin("own", OWN_GROUP)
+    assert cli("own", "anything").stdout == "ran anything\n"
+    assert "plain  Say it." in cli("owns", "--help").stdout
+
+
+OWN_GROUP = """
+import click
+from moryflow_sdk import Command, hookimpl
+
+class Own(click.Group):
+    def resolve_command(self, ctx, args):
+        return "plain", self.commands["plain"], args
+
+@click.group(cls=Own)
+def own(): pass
+
+@own.command()
+@click.argument("word")
+def plain(word):
+    '''Say it.'''
+    click.echo(f"ran {word}")
+
+@hookimpl
+def commands():
+    return [Command(name="own", help="Own", cli=lambda: own)]
+"""

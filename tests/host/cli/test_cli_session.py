@@ -73,7 +73,8 @@ def test_export_and_import_lose_nothing(cli: Any, talked: str, tmp_path: Any) ->
     file = tmp_path / "session.jsonl"
     assert cli("session", "export", talked, "-o", str(file)).returncode == 0
     exported = cli("session", "export", talked).stdout
-    assert file.read_text() == exported
+    assert file.read_text() == exported == cli("session", "export", talked, "--output", "json").stdout
+    assert not (cli.vault / "json").exists()
     assert all(json.loads(line) for line in exported.splitlines())
     before = cli("session", "tree", talked, "--json").stdout
     cli.home = tmp_path / "other"

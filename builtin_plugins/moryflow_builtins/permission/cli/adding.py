@@ -20,17 +20,14 @@ def _command(decision: str, about: str) -> click.Command:
     @click.command(decision, help=about, epilog=_EPILOG)
     @click.argument("domain", type=click.Choice(DOMAINS), metavar="DOMAIN")
     @click.argument("pattern")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @click.pass_obj
-    def command(context: CommandContext, domain: str, pattern: str, as_json: bool) -> None:
+    def command(context: CommandContext, domain: str, pattern: str) -> None:
         rule = checked(Rule.model_validate({"domain": domain, "pattern": pattern, "decision": decision}))
         document = context.run(lambda turn: _add(turn, rule))
         for warning in document["warnings"]:
             click.echo(visible(f"moryflow: {warning}"), err=True)
         said = "added" if document["added"] else "holds already"
-        context.print(
-            document, text=None if as_json else f"{said}: {decision} {domain} {visible(pattern)} ({document['where']})"
-        )
+        context.print(document, text=f"{said}: {decision} {domain} {visible(pattern)} ({document['where']})")
 
     return command
 

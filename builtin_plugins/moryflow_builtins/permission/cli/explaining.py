@@ -93,9 +93,8 @@ class Explained:
 @click.argument("input_", metavar="INPUT")
 @click.option("--mode", type=click.Choice((*MODES, "ask")), help="Explain it in this mode. [default: that of new sessions]")
 @click.option("--session", metavar="ID", help="With the rules and the folder of this session.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(context: CommandContext, domain: str, input_: str, mode: str | None, session: str | None, as_json: bool) -> None:
+def command(context: CommandContext, domain: str, input_: str, mode: str | None, session: str | None) -> None:
     """Say what would happen to INPUT, and why: every rule in its order, and where it stands.
 
     DOMAIN is read, edit, bash, web_fetch, web_search, mcp, task or tool; INPUT is what the tool would get: a path, a
@@ -107,7 +106,7 @@ def command(context: CommandContext, domain: str, input_: str, mode: str | None,
         return explained(turn, domain, input_, chosen or (turn.mode if session else context.mode))
 
     found: Explained = context.run(work, session=session)
-    context.print(found.document(), text=None if as_json else "\n".join(_lines(found)))
+    context.print(found.document(), text="\n".join(_lines(found)))
 
 
 def explained(turn: Turn, domain: str, given: str, mode: str) -> Explained:
@@ -136,7 +135,7 @@ def target_of(turn: Turn, domain: str, given: str) -> Target:
     :raises ToolError: it is no input for this domain.
     """
     if domain not in _KINDS:
-        return turn.files.resolve(given, domain=domain)
+        return turn.files.resolve(given, domain=domain, as_stored=True)
     kind, prefix = _KINDS[domain]
     if domain == "mcp" and "/" not in given:
         raise ToolError(f"{given!r} names no tool of a server", code="usage", next_step="write SERVER/TOOL")

@@ -16,9 +16,8 @@ from .text import visible
 
 @click.command()
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(context: CommandContext, strict: bool, as_json: bool) -> None:
+def command(context: CommandContext, strict: bool) -> None:
     """Name rules that are invalid, can never match, never decide, or allow too much.
 
     Exit code 3 when a rule is invalid; with --strict when there is any remark.
@@ -33,7 +32,7 @@ def command(context: CommandContext, strict: bool, as_json: bool) -> None:
     errors = sum(remark.severity == "error" for remark in found)
     summary = {"type": "summary", "rules": count, "errors": errors, "warnings": len(found) - errors}
     document = {"v": 1, "type": "lint", "remarks": [_json(remark) for remark in found], "summary": summary}
-    context.print(document, text=None if as_json else "\n".join(_lines(found, summary)))
+    context.print(document, text="\n".join(_lines(found, summary)))
     if errors or (strict and found):
         raise SystemExit(3)
 

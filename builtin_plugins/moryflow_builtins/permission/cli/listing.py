@@ -15,9 +15,8 @@ from .text import table
 @click.command()
 @click.option("--domain", type=click.Choice(DOMAINS), help="Only rules of this domain.")
 @click.option("--session", metavar="ID", help="With what was granted in this session.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(context: CommandContext, domain: str | None, session: str | None, as_json: bool) -> None:
+def command(context: CommandContext, domain: str | None, session: str | None) -> None:
     """List the rules: defaults, then yours, then inline ones. The last that matches decides."""
 
     async def work(turn: Turn) -> list[Rule]:
@@ -28,7 +27,7 @@ def command(context: CommandContext, domain: str | None, session: str | None, as
     rules: list[Rule] = context.run(work, session=session)
     rows = [(rule.source, rule.domain, rule.decision, rule.pattern, _place(rule)) for rule in rules]
     document = [{**(rule_json(rule) or {}), "problem": compile_rule(rule).problem or None} for rule in rules]
-    context.print(document, text=None if as_json else "\n".join(table(rows, limit=100)) or "no rules")
+    context.print(document, text="\n".join(table(rows, limit=100)) or "no rules")
 
 
 def _place(rule: Rule) -> str:

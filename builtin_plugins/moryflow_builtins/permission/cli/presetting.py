@@ -19,16 +19,14 @@ from .text import table, visible
 
 @click.command()
 @click.argument("name", required=False, type=click.Choice(tuple(PRESETS)), metavar="[NAME]")
-@click.option("-y", "--yes", is_flag=True, help="Write without asking.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(context: CommandContext, name: str | None, yes: bool, as_json: bool) -> None:
+def command(context: CommandContext, name: str | None) -> None:
     """Add a set of rules to your configuration: readonly, develop or trusting. Without NAME list them.
 
     What would be added is shown first. They are ordinary rules at the end of yours; take them out again in config.jsonc.
     """
     if name is None:
-        context.print([_json(key, preset) for key, preset in PRESETS.items()], text=None if as_json else _listed())
+        context.print([_json(key, preset) for key, preset in PRESETS.items()], text=_listed())
         return
 
     async def read(turn: Turn) -> list[Rule]:
@@ -36,14 +34,14 @@ def command(context: CommandContext, name: str | None, yes: bool, as_json: bool)
 
     mine: list[Rule] = context.run(read)
     new = missing(mine, PRESETS[name])
-    if not as_json or not yes:
-        click.echo("\n".join(_diff(mine, PRESETS[name], new)), err=as_json)
-    if new and not yes:
+    if not context.as_json or not context.yes:
+        click.echo("\n".join(_diff(mine, PRESETS[name], new)), err=context.as_json)
+    if new and not context.yes:
         _confirm(len(new))
     context.run(lambda turn: _write(turn, new))
     text = f"{len(new)} rules added; `moryflow config path` says where" if new else "nothing to do"
     document = {"v": 1, "type": "preset", "name": name, "added": [_row(rule) for rule in new]}
-    context.print(document, text=None if as_json else text)
+    context.print(document, text=text)
 
 
 def missing(mine: Sequence[Rule], preset: Preset) -> list[Rule]:

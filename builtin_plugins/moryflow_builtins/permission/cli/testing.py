@@ -91,17 +91,14 @@ def _rules(place: Place, example: Example) -> Sequence[Rule]:
 
 @click.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines.")
-@click.option("--output", "form", type=click.Choice(["text", "json"]), help="json is the same as --json.")
 @click.pass_obj
-def command(context: CommandContext, file: Any, as_json: bool, form: str | None) -> None:
+def command(context: CommandContext, file: Any) -> None:
     """Judge the calls in FILE (JSON Lines; - is standard input) and compare each with its `expect`.
 
     A line is {"id", "tool", "args"} and where wanted "rules" (in place of yours, on top of the defaults), "mode",
     "headless", "vault", "home" and "expect". Exit code 3 when one is judged otherwise, or is no such line; that one is
     named with file and line, its decision is null and its cause bad_line.
     """
-    as_json = as_json or form == "json"
     results: list[dict[str, Any]] = []
     began = time.perf_counter()
 
@@ -111,18 +108,15 @@ def command(context: CommandContext, file: Any, as_json: bool, form: str | None)
             for number, line in enumerate(file, 1):
                 if line.strip():
                     results.append(await _judged(examples, f"{file.name}:{number}", line))
-                    if as_json:
+                    if context.as_json:
                         context.print(results[-1])
 
     context.run(work)
     seconds = time.perf_counter() - began
     failed = sum(not result["ok"] for result in results)
     summary = {"type": "summary", "passed": len(results) - failed, "failed": failed}
-    if as_json:
-        context.print(summary)
-    else:
-        lines = [*table(map(_row, results)), f"{len(results) - failed} passed, {failed} failed in {seconds:.2f} s"]
-        context.print(summary, text="\n".join(lines))
+    lines = [*table(map(_row, results)), f"{len(results) - failed} passed, {failed} failed in {seconds:.2f} s"]
+    context.print(summary, text="\n".join(lines))
     sys.stdout.flush()
     if failed:
         raise SystemExit(3)

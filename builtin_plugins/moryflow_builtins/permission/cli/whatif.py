@@ -56,9 +56,8 @@ class Comparison:
 @click.argument("rules_", metavar="RULES")
 @click.argument("sessions", metavar="[SESSION]...", nargs=-1)
 @click.option("--since", metavar="T", help="Only calls from then on: 30m, 2h, 7d, or a date or time (ISO 8601).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(context: CommandContext, rules_: str, sessions: tuple[str, ...], since: str | None, as_json: bool) -> None:
+def command(context: CommandContext, rules_: str, sessions: tuple[str, ...], since: str | None) -> None:
     """Judge stored calls by RULES in place of yours, and show what would come out otherwise.
 
     RULES is a file with a list of rules or a configuration (JSON, comments allowed), or such a list itself. Without
@@ -76,7 +75,7 @@ def command(context: CommandContext, rules_: str, sessions: tuple[str, ...], sin
         return found
 
     found: Comparison = context.run(work)
-    context.print(found.document(), text=None if as_json else "\n".join(_lines(found)))
+    context.print(found.document(), text="\n".join(_lines(found)))
 
 
 async def _calls(
