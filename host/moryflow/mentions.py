@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .host import Host
 
 TOOL = "task"
-_MENTION = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})[ \t\n]+(\S.*)", re.DOTALL)
+_MENTION = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
 NEARLY = 0.75
 """How alike a name must be to be taken for a mistyped agent and not for a word of the prompt."""
 
@@ -27,16 +27,20 @@ NEARLY = 0.75
 def mentioned(prompt: Mapping[str, Any], host: Host) -> ToolRequest | None:
     """Return the call that `prompt` asks for, if it begins with an agent's name; any other text is for the model.
 
-    :raises ConfigError: it begins with something that is nearly an agent's name.
+    :raises ConfigError: it begins with something that is nearly an agent's name, or with one that cannot be started so.
     """
-    found = _MENTION.match(prompt["text"].lstrip())
+    found = _MENTION.fullmatch(prompt["text"].lstrip())
     if found is None or TOOL not in host.tools:
         return None
     name, rest = found.groups()
     startable = [agent.id for agent in host.agents.values() if agent.mode != "primary" and not agent.hidden]
     if name in startable:
-        arguments = {"agent": name, "prompt": with_files({**prompt, "text": rest})}
+        if not (rest or prompt.get("files")):
+            raise ConfigError(f"@{name} was given nothing to do", next_step=f'"@{name} what it shall do"')
+        arguments = {"agent": name, "prompt": with_files({**prompt, "text": rest or ""})}
         return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=TOOL, arguments=json.dumps(arguments, ensure_ascii=False))
+    if name in host.agents and not host.agents[name].hidden:
+        raise ConfigError(f"{name} is no sub-agent: you talk with it yourself", next_step=f"--agent {name}, or /{name} in chat")
     from difflib import get_close_matches
 
     near = get_close_matches(name, startable, n=1, cutoff=NEARLY)

@@ -95,8 +95,11 @@ def test_a_sub_agent_is_called_by_its_name(finder: Any) -> None:
     assert kinds == ["user", "assistant", "tool", "note", "assistant"]
     wrong = finder("run", "-m", finder.script("x"), "@findr who?")
     assert wrong.returncode == 2 and "did you mean @finder?" in wrong.stderr
-    plain = finder("run", "-m", finder.script("Hello to you."), "@everybody hello")
-    assert plain.stdout == "Hello to you.\n"
+    for prompt, told in (("@plan who?", "--agent plan, or /plan in chat"), ("@finder", "given nothing to do")):
+        wrong = finder("run", "-m", finder.script("x"), prompt)
+        assert wrong.returncode == 2 and told in wrong.stderr
+    for prompt in ("@everybody hello", "@title of it", "@everybody"):
+        assert finder("run", "-m", finder.script("Hello to you."), prompt).stdout == "Hello to you.\n"
 
 
 def test_a_denied_task_is_not_started_by_name_either(finder: Any) -> None:
