@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .tracing import Trace
 
-PLACEHOLDERS = ("withheld", "too_large", "stored")
-
 
 def snapshot(trace: Trace, places: Mapping[str, str], *, tiers: Sequence[str] = ("installed", "user")) -> str:
     """Return what plugins changed, said and failed, one line each, in the order of the calls.

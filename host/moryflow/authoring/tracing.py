@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import HOOKS
+from moryflow_sdk import HOOKS, ConfigError
+
+from moryflow.kernel.offer import offered_tools
+from moryflow.looking import looking_scope
 
 if TYPE_CHECKING:
     from moryflow.host import Host
-    from moryflow.sessions import HookCallRow
+    from moryflow.sessions import HookCallRow, SessionRow
 
     from .recorded import Recorded, Turn
 
@@ -74,7 +78,7 @@ def trace(host: Host, recorded: Recorded, turns: Sequence[Turn], plugin: str | N
         for row in rows:
             _charge(bills.setdefault(row.plugin, _bill(host, row.plugin)), row, turn)
     requests = sum(turn.run.steps for turn in turns if turn.run.purpose in ("main", "child"))
-    for name, chars in _schemas(host).items():
+    for name, chars in _schemas(host, recorded.session).items():
         if name in bills or plugin in (None, name):
             bill = bills.setdefault(name, _bill(host, name))
             bill.per_request += chars // CHARS_PER_TOKEN
@@ -200,10 +204,13 @@ def _size(value: Any) -> int:
     return 0
 
 
-def _schemas(host: Host) -> dict[str, int]:
-    """Return how many characters the tools of each plugin take in a request, as they are now."""
+def _schemas(host: Host, session: SessionRow) -> dict[str, int]:
+    """Return how many characters the tools of each plugin take in a request of this session, as they are now."""
+    scope = looking_scope(host, session, None)
+    with suppress(ConfigError):  # a model that nobody knows any more: the tools that any model gets
+        scope.model = host.models(host.plugin_set).choose(session.model)[1]
     sizes: dict[str, int] = {}
-    for name, owned in host.tools.items():
+    for name, owned in offered_tools(scope).items():
         text = json.dumps({"name": name, "description": owned.tool.description, "parameters": dict(owned.tool.parameters)})
         sizes[owned.plugin] = sizes.get(owned.plugin, 0) + len(text)
     return sizes

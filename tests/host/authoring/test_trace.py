@@ -87,6 +87,29 @@ def test_the_bill_counts_what_each_plugin_adds_to_requests_and_results(shouted) 
     assert bills["shout"]["tier"] == "user" and bills["shout"]["us"] > 0
 
 
+def test_the_bill_leaves_out_tools_that_the_session_was_not_offered(desk) -> None:
+    """What was not in a request costs nothing; a plugin's tools for other folders were on the bill of all (S2.12)."""
+    desk.plugin("there", OFFERED.format(tool="there", of_use=True))
+    desk.plugin("elsewhere", OFFERED.format(tool="elsewhere", of_use=False))
+    desk.turn("done")
+    bills = {row["plugin"]: row["tokens"]["per_request"] for row in desk("trace", "--json").json["plugins"]}
+    assert bills["there"] > 0 and "elsewhere" not in bills
+
+
+OFFERED = '''
+from moryflow_sdk import hookimpl, tool
+
+@tool(offered_in=lambda turn: {of_use})
+def {tool}() -> str:
+    """Look around."""
+    return "nothing"
+
+@hookimpl
+def tools():
+    return [{tool}]
+'''
+
+
 def test_one_turn_of_several(shouted) -> None:
     """By its number; a number that is not there is said with how many there are (CONTRACT 1)."""
     assert [turn["turn"] for turn in shouted("trace", "--json", "--turn", "1").json["turns"]] == [1]
