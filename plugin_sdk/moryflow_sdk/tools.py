@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .models import ModelInfo
 
 ResultStatus = Literal["ok", "error", "denied", "interrupted"]
-ToolState = Literal["pending", "waiting", "running", "completed", "error"]
-"""Where a call stands (S2.15); ``waiting`` is pending with a question open."""
 
 
 class ToolCall(Frozen):

@@ -126,8 +126,3 @@ def rule_json(rule: Rule | None) -> dict[str, object] | None:
         return None
     fields = ("source", "file", "line", "index", "domain", "pattern", "decision")
     return {name: getattr(rule, name) for name in fields if getattr(rule, name) is not None}
-
-
-def most_severe(parts: Sequence[Judged]) -> Judged:
-    """Return the most severe of `parts`."""
-    return Decision(tuple(parts)).worst

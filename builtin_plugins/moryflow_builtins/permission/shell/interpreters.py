@@ -65,7 +65,6 @@ _ALIASES: dict[str, str] = {
 _VERSIONED = re.compile(r"(python|pypy|ruby|perl|php|lua|node|tclsh|guile)\d*(?:\.\d+)*")
 STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 _HARMLESS = frozenset({"--version", "-V", "--help", "-version", "-v", "-h"})
-_NO_STDIN = frozenset({"vim", "emacs", "nano"})
 
 
 def inspect_shell(args: Sequence[Arg], facts: Facts) -> None:
