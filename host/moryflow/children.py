@@ -183,8 +183,9 @@ class Children:
             raise ToolError(f"this session has no sub-agent {name[:80]!r}; it has {known}{stayed}", code="unknown_session")
         if row.agent != agent.id:
             raise ToolError(f"{row.id} is a session of {row.agent!r}, not of {agent.id!r}", code="wrong_agent")
-        if row.id in self._running:
-            raise ToolError(f"{row.id} is still at work; its result will come as a note", code="busy")
+        if working := self._running.get(row.id):
+            how = "a note" if working.background else "the result of the call that it works for"
+            raise ToolError(f"{row.id} is still at work; what it answers will come as {how}", code="busy")
         return row
 
     # ---------------------------------------------------------------- ending
@@ -255,7 +256,7 @@ def _result(task: asyncio.Task[TurnResult]) -> SpawnResult:
         cost=result.cost,
         steps=result.steps,
         denied=tuple(freeze(dict(denial)) for denial in result.denied),
-        error=result.error.message if result.error else "",
+        error=str(result.error or ""),
     )
 
 

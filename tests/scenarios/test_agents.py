@@ -416,6 +416,17 @@ async def test_a_child_without_its_model_is_not_started(rig):
     assert results(rig)[0]["code"] == "unknown_model" and not kids
 
 
+async def test_a_child_whose_model_has_no_key_says_which_one(rig):
+    """Its parent's agent reads what is missing and what to do, as the person does (S4.2, S4.15)."""
+    agent(rig, "keyless", {"text": "x"}, model="openai/test-model")
+    result, events, _ = await run(rig, tasks({"agent": "keyless"}), {"text": "ok"})
+    told = results(rig)[0]
+    assert (result.exit_code, told["status"], told["code"]) == (0, "error", "model_error")
+    assert "OPENAI_API_KEY is not set. Next: export OPENAI_API_KEY=" in told["output"]
+    [error] = [event for event in events if event.type == "error"]
+    assert error.agent == "keyless" and error.data["next"].startswith("export OPENAI_API_KEY=")
+
+
 async def test_a_child_that_asks_when_nobody_can_be_asked_is_refused_and_it_shows(rig):
     """Headless, ask is deny; the parent's exit code says so (D27, R23)."""
     agent(rig, "runner", rig.call("bash", command="echo hi"), {"text": "could not"})

@@ -128,7 +128,10 @@ class TerminalView:
             return
         data = event.data
         if event.type == "error":
-            _write(f"moryflow: {data.get('message', '')}")
+            who = f"{event.agent}: " if event.parent and event.session != self.session else ""
+            _write(f"moryflow: {who}{data.get('message', '')}")
+            if data.get("next"):
+                _write(f"  next: {data['next']}")
         elif event.type == "plugin.failed":
             place = f" ({data['file']}:{data.get('line', 1)})" if data.get("file") else ""
             said = " ".join(str(data["error"]).split())  # what a library raises may be a page
