@@ -17,7 +17,8 @@ _REPLIES = {"o": "once", "once": "once", "y": "once", "a": "always", "always": "
 class TerminalAsker:
     """Answers ``permission.asked`` by asking at the terminal, on standard error, one question at a time.
 
-    A question that was answered elsewhere, or whose turn has ended, is withdrawn.
+    A question that was answered elsewhere, or whose call or turn has ended, is withdrawn. Subscribe it before what tells of
+    these, so that it is off the line by then.
     """
 
     def __init__(self, host: Host) -> None:
@@ -26,6 +27,7 @@ class TerminalAsker:
         self._open: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, Event] = {}
         self._waits = False
+        self._shown = ""
 
     def __call__(self, event: Event) -> None:
         match event.type:
@@ -34,9 +36,10 @@ class TerminalAsker:
                 self._put(event)
             case "permission.replied":
                 self._withdraw(event.data["approval_id"])
+            case "tool.result":
+                self._withdraw_of(event, event.data["call_id"])
             case "turn.finish":
-                for approval in [key for key, asked in self._asked.items() if asked.session == event.session]:
-                    self._withdraw(approval)
+                self._withdraw_of(event)
 
     def wait(self) -> None:
         """Show questions without reading an answer: the person is typing a line."""
@@ -56,16 +59,26 @@ class TerminalAsker:
         else:
             self._open[approval] = asyncio.get_running_loop().create_task(self._ask(event))
 
+    def _withdraw_of(self, ended: Event, call: str = "") -> None:
+        for approval, asked in list(self._asked.items()):
+            if asked.session == ended.session and call in ("", asked.data["call_id"]):
+                self._withdraw(approval)
+
     def _withdraw(self, approval: str) -> None:
         self._asked.pop(approval, None)
         task = self._open.pop(approval, None)
         if task is not None and not task.done():
             task.cancel()
+            if self._shown == approval:
+                self._shown = ""
+                sys.stderr.write("\n")  # what is told next does not stand behind the question
 
     async def _ask(self, event: Event) -> None:
         async with self._turn:
             sys.stderr.write(question(event))
+            self._shown = event.data["approval_id"]
             reply = await _answer()
+            self._shown = ""
             try:
                 if reply is None:
                     sys.stderr.write("\nmoryflow: standard input has ended, so nobody can be asked\n")
@@ -84,6 +97,8 @@ async def _answer() -> str | None:
         line = await read_line()
         if not line and not sys.stdin.isatty():
             return None
+        if not line:  # Ctrl-D ends no line
+            sys.stderr.write("\n")
         reply = _REPLIES.get(line.strip().lower()) if line else "stop"
         if reply is not None:
             return reply

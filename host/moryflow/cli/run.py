@@ -169,9 +169,9 @@ def _text_view(host: Any, flags: Flags, chosen: RunFlags) -> Any:
     from .render import TerminalView
 
     view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
-    host.bus.subscribe(view)
     if on_ask(chosen) == "prompt":
         host.bus.subscribe(TerminalAsker(host))
+    host.bus.subscribe(view)
 
     def show(result: Any) -> None:
         view.finish(result.text)

@@ -45,7 +45,6 @@ class Conversation:
         self._code = 0
         self._full = False
         self._at_work: asyncio.Task[None] | None = None
-        host.bus.subscribe(self._view)
         self._view.session = session.id
         self._interactive = False
         self._asker: Any = None
@@ -54,6 +53,7 @@ class Conversation:
 
             self._asker = TerminalAsker(host)
             host.bus.subscribe(self._asker)
+        host.bus.subscribe(self._view)
 
     @property
     def slash_names(self) -> list[str]:

@@ -79,6 +79,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(cli: Any, at_terminal: Begin) -> No
     terminal.expect("[o]nce")
     terminal.interrupt()
     assert terminal.end(within=10) == 130
+    assert re.search(r"\[s\]top > (\^C)?\s*\n.*skipped: the turn ended", terminal.text)
 
 
 def test_a_spinner_turns_after_a_second_and_leaves_nothing(cli: Any, at_terminal: Begin) -> None:
