@@ -37,7 +37,7 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
 
 @hookimpl
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Tell the model of instructions in the folder of a file that it has just read, once per session."""
+    """Tell the model of instructions in the folder of a file that it has just read, once, and again when they have changed."""
     if call.domain == "read" and result.status == "ok" and turn.config.enabled:
         from .nested import tell_of
 

@@ -13,18 +13,28 @@ from .wording import quoted
 
 
 async def tell_of(call: ToolCall, turn: Turn) -> None:
-    """Note the instructions of every folder between the vault and a file that was read, unless they were told before."""
+    """Note the instructions of every folder between the vault and a file that was read, unless they were told as they are."""
     for target in call.targets:
         for path in _above(target.text, turn.vault):
-            told: list[str] = turn.session_state.setdefault("told", [])
-            if str(path) in told:
+            told: dict[str, str] = turn.session_state.setdefault("told", {})
+            stamp = _stamp(path)
+            if told.get(str(path)) == stamp:
                 continue
-            told.append(str(path))
+            told[str(path)] = stamp
             if target.text == f"vault:/{path.relative_to(turn.vault).as_posix()}":
                 continue  # the model has just read it
             read = read_instructions(path, turn.vault, turn.config.max_bytes)
             if read.text:
                 await turn.info.note(quoted(read, turn.vault), title=f"instructions of {path.parent.name}/")
+
+
+def _stamp(path: Path) -> str:
+    """Return what changes when somebody writes the file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return "gone"
+    return f"{found.st_mtime_ns} {found.st_size}"
 
 
 def _above(target: str, vault: Path) -> Iterator[Path]:

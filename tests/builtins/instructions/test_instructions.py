@@ -191,6 +191,28 @@ async def test_nested_instructions_come_when_a_file_below_is_read(vault, home):
     assert json.dumps(requests[2]).count("Tabs here.") == 1
 
 
+async def test_instructions_that_change_while_a_turn_runs_count_when_they_are_next_told(vault, home):
+    """The prompt's prefix stays the same within a turn; a note comes again when its file is another one (S2.5, S0.82)."""
+    (vault / "sub").mkdir()
+    for path, text in (("AGENTS.md", "Rule one."), ("sub/AGENTS.md", "Tabs here."), ("sub/a.txt", "text")):
+        (vault / path).write_text(text)
+    read = replies.calls(("read", {"path": "sub/a.txt"}))
+    writes = [
+        replies.calls(("write", {"path": path, "content": text}))
+        for path, text in (("AGENTS.md", "Rule two."), ("sub/AGENTS.md", "No tabs at all."))
+    ]
+    with LoopbackServer(read, *writes, read, read, otherwise=replies.text("done")) as server:
+        async with await open_host(home, environ={"OPENAI_BASE_URL": server.url}) as host:
+            session = await host.new_session(vault, model="openai/test-model", mode="full_access")
+            await session.prompt("go")
+            await session.prompt("on")
+        requests = [request.body for request in server.requests]
+    systems = [body["messages"][0]["content"] for body in requests]
+    assert all("Rule one." in system for system in systems[:-1]) and "Rule two." in systems[-1]
+    notes = [message["content"] for message in requests[-1]["messages"] if "<instructions" in str(message.get("content"))][1:]
+    assert [("Tabs here." in note, "No tabs at all." in note) for note in notes] == [(True, False), (False, True)]
+
+
 async def test_nested_instructions_are_told_again_after_a_compaction(vault, home):
     """The model does not see the note any more, so the next read brings it back (S2.5)."""
     (vault / "sub").mkdir()
