@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from typing import Any
@@ -167,8 +168,7 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
         if result.code == "invalid_args":
             click.echo(f"  next: moryflow tool show {name}", err=True)
         elif done.ruling is not None and done.ruling.by == "headless":
-            rule = "moryflow permission allow DOMAIN PATTERN"
-            click.echo(f"  next: the same at a terminal, where it asks; or a rule: {rule}", err=True)
+            click.echo(plain(f"  next: the same at a terminal, where it asks{_or_a_rule(done.ruling)}"), err=True)
     else:
         click.echo(plain(result.output), nl=not result.output.endswith("\n"))
     if done.exit_code == EXIT_CODES["plugin_failed"]:
@@ -178,6 +178,12 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
     if result.status == "error" and not done.exit_code:
         return 2 if result.code == "invalid_args" else 1
     return done.exit_code
+
+
+def _or_a_rule(ruling: Any) -> str:
+    """Return the commands that store what *always* would have stored; nothing where no rule would help."""
+    rules = [f"{item.domain} {shlex.quote(item.pattern)}" for item in ruling.remember if item.scope == "user"]
+    return f"; or: {' && '.join(f'moryflow permission allow {rule}' for rule in rules)}" if rules else ""
 
 
 def _event(done: Any, name: str, ms: int) -> dict[str, Any]:

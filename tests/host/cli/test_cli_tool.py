@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -91,6 +92,15 @@ def test_the_whole_chain_is_shown(cli: Any) -> None:
     assert chain.index(("tool_gate", "permission")) < chain.index(("tool_after", "polite"))
     assert chain[-1] == ("tool_after", "truncation")
     assert {"hook", "plugin", "outcome", "us"} <= event["chain"][0].keys()
+
+
+def test_the_rule_that_is_named_lets_the_call_run(cli: Any) -> None:
+    """The next command can be typed as it stands; no words to be filled in (CONTRACT §1)."""
+    done = cli("tool", "run", "danger", "--what", "it")
+    words = shlex.split(done.stderr.rpartition("; or: moryflow ")[2])
+    assert words[:2] == ["permission", "allow"]
+    assert cli(*words).returncode == 0
+    assert cli("tool", "run", "danger", "--what", "it").stdout == "did it\n"
 
 
 def test_a_tool_is_judged_like_any_call(cli: Any) -> None:
