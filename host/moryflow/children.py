@@ -11,6 +11,7 @@ from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, 
 from .agents.narrow import narrowed
 from .kernel.family import Spent, Started
 from .kernel.outcome import RunOptions, TurnResult, error_json
+from .waiting import with_background
 
 if TYPE_CHECKING:
     from .host import Host
@@ -35,7 +36,7 @@ class Running(NamedTuple):
 
     def cancel(self) -> None:
         """Stop it, once: what it does then, such as stopping its own children, is not broken off."""
-        if not self.session.busy:
+        if not (self.session.busy or self.session.children.running):
             self.task.cancel()
         elif not self.session.stopping:
             self.session.cancel()
@@ -84,7 +85,8 @@ class Children:
         """
         child = await self._child(scope, plugin, wish)
         options = RunOptions(on_ask=self._session.options.on_ask)
-        task = asyncio.create_task(child.prompt(wish.prompt, options=options))
+        self._stopped = False
+        task = asyncio.create_task(_to_the_end(child, wish.prompt, options))
         running = self._running[child.id] = Running(child, task, wish.background, wish.title)
         if wish.background:
             self._reported = True
@@ -104,14 +106,13 @@ class Children:
     async def settled(self) -> bool:
         """Wait until every child in the background has reported; return whether there is anything to go on with."""
         waited = bool(self._reporting)
-        self._stopped = False
         while self._reporting:
             await asyncio.wait(tuple(self._reporting))
         return waited and not self._stopped
 
     @property
     def stopped(self) -> bool:
-        """Whether a person stopped the children that :meth:`settled` last waited for."""
+        """Whether a person has stopped children since the last one was started."""
         return self._stopped
 
     async def unheard(self) -> bool:
@@ -214,6 +215,14 @@ class Children:
             await self._session.note(record, between_calls=False)
         except MoryflowError as error:  # another process has the session; the note stays for this one's next turn
             self._host.bus.publish(scope.event("error", **error_json(error)))
+
+
+async def _to_the_end(child: Session, prompt: str, options: RunOptions) -> TurnResult:
+    """Let `child` work until those it has in the background have ended too: nobody prompts it again (S2.3)."""
+    try:
+        return await with_background(child, await child.prompt(prompt, options=options), options)
+    finally:
+        await child.children.aclose()
 
 
 def _note(running: Running) -> Callable[[Journal], None]:

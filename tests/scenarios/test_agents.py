@@ -212,6 +212,36 @@ async def test_stopping_the_parent_stops_every_child(rig, background):
     assert kinds == [["user", "assistant", "tool"]] * 2
 
 
+@pytest.mark.parametrize("how", ["ends", "is stopped", "the one above fails"])
+async def test_what_a_sub_agent_left_in_the_background_is_never_without_an_owner(rig, how):
+    """It has not ended before those it started have; a stop reaches them, and whatever else ends it (S4.15, invariant 9)."""
+    rig.config(tasks={"depth": 2})
+    failing = {"error": {"code": "auth", "message": "no"}}
+    last = failing if how == "the one above fails" else {"text": "begun"}
+    agent(rig, "middle", tasks({"agent": "lowest", "background": True}), last, {"text": "both are done"})
+    agent(rig, "lowest", {"text": "found it", "delay": 0.2 if how == "ends" else 30})
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=rig.script(tasks({"agent": "middle"}), {"text": "ok"}))
+        if how == "is stopped":
+
+            def stop(event):
+                if event.type == "turn.finish" and event.agent == "middle":
+                    asyncio.get_running_loop().call_soon(session.cancel)
+
+            host.bus.subscribe(stop)
+        result = await asyncio.wait_for(session.prompt("go"), 10)
+        middle = (await children(host, result))[0]
+        lowest = (await host.store.sessions(5, purpose="child", parent=middle.id))[0]
+        ends = [[run.end_reason for run in await host.store.runs(kid.id)] for kid in (middle, lowest)]
+        told = next(node.payload for node in await host.store.path(session.id) if node.kind == "tool")
+        heard = [node.payload["text"] for node in await host.store.path(middle.id) if node.kind == "note"]
+    stopped = ["stopped"]
+    expected = {"ends": [["completed"] * 2, ["completed"]], "is stopped": [["completed"], stopped]}
+    assert ends == expected.get(how, [["model_error"], stopped]) and len(heard) == 1
+    if how == "ends":
+        assert "found it" in heard[0] and told["output"].startswith("both are done")
+
+
 async def test_closing_the_host_stops_what_runs_in_the_background(rig):
     """No child outlives its host; its run says that it was stopped (invariant 9)."""
     agent(rig, "slow", {"text": "never", "delay": 30})
