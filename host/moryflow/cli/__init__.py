@@ -6,7 +6,6 @@ import atexit
 import gc
 import os
 import sys
-from contextlib import suppress
 from io import TextIOWrapper
 
 from . import stdout, stray
@@ -28,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except OSError as error:
-        return _output_lost(error)
+        code = _output_lost(error)
+    _give_up_waiting()
     return code
 
 
@@ -73,13 +73,16 @@ def _nobody_reads() -> bool:
 
 
 def _output_lost(error: OSError) -> int:
-    """Say so where somebody can read it; Python must not try again at exit."""
+    """Say so where somebody can read it."""
     from .failures import report
 
-    code = READER_GONE
-    with suppress(OSError):
-        if not isinstance(error, BrokenPipeError):
-            code = report(OSError(error.errno, error.strerror, "standard output"))
+    if isinstance(error, BrokenPipeError):
+        return READER_GONE
+    return report(OSError(error.errno, error.strerror, stdout.NAME))
+
+
+def _give_up_waiting() -> None:
+    """Let go of what could not be written: Python must not try again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -87,7 +90,6 @@ def _output_lost(error: OSError) -> int:
         except OSError:
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
-    return code
 
 
 def _prepare_streams(*, apart: bool) -> None:

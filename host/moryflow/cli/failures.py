@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from typing import TYPE_CHECKING
 
 import click
 
+from .stdout import NAME as STDOUT
 from .text import plain
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def _unexpected(error: BaseException) -> int:
 def _known(error: BaseException) -> tuple[str, str, str, int] | None:
     """Return what one of our own errors says; the SDK is loaded already if one was raised."""
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror, str(error.filename or ""), "moryflow doctor", 1
+        return *_of_system(error, error.strerror), 1
     if "moryflow_sdk" not in sys.modules:
         return None
     from moryflow_sdk import MoryflowError
@@ -62,6 +64,15 @@ def _known(error: BaseException) -> tuple[str, str, str, int] | None:
     if isinstance(error, MoryflowError):
         return error.message, error.where, next_of(error), _exit_code(error)
     return None
+
+
+def _of_system(error: OSError, reason: str) -> tuple[str, str, str]:
+    """Return what the system said, of which file, and what to do."""
+    if error.filename == STDOUT:
+        kept = "; what was done is kept: moryflow session show" if sys.argv[1:2] == ["run"] else ""
+        return f"could not be written: {reason}", STDOUT, f"free some space, or send the output elsewhere{kept}"
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return reason, str(error.filename or ""), "free some space, then try again" if is_full else "moryflow doctor"
 
 
 def next_of(error: MoryflowError) -> str:
@@ -87,6 +98,10 @@ def _exit_code(error: MoryflowError) -> int:
 
 def _say(message: str, where: str, next_step: str) -> None:
     place = f"{where}: " if where else ""
-    click.echo(plain(f"moryflow: {place}{message}"), err=True)
-    if next_step:
-        click.echo(plain(f"  next: {next_step}"), err=True)
+    lines = [f"moryflow: {place}{message}", *([f"  next: {next_step}"] if next_step else [])]
+    try:
+        click.echo("\n".join(map(plain, lines)), err=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        return  # where nobody can be told, the exit code still tells

@@ -16,6 +16,8 @@ from typing import Any
 
 _PLUGINS = "moryflow_plugins."
 """How the modules of a person's own plugins begin (:mod:`moryflow.loading.sources`, too much to import for a word)."""
+NAME = "standard output"
+"""What an error is told with that has no file's name."""
 _MAIN = threading.main_thread()
 
 
@@ -31,7 +33,23 @@ class Stdout(TextIOWrapper):
         """Write a text where it belongs."""
         if threading.current_thread() is not _MAIN or (not self.shared and _is_plugin(sys._getframe(1).f_globals)):
             return sys.stderr.write(text)
-        return super().write(text)
+        with _named():
+            return super().write(text)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        with _named():
+            super().flush()
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Name the place that could not be written, as the error of a file does."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = NAME
+        raise
 
 
 def install(*, apart: bool) -> None:

@@ -65,9 +65,20 @@ def test_a_full_disk_behind_standard_output_is_said_once(cli: Any, output: str, 
         pytest.skip("no /dev/full here")
     done = shell(cli, "> /dev/full", "run", "-m", cli.script("fine"), "--output", output, "hi", PYTHONUNBUFFERED=buffered)
     assert done.returncode == 1
-    assert done.stderr.count("No space left on device") == 1
-    assert len(done.stderr.splitlines()) == 2
-    assert "next: moryflow" in done.stderr
+    assert done.stderr.splitlines() == [
+        "moryflow: standard output: could not be written: No space left on device",
+        "  next: free some space, or send the output elsewhere; what was done is kept: moryflow session show",
+    ]
+    # Events come first of all, so that nothing is begun which nobody can follow.
+    assert cli("session", "show").stdout.endswith("0 turns\n" if output == "stream-json" else "agent: fine\n")
+
+
+def test_the_exit_code_tells_where_standard_error_is_full(cli: Any) -> None:
+    """A mistake stays a mistake, and is not taken for a reader who has gone (CONTRACT §1)."""
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    assert shell(cli, "2> /dev/full", "nosuch").returncode == 2
+    assert shell(cli, "> /dev/full 2>&1", "session", "list").returncode == 1
 
 
 def test_an_encoding_that_cannot_show_the_answer_escapes_it(cli: Any) -> None:
