@@ -61,10 +61,17 @@ class FamilyCommands:
         return HAND_OVER if hands_over else rest
 
     async def _planned(self) -> bool:
-        """Whether the planner has answered since it has the conversation: a plan from before was handed over already."""
+        """Whether the planner has said something that was not handed over yet."""
         path = await self._talk.host.store.path(self._talk.session.id)
-        last = next((node for node in reversed(path) if node.kind == "assistant" or "agent" in node.payload), None)
-        return last is not None and last.kind == "assistant"
+        handed = [place for place, node in enumerate(path) if node.kind == "user" and node.payload["text"] == HAND_OVER]
+        since = path[handed[-1] :] if handed else path
+        changes = [node.payload["agent"] for node in since if "agent" in node.payload]
+        agent = PLANNER if not handed and changes[:1] != [PLANNER] else BUILDER  # who had the word before the first change
+        for node in since:
+            agent = node.payload.get("agent", agent)
+            if node.kind == "assistant" and agent == PLANNER:
+                return True
+        return False
 
     async def children(self, name: str) -> str:
         """List the sub-agents of this session, or go to one."""

@@ -45,11 +45,15 @@ def test_a_plan_is_handed_over_with_one_word(cli: Any) -> None:
 
 
 def test_a_plan_is_handed_over_once_and_nothing_where_there_is_none(cli: Any) -> None:
-    """Back and forth without a word in between starts no work; the next plan is handed over again (S2.18, D23)."""
+    """Back and forth without a word in between starts no work; the next plan is handed over, this one after an undo (D23)."""
     done = cli("chat", "-m", cli.script("The plan.", "Built."), stdin="/plan\nbuild\n/plan how?\nbuild\n/plan\n/build\n")
     assert (done.returncode, done.stdout) == (0, "The plan.\nBuilt.\n")
     done = cli("chat", "-c", "-m", cli.script("Another.", "Built."), stdin="/plan\nbuild\n/plan and now?\n/build\n")
     assert (done.returncode, done.stdout) == (0, "Another.\nBuilt.\n")
+    done = cli("chat", "-c", "-m", cli.script("Built anew."), stdin="/undo yes\n/plan\nbuild\n")
+    assert (done.returncode, done.stdout) == (0, "Built anew.\n")
+    done = cli("chat", "--agent", "plan", "-m", cli.script("A plan.", "Built."), stdin="build\n/plan how?\nbuild\n")
+    assert (done.returncode, done.stdout) == (0, "A plan.\nBuilt.\n")
 
 
 def test_the_word_build_is_a_word_for_any_other_agent(cli: Any) -> None:
