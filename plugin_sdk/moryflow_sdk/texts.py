@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 
 HEAD_BYTES = 256 * 1024
 """How much of a file's beginning is looked at; one NUL far behind, as a crash leaves it in a log, makes nothing binary."""
@@ -16,6 +17,9 @@ MARKS: tuple[tuple[bytes, str], ...] = (
 )
 """Byte-order marks; the longer ones first, because one begins with another."""
 
+_UNSEEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
 _STRANGE = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b\x08")
 
 
@@ -35,6 +39,17 @@ def looks_binary(data: bytes) -> bool:
         return True
     head = data[:4096]
     return len(head) - len(head.translate(None, _STRANGE)) > 0.1 * len(head)
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    """Return `text` with its control characters, and others that nobody sees, spelled out as in Python (R3).
+
+    For all that a command prints and a model, a file or its name may have chosen: nothing of it drives the terminal, turns
+    a line around or hides in it.
+
+    :param keep: characters that stay as they are; ``"\\n\\t"`` for text of several lines.
+    """
+    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
 
 
 def composed(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -11,12 +10,12 @@ from typing import Any
 
 import click
 from moryflow_sdk import CommandContext
+from moryflow_sdk.texts import visible
 
 from .log import parse
 from .select import Wanted, files, moment, select
 
 POLL = 0.25
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 @click.group(invoke_without_command=True)
@@ -78,13 +77,9 @@ def _moment(text: str) -> Any:
 def _line(record: dict[str, Any]) -> str:
     when = str(record.get("timestamp", ""))[:19].replace("T", " ")
     if record.get("type") == "mode":
-        return _visible(f"{when}  mode   {record.get('from') or '-'} -> {record.get('to')}  by {record.get('by')}")
+        return visible(f"{when}  mode   {record.get('from') or '-'} -> {record.get('to')}  by {record.get('by')}")
     targets = ", ".join(map(str, record.get("targets") or ())) or "-"
     rule = record.get("rulePattern")
     why = f"{record.get('ruleSource')} rule {rule}" if rule else str(record.get("cause"))
     place = f"{record.get('decision'):<5}  {record.get('mode')}  by {record.get('by')}"
-    return _visible(f"{when}  {place}  {record.get('tool')}  {targets[:200]}  ({why})")
-
-
-def _visible(text: str) -> str:
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return visible(f"{when}  {place}  {record.get('tool')}  {targets[:200]}  ({why})")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 import shutil
 import subprocess
 import sys
@@ -13,11 +12,11 @@ from typing import Any
 import click
 from moryflow_sdk import Artifact, CommandContext, ToolError, Turn
 from moryflow_sdk.services import Artifacts
+from moryflow_sdk.texts import visible
 
 from .words import human
 
 PAGE = 1 << 18
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 @click.group()
@@ -126,16 +125,10 @@ def _printer() -> Callable[[bytes], object]:
     if not sys.stdout.isatty():
         return sys.stdout.buffer.write
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    return lambda data: click.echo(_visible(decoder.decode(data)), nl=False)
-
-
-def _visible(text: str) -> str:
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return lambda data: click.echo(visible(decoder.decode(data), keep="\n\t"), nl=False)
 
 
 def _line(artifact: Artifact) -> str:
     state = "expired" if artifact.state == "expired" else f"until {artifact.expires[:10]}" if artifact.expires else "kept"
     when = artifact.created[:19].replace("T", " ")
-    return (
-        f"{artifact.id}  {when}  {human(artifact.size):>10}  {_visible(artifact.tool)[:20]:<20}  {state:<16}  {artifact.path}"
-    )
+    return f"{artifact.id}  {when}  {human(artifact.size):>10}  {visible(artifact.tool)[:20]:<20}  {state:<16}  {artifact.path}"

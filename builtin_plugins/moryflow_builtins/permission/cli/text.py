@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+from moryflow_sdk import texts
 
 
 def visible(text: str, limit: int = 0) -> str:
     """Return `text` on one line, control and invisible characters spelled out, cut to `limit` characters."""
     if 0 < limit < len(text):
         text = text[: limit - 1] + "…"
-    return _CONTROL.sub(_spelled, text)
-
-
-def _spelled(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+    return texts.visible(text)
 
 
 def table(rows: Iterable[Sequence[object]], *, indent: str = "", limit: int = 120) -> list[str]:
