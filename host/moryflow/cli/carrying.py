@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -26,27 +28,52 @@ def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
 
     flags = flags_of(ctx)
 
+    if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours while a command runs (:mod:`.stdout`)
+        file = None
+
     async def work(store: Any) -> tuple[int, int]:
         row = await find(store, session, flags)
-        return await _write(store.export(row.id), file), len(await descendants(store, row.id))
+        with nullcontext(sys.stdout) if file is None else _whole(file) as out:
+            return await _write(store.export(row.id), out), len(await descendants(store, row.id))
 
     lines, below = with_store(work)
     if file is not None and not flags.quiet:
         click.echo(f"{lines} lines written to {file}{_with(below)}", err=True)
 
 
-async def _write(lines: AsyncIterator[str], file: Path | None) -> int:
-    out = sys.stdout if file is None else file.open("w", encoding="utf-8", newline="\n")
+async def _write(lines: AsyncIterator[str], out: TextIO) -> int:
     number = 0
-    try:
-        async for line in lines:
-            out.write(line.rstrip("\n") + "\n")
-            number += 1
-        out.flush()
-    finally:
-        if file is not None:
-            out.close()
+    async for line in lines:
+        out.write(line.rstrip("\n") + "\n")
+        number += 1
+    out.flush()
     return number
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[TextIO]:
+    """Open `file` so that it is written whole or stays as it was: an earlier copy may be all that is left.
+
+    What cannot be replaced, a pipe or a device, is written to.
+
+    :raises OSError: with the name of `file`.
+    """
+    replaced = file.is_file() or not file.exists()
+    place = file.resolve() if replaced else file
+    part = place.with_name(f".{place.name}.part") if replaced else place
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as out:
+            yield out
+        if replaced:
+            if place.exists():
+                part.chmod(stat.S_IMODE(place.stat().st_mode))
+            part.replace(place)
+    except BaseException as error:
+        if replaced:
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(part)):
+            raise OSError(error.errno, error.strerror, str(file)) from error
+        raise
 
 
 @click.command("import")

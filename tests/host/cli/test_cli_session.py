@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -66,6 +68,24 @@ def test_a_fork_is_a_session_of_its_own(cli: Any, talked: str) -> None:
     assert texts(cli, copy)[-1] == "in the copy"
     assert texts(cli, talked)[-1] == "second answer"
     assert "a copy" in cli("session", "list").stdout
+
+
+def test_an_export_that_fails_leaves_the_earlier_one(cli: Any, talked: str, tmp_path: Any) -> None:
+    """It may be the only copy; a pipe and - are written to as they are (S2.14, issue 2, full disk)."""
+    file = tmp_path / "s.jsonl"
+    cli("run", "-c", "-m", cli.script("third answer"), "x" * 60_000)
+    assert cli("session", "export", talked, "-o", str(file)).returncode == 0
+    exported = file.read_text()
+    file.chmod(0o600)
+    limited = f"ulimit -f 40; trap '' XFSZ; exec {sys.executable} -m moryflow session export {talked} -o {file}"
+    done = subprocess.run(["bash", "-c", limited], env=cli.env, cwd=cli.vault, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, f"moryflow: {file}: File too large")
+    assert file.read_text() == exported
+    assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
+    assert cli("session", "export", talked, "-o", str(file)).returncode == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert cli("session", "export", talked, "-o", "-").stdout == exported
+    assert cli("session", "export", talked, "-o", "/dev/stdout", "-q").stdout == exported
 
 
 def test_export_and_import_lose_nothing(cli: Any, talked: str, tmp_path: Any) -> None:
