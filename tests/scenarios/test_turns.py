@@ -127,6 +127,31 @@ async def test_a_new_process_judges_a_waiting_call_again_without_an_answer(rig):
     assert [node.payload["status"] for node in path if node.kind == "tool"] == ["denied"]
 
 
+@pytest.mark.parametrize("how", ["nobody is there", "a rule allows it", "it was stopped"])
+async def test_a_question_whose_call_has_its_result_is_open_no_more(rig, how):
+    """Nobody is asked to answer what an answer would change nothing of; what was answered stays so (D65)."""
+    call = rig.call("bash", command="echo hi")
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=rig.script(call, call, {"text": "ok"}))
+        if how == "it was stopped":
+
+            def stop(event):
+                if event.type == "permission.asked":
+                    asyncio.get_running_loop().call_soon(session.cancel)
+
+            host.bus.subscribe(stop)
+        await asyncio.wait_for(session.prompt("go", options=RunOptions(on_ask="prompt" if "stop" in how else "fail")), 10)
+    if how == "a rule allows it":
+        rig.allow_all()
+    async with rig.host() as host:
+        session = await host.resume(rig.vault, model=rig.script({"text": "ok"}))
+        if how != "it was stopped":
+            await session.proceed()
+        [question] = await host.store.approvals()
+        assert (question.state, question.reply) == ("expired", None)
+        assert (await host.approvals.reply(question.id, "once")).state == "expired"
+
+
 async def test_stop_keeps_what_was_said_and_gives_each_call_a_result(rig):
     """Stopping a turn keeps the session valid: the running call is interrupted, nothing is lost (S2.15)."""
     rig.allow_all()

@@ -73,11 +73,20 @@ def reply(ctx: click.Context, approval: str, reply: str, message: str) -> None:
         return row, session.id
 
     row, goes_on = with_store(work)
+    if row.state == "expired":
+        raise lapsed(row)
     if row.reply != reply:
         text = f"{row.id} was answered before: {row.reply} by {row.by}; the first answer stands"
     else:
         text = f"{row.id}: {row.reply}; if no turn waits for it: moryflow run -r {goes_on}"
     show(flags_of(ctx), _as_json(row), text)
+
+
+def lapsed(row: Any) -> Exception:
+    """Return what tells a person that an answer comes too late."""
+    from moryflow_sdk import ConfigError
+
+    return ConfigError(f"{row.id} is no longer open: its call went on without an answer", next_step="moryflow approval list")
 
 
 async def _called(store: Any, name: str) -> str:

@@ -106,6 +106,10 @@ class FamilyCommands:
         """Answer the question of a sub-agent that works in the background."""
         approval, _, answer = rest.partition(" ")
         row = await self._talk.host.approvals.reply(approval, answer.strip() or "once")
+        if row.state == "expired":
+            from .approval import lapsed
+
+            raise lapsed(row)
         self._talk.say(f"{row.id}: {row.reply}")
         return ""
 

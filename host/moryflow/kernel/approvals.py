@@ -106,6 +106,14 @@ class ApprovalDesk:
         answered = row._replace(state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
         return await self._apply(scope, journal, ruling, answered)
 
+    async def lapse(self, scope: TurnScope, journal: Journal, call: ToolCall) -> None:
+        """Note that what is still open about `call` is so no more: it has its result, and an answer would do nothing."""
+        if call.id not in scope.live.asked:
+            return
+        for row in await self._store().approvals(session=scope.session, state="pending"):
+            if row.call_id == call.id:
+                journal.approval(row._replace(state="expired"))
+
     async def _earlier(self, scope: TurnScope, call: ToolCall, ruling: Ruling) -> ApprovalRow | None:
         """Return this very question, if it was asked before: same call, same arguments, same reason (R18)."""
         if call.id not in scope.live.asked:

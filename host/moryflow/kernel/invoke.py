@@ -174,6 +174,7 @@ class Door:
         """Let plugins see the result and note what the model will read; in call order. The caller commits."""
         result = await self._after(judged.call, result)
         self._record_end(judged, result, ms)
+        await self._scope.around.desk.lapse(self._scope, self._journal, judged.call)
         return result
 
     async def _body(self, judged: Judged) -> ToolResult:

@@ -43,6 +43,16 @@ def test_a_prompt_that_does_not_fit_says_what_does(cli: Any) -> None:
         assert done.returncode == 5 and "next: moryflow session compact, or moryflow run without -c" in done.stderr
 
 
+def test_an_answer_that_comes_too_late_is_told_so(cli: Any) -> None:
+    """The call went on headless; its question is no longer listed, and the answer is an error (D65)."""
+    cli("run", "-m", cli.script(cli.calls("danger", what="x")), "--on-ask", "fail", "hi")
+    [question] = json.loads(cli("approval", "list", "--json").stdout)
+    cli("run", "-c", "-m", cli.script("ok"))
+    assert json.loads(cli("approval", "list", "--json").stdout) == []
+    late = cli("approval", "reply", question["id"], "once")
+    assert late.returncode == 2 and "is no longer open" in late.stderr and "moryflow approval list" in late.stderr
+
+
 def test_the_reply_to_a_sub_agent_names_the_session_that_goes_on(cli: Any) -> None:
     """The person's own, not the child's, which nobody resumes (D66)."""
     cli.config(disabledPlugins=["local_model", "litellm_models", "search", "shell"])
