@@ -59,7 +59,8 @@ def refuse_failed(plugin_set: PluginSet) -> None:
     :raises PluginError: one has, with its place.
     """
     for record in plugin_set.records:
-        if record.status == "failed":
+        if record.status == "failed" or (record.status == "pending" and record.stage == "probe"):
             where = f"{record.file}:{record.line}" if record.line else record.file
-            step = f"moryflow plugin info {record.name}"
-            raise PluginError(f"plugin {record.name!r} failed: {record.error}", where=where, next_step=step)
+            step = f"moryflow plugin {'info' if record.status == 'failed' else 'check'} {record.name}"
+            words = "failed" if record.status == "failed" else "is not there yet"
+            raise PluginError(f"plugin {record.name!r} {words}: {record.error}", where=where, next_step=step)

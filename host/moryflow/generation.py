@@ -29,6 +29,8 @@ DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
 """Variable that names plugins which lie elsewhere and are being written, as ``PATH`` does; ``moryflow dev`` sets it."""
 WAIT = 2.5
 """Seconds that a start waits for the probe of code it has not seen before; what takes longer joins at a later turn."""
+STRICT_WAIT = 60.0
+"""The same under ``--strict``, where nothing is left out that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Sources:
         the third-party plugins to load, and `profile`.
     :param probe: try out code that was not seen before in a process of its own, and wait for consent where it is due.
     :param wait: seconds to wait for that.
+    :param strict: the flag; ``None`` leaves it to the configuration.
     :param development: plugins that lie elsewhere and are being written.
     :param hub: takes what plugins want watched.
     :param code: the files that plugins have imported for the person.
@@ -53,6 +56,7 @@ class Sources:
     builtins: Sequence[str]
     probe: bool = True
     wait: float = WAIT
+    strict: bool | None = None
     development: tuple[Path, ...] = ()
     gate: Gate = field(default_factory=lambda: Gate())
     hub: Hub = field(default_factory=Hub)
@@ -73,7 +77,9 @@ class Sources:
         config.keep(self.home)
         settings = wanted_plugins(config, safe_mode=self.safe_mode, only=self.only)
         found = list(discover(self.home, self.builtins, self.development))
-        keeper = await self._keeper(found, settings, config, self.wait if wait is None else wait) if self.probe else None
+        if wait is None:
+            wait = max(self.wait, STRICT_WAIT) if previous is None and self.is_strict(config) else self.wait
+        keeper = await self._keeper(found, settings, config, wait) if self.probe else None
         build = _Build(self, found, settings, config, keeper, previous)
         plugin_set = await build.made()
         worse = worse_than(previous, plugin_set)
@@ -83,6 +89,10 @@ class Sources:
             plugin_set = better
         remember(plugin_set)
         return config, plugin_set
+
+    def is_strict(self, config: Config) -> bool:
+        """Whether a plugin that fails is an error."""
+        return bool(config.get("strict") if self.strict is None else self.strict)
 
     async def _keeper(
         self, found: Sequence[Candidate], settings: PluginSettings, config: Config, wait: float

@@ -49,14 +49,15 @@ async def open_host(
         builtins=builtins,
         probe=probe,
         wait=wait,
+        strict=strict,
         development=in_development(development, env),
         profile=profile,
     )
-    return await _opened(sources, strict)
+    return await _opened(sources)
 
 
-async def _opened(sources: Sources, strict: bool | None) -> Host:
+async def _opened(sources: Sources) -> Host:
     """Load the first generation and put the host together."""
     config, plugin_set = await sources.load()
     profile = sources.profile or config.get("profile") or "local"
-    return Host(sources, config, plugin_set, profile=profile, strict=bool(config.get("strict") if strict is None else strict))
+    return Host(sources, config, plugin_set, profile=profile, strict=sources.is_strict(config))

@@ -16,7 +16,7 @@ from moryflow_sdk import MoryflowError
 from moryflow import __version__
 from moryflow.places import readable_vault
 
-from .hosting import MOST_NOTES, settings_of_plugins
+from .hosting import MOST_NOTES, left_out, settings_of_plugins
 from .unknown_names import unknown_names
 
 if TYPE_CHECKING:
@@ -82,11 +82,15 @@ def _plugins(plugin_set: Any) -> Iterable[Finding]:
         if record.status == "failed":
             hint = record.hint or f"moryflow plugin info {record.name}, or moryflow plugin disable {record.name}"
             yield Finding("plugin", "bad", f"{record.name} failed ({record.stage}): {_placed(record)}", hint)
-        elif record.status == "pending":
+        elif record.status == "pending" and record.stage != "probe":
             hint = record.hint or f"moryflow plugin check {record.name}"
             yield Finding("plugin", "warning", f"{record.name} waits: {_placed(record)}", hint)
         else:
             yield from _remarks(record)
+    tried_out = [record for record in plugin_set.records if record.status == "pending" and record.stage == "probe"]
+    if tried_out:
+        said, _, hint = left_out(tried_out).rpartition("; ")
+        yield Finding("plugin", "warning", said, hint.removesuffix(" tries all of them now"))
     for name in plugin_set.missing_gates:
         hint = f"mend it, or moryflow plugin disable {name}"
         yield Finding("gate", "bad", f"{name} judges calls but is not loaded, so every call is asked about", hint)

@@ -187,7 +187,7 @@ def left_out(records: Sequence[LoadRecord]) -> str:
     more = len(records) - MOST_NAMES
     names = ", ".join(record.name for record in records[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
     said = f"{len(records)} plugins are left out for now ({names}), {reason}"
-    return f"{said}; they join at the next turn or start; moryflow plugin list"
+    return f"{said}; they join at the next turns or starts; moryflow plugin check tries all of them now"
 
 
 def complaint(record: LoadRecord) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,39 +22,49 @@ if TYPE_CHECKING:
 
 
 @click.command("check")
-@click.argument("what", metavar="NAME|PATH")
+@click.argument("what", metavar="[NAME|PATH]", required=False)
 @document_options
 @click.pass_context
-def check(ctx: click.Context, what: str) -> int:
-    """Run a plugin's import, registration and contributions in the probe; exit code 3 when it fails."""
+def check(ctx: click.Context, what: str | None) -> int:
+    """Run a plugin's import, registration and contributions in the probe; exit code 3 when it fails.
+
+    Without NAME or PATH every plugin that is installed, or is a file of your own.
+    """
     from moryflow.loading.importing import code_of
     from moryflow.loading.slips import slips
 
     desk = Desk(ctx)
     documents: list[dict[str, Any]] = []
     texts: list[str] = []
-    candidates = _candidates(desk, what)
+    candidates = _everyone(desk) if what is None else _candidates(desk, what)
     taken = taken_tools(desk, {candidate.name for candidate in candidates})
-    for candidate in candidates:
-        verdict = with_clashes(probed(desk, candidate), taken)
+    for candidate, verdict in zip(candidates, probed(desk, candidates), strict=True):
+        verdict = with_clashes(verdict, taken)
+        taken |= {tool.casefold(): f"the {candidate.tier} plugin {candidate.name}" for tool in verdict.tools}
         undeclared = _undeclared(candidate, verdict)
         good = verdict.ok and not undeclared and not verdict.notes
         warnings = slips(code_of(candidate)) if verdict.ok else []
         about = {"ok": good, "undeclared": undeclared, "warnings": warnings}
         documents.append({"name": candidate.name, **asdict(verdict), **about})
         texts.append("\n".join([said(candidate.name, verdict, undeclared), *(f"  warning: {each}" for each in warnings)]))
-    show(desk.flags, documents[0] if len(documents) == 1 else documents, plain("\n".join(texts)))
+    document = documents[0] if what is not None and len(documents) == 1 else documents
+    show(desk.flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
     return 0 if all(document["ok"] for document in documents) else 3
 
 
-def probed(desk: Desk, candidate: Candidate) -> ProbeVerdict:
-    """Return what the probe says of a candidate as it is now; what is wrong before anything is run stays so."""
-    from moryflow.probing import ProbeVerdict, probe_sync
+def probed(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
+    """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
+    from moryflow.probing import ProbeVerdict, probe_all
 
-    problem = candidate.problem
-    if problem is not None:
-        return ProbeVerdict(False, problem.stage, problem.message, problem.file, problem.line, problem.hint)
-    return probe_sync(candidate, home=desk.home, config=desk.config.section(""), seconds=10.0, again=True)
+    wrong = {
+        candidate: ProbeVerdict(False, problem.stage, problem.message, problem.file, problem.line, problem.hint)
+        for candidate in candidates
+        if (problem := candidate.problem) is not None
+    }
+    rest = [candidate for candidate in candidates if candidate not in wrong]
+    tried = probe_all(rest, home=desk.home, config=desk.config.section(""), seconds=10.0)
+    found = wrong | dict(zip(rest, tried, strict=True))
+    return [found[candidate] for candidate in candidates]
 
 
 def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:
@@ -112,6 +122,21 @@ def _undeclared(candidate: Candidate, verdict: ProbeVerdict) -> list[str]:
 
     card = manifest_card(candidate)
     return [hook for hook in verdict.hooks if card is not None and hook not in card.hooks]
+
+
+def _everyone(desk: Desk) -> list[Candidate]:
+    """Return every plugin that a host would try: not what is disabled, nor what waits for a person."""
+    from moryflow.consent import Consents
+
+    consents = Consents(desk.home)
+    return [
+        _with_problem(row)
+        for row in desk.rows()
+        if row.candidate is not None
+        and row.record.tier != "builtin"
+        and row.record.status != "skipped"
+        and not consents.is_waiting(row.candidate.target)
+    ]
 
 
 def _candidates(desk: Desk, what: str) -> list[Candidate]:

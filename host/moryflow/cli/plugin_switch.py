@@ -48,7 +48,7 @@ def enable(ctx: click.Context, name: str) -> int:
     row = _row(desk, name, known=name in listed)
     name = row.name if row is not None else name
     if row is not None and row.candidate is not None and row.record.tier != "builtin":
-        verdict = probed(desk, row.candidate)
+        [verdict] = probed(desk, [row.candidate])
         if not verdict.ok:
             again = "\n  it stays as it was; moryflow plugin uninstall removes it" if name not in listed else ""
             show(

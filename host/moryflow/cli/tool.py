@@ -84,11 +84,14 @@ def _find(host: Any, name: str) -> Any:
 
     from moryflow_sdk import ConfigError
 
-    from .tool_files import absent_owner, switch_hint
+    from .tool_files import absent_owner, perhaps_later, switch_hint
 
+    owner, switch = absent_owner(host, name), switch_hint(host, name)
+    later = "" if owner or switch else perhaps_later(host)
     near = get_close_matches(name, host.tools, n=1)
-    hint = absent_owner(host, name) or (f"; did you mean {near[0]!r}?" if near else "")
-    raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch_hint(host, name) or "moryflow tool list")
+    hint = owner or later or (f"; did you mean {near[0]!r}?" if near else "")
+    step = "moryflow plugin check" if later else "moryflow tool list"
+    raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch or step)
 
 
 @command.command("run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})

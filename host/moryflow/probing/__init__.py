@@ -6,14 +6,14 @@ It is a fault detector, not a sandbox: an endless loop, ``os._exit`` or a crash 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .gatekeeper import SECONDS, Gatekeeper, Item
 from .verdicts import ProbeVerdict
 
-__all__ = ["SECONDS", "Gatekeeper", "ProbeVerdict", "cached", "probe", "probe_sync"]
+__all__ = ["SECONDS", "Gatekeeper", "ProbeVerdict", "cached", "probe", "probe_all"]
 
 
 async def probe(
@@ -33,17 +33,13 @@ async def probe(
     return verdict
 
 
-def probe_sync(
-    item: Item, *, home: Path, config: Mapping[str, Any] | None = None, seconds: float = SECONDS, again: bool = False
-) -> ProbeVerdict:
-    """Do as :func:`probe`, for code that runs on a thread."""
+def probe_all(items: Sequence[Item], *, home: Path, config: Mapping[str, Any], seconds: float = SECONDS) -> list[ProbeVerdict]:
+    """Probe all of `items` again, as many at a time as the probe takes, for code that runs on a thread."""
     keeper = Gatekeeper(home)
-    known = None if again else keeper.cached(item)
-    if known is not None:
-        return known
-    verdict = keeper.ask(item, config or {}, seconds=seconds).result()
+    asked = [keeper.ask(item, config, seconds=seconds) for item in items]
+    verdicts = [future.result() for future in asked]
     keeper.cache.save()
-    return verdict
+    return verdicts
 
 
 def cached(item: Item, *, home: Path) -> ProbeVerdict | None:

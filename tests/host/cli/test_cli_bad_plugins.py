@@ -118,3 +118,35 @@ def test_the_list_of_plugins_shows_what_is_in_quarantine(cli: Any) -> None:
     assert (shown["name"], shown["quarantined"]) == ("bad", ["tool_before"])
     cli("plugin", "enable", "bad")
     assert "quarantined" not in cli("plugin", "list").stdout
+
+
+def test_what_is_still_being_tried_out_is_said_once_with_what_helps(cli: Any) -> None:
+    """A start says who is left out, a tool that is not there yet says why, ``plugin check`` tries all (ARCHITECTURE §4)."""
+    heavy = cli.home / "heavy_library_of_a_test.py"
+    heavy.write_text("import time\ntime.sleep(0.7)\n")
+    cli.environ["PYTHONPATH"] = str(cli.home)
+    for number in range(12):
+        tool = f"@tool(domain='read')\ndef t{number}() -> str:\n    'T.'\n    return 'x'\n"
+        source = f"import heavy_library_of_a_test\nfrom moryflow_sdk import hookimpl, tool\n{tool}"
+        cli.plugin(f"p{number:02}", f"{source}@hookimpl\ndef tools():\n    return [t{number}]\n")
+    first = cli("tool", "run", "t11")
+    assert first.returncode == 2 and first.stderr.count("are left out for now") == 1
+    assert "there is no tool 't11'; it may be in" in first.stderr and "  next: moryflow plugin check\n" in first.stderr
+    checked = cli("plugin", "check")
+    assert checked.returncode == 0 and checked.stdout.count(": ok, ") == 13  # with the one of the bench
+    assert cli("tool", "run", "t11").stdout == "x\n"
+
+
+def test_plugin_check_of_everything_leaves_out_what_must_not_run(cli: Any) -> None:
+    """What is disabled, or waits for a person, is not tried; a tool that two have is named (R31, D57)."""
+    same = "@tool\ndef same() -> str:\n    'S.'\n"
+    source = f"from moryflow_sdk import hookimpl, tool\n{same}@hookimpl\ndef tools():\n    return [same]\n"
+    for name in ("one", "two", "off", "waits"):
+        cli.plugin(name, source)
+    cli.config(disabledPlugins=["off", "demo"])
+    (cli.home / "consents.json").write_text(json.dumps({"v": 1, "waiting": {"plugins/waits.py": ""}, "given": {}}))
+    done = cli("plugin", "check", "--json")
+    assert done.returncode == 3
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert {name: row["ok"] for name, row in rows.items()} == {"one": True, "two": False}
+    assert "the name 'same' is taken by the user plugin one" in rows["two"]["notes"][0]

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from moryflow import open_host
+from moryflow.choosing import refuse_failed
 from moryflow.cli.hosting import warn
 from moryflow.cli.options import Flags
 from moryflow.probing import gatekeeper, prober
+from moryflow_sdk import PluginError
 
 HELLO = """
 from moryflow_sdk import hookimpl, tool
@@ -71,7 +73,24 @@ async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, capsys)
         warn(host, Flags())
         expected = "moryflow: 5 plugins are left out for now (slow0, slow1, slow2 and 2 more), "
         said = capsys.readouterr().err
-        assert said.startswith(expected) and said.endswith("moryflow plugin list\n") and said.count("\n") == 1
+        assert (
+            said.startswith(expected)
+            and said.endswith("moryflow plugin check tries all of them now\n")
+            and said.count("\n") == 1
+        )
+
+
+async def test_strict_waits_for_the_probe_and_goes_on_without_none(home):
+    """What was asked for is there, or the turn is refused: nothing is left out of a run in CI (S0.94, CONTRACT §1)."""
+    write(home, "slow", f"import time\ntime.sleep(0.3)\n{HELLO.format(name='slow')}")
+    async with await open_host(home, environ={"MORYFLOW_STRICT": "1"}, wait=0.01) as host:
+        assert records(host)["slow"].status == "loaded"
+    async with await open_host(home, environ={}, wait=0.01) as host:
+        write(home, "late", f"import time\ntime.sleep(0.4)\n{HELLO.format(name='late')}")
+        await host.refresh()
+        assert records(host)["late"].status == "pending"
+        with pytest.raises(PluginError, match="'late' is not there yet"):
+            refuse_failed(host.plugin_set)
 
 
 async def test_a_turn_does_not_wait_again_for_a_probe_that_the_start_has_waited_for(home):

@@ -13,7 +13,7 @@ from textwrap import dedent
 
 import pytest
 from moryflow.loading.discovery import Candidate
-from moryflow.probing import Gatekeeper, ProbeVerdict, cached, probe, probe_sync
+from moryflow.probing import Gatekeeper, ProbeVerdict, cached, probe, probe_all
 from moryflow.probing.guarded import take
 from moryflow.probing.prober import Prober
 
@@ -154,7 +154,8 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: needed\nVersion: {version}\n")
 
     install("1.0")
-    assert probe_sync(item, home=home).fresh
+    [verdict] = probe_all([item], home=home, config={})
+    assert verdict.fresh
     assert cached(item, home=home) is not None
     install("2.0")
     assert cached(item, home=home) is None
@@ -394,9 +395,9 @@ def test_a_file_with_tools_is_imported_and_no_more(home):
     file = home / "tools.py"
     file.write_text("def tool_gat(): ...\n")
     file.chmod(0o600)
-    assert probe_sync(file, home=home).ok
+    assert [verdict.ok for verdict in probe_all([file], home=home, config={})] == [True]
     file.write_text("x = 1\n1 / 0\n")
-    assert (probe_sync(file, home=home).line, probe_sync(file, home=home).ok) == (2, False)
+    assert [(verdict.line, verdict.ok) for verdict in probe_all([file], home=home, config={})] == [(2, False)]
 
 
 def test_a_helper_that_is_killed_is_replaced(home):
