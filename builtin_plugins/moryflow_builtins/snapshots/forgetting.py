@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from moryflow_sdk import ToolError, Turn
 
 from .joining import found_for
 from .records import Records, Taken
-from .shadow import FRESH, Shadow
+from .shadow import Shadow
 from .taking import shadow_of
 
 
@@ -32,10 +31,11 @@ def _forget(shadow: Shadow, sessions: Sequence[str], heirs: Mapping[str, Sequenc
     if not mine:
         return
     youngest = max(records.changed for records in mine)
+    forgotten = {tree for records in mine for tree in _trees(records)}
     for records in mine:
         records.clear()
-    time.sleep(max(0.0, min(FRESH, youngest + FRESH - time.time())))
-    shadow.prune({tree for name in _recorded(shadow) for tree in _trees(Records(shadow.folder, name))})
+    kept = {tree for name in _recorded(shadow) for tree in _trees(Records(shadow.folder, name))}
+    shadow.prune(kept, forgotten - kept, youngest)
 
 
 def _hand_over(shadow: Shadow, heir: str, nodes: Sequence[str], gone: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ import re
 import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,13 +118,15 @@ class Shadow:
             place = end + size + 2
         return found
 
-    def prune(self, trees: Collection[str]) -> None:
+    def prune(self, trees: Collection[str], forgotten: Collection[str], at: float) -> None:
         """Remove every content that none of `trees` has, and no snapshot taken this instant; the next one reads all files.
 
+        :param forgotten: trees that nothing leads to any more; the last of them was recorded `at`.
         :raises ToolError: git is missing or failed.
         """
         with self._locked():
             (self._repository / "index").unlink(missing_ok=True)
+            self._let_expire(forgotten, at)
             lines = "".join(f"040000 tree {tree}\t{place}\n" for place, tree in enumerate(sorted(trees)))
             kept = self.git("mktree", given=lines.encode(), where=self.folder).decode().strip()
             self.git("prune", f"--expire={FRESH:g}.seconds.ago", "--", kept, where=self.folder)
@@ -148,6 +150,16 @@ class Shadow:
         return "git does not track it" if tracked is not None and path not in tracked else ""
 
     # ---------------------------------------------------------------- inside
+
+    def _let_expire(self, trees: Collection[str], at: float) -> None:
+        """Make what `trees` have as old as is needed to remove it at once; what git writes once more is young again."""
+        given = "".join(f"{tree}\n" for tree in trees).encode()
+        options = ("--objects", "--no-object-names", "--missing=allow-any", "--stdin")
+        for name in self.git("rev-list", *options, given=given, where=self.folder).decode().split():
+            file = self._repository / "objects" / name[:2] / name[2:]
+            with suppress(FileNotFoundError):
+                if file.stat().st_mtime <= at:
+                    os.utime(file, (0, 0))
 
     def _is_ignored(self, path: str) -> bool:
         try:
