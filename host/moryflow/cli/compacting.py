@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .options import document_options, flags_of
-from .text import columns, first_line, show
+from .text import columns, first_line, plain, show
 
 
 @click.command("context")
@@ -76,6 +76,8 @@ def compact(ctx: click.Context, session: str | None, focus: str, model: str | No
         return {"session": row.id, **await compact_now(host, opened, focus)}
 
     done = with_host(ctx, work)
+    for remark in () if flags.quiet else done["remarks"]:
+        click.echo(plain(f"moryflow: {remark}"), err=True)
     show(flags, done, compacted(done))
 
 

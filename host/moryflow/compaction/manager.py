@@ -103,11 +103,13 @@ class TurnCompaction:
             await self._journal.commit()  # there is no turn that would write down how it ended
             raise
         if error is not None:
-            raise ConfigError(f"not compacted: {error.message}", where=error.where, next_step=error.next_step)
+            step = error.next_step or "try another model: moryflow session compact -m MODEL"
+            raise ConfigError(f"not compacted: {error.message}", where=error.where, next_step=step)
         return {
             "tokens_before": record.writing.job.tokens_before,
             "tokens_after": round(await self._tokens()),
             "run": record.writing.fork.turn,
+            "remarks": list(record.writing.remarks),
         }
 
     # ---------------------------------------------------------------- size

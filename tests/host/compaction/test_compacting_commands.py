@@ -55,10 +55,14 @@ async def test_nothing_to_compact_is_said(bench):
         assert [run.purpose for run in await host.store.runs(session.id)] == []
 
 
-def cli(bench, *arguments: str) -> str:
+def run(bench, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "HOME": str(bench.home.parent), "MORYFLOW_HOME": str(bench.home)}
     command = [sys.executable, "-m", "moryflow", *arguments]
-    done = subprocess.run(command, env=environ, cwd=bench.vault, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environ, cwd=bench.vault, capture_output=True, text=True, timeout=60, check=False)
+
+
+def cli(bench, *arguments: str) -> str:
+    done = run(bench, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -80,3 +84,21 @@ async def test_the_commands_of_the_shell(bench):
     assert "compacted above" in cli(bench, "session", "context", "-m", f"script:{script}")
     cli(bench, "session", "undo-compaction")
     assert json.loads(cli(bench, "session", "context", "--json"))["parts"]["summary"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "code", "told"),
+    [
+        ("## Goal\nMend it.", "nosuch", 0, "moryflow: compaction.model is not used: unknown model 'nosuch'\n"),
+        ("", None, 2, "not compacted: the summary is empty\n  next: try another model: moryflow session compact -m MODEL\n"),
+    ],
+)
+async def test_what_is_to_be_known_of_a_summary_is_said(bench, text, model, code, told):
+    """What an event says in remarks, a person who asked reads too; a refusal has a next command (S0.29, CONTRACT §1)."""
+    async with bench.host() as host:
+        await bench.session(host, talk(14, 1000))
+    script = bench.home / "script.json"
+    script.write_text(json.dumps([{"text": text, "purpose": "compact"}] * 3))
+    inline = json.dumps({"agents": {"runtime": {"compaction": {"model": model}}}} if model else {})
+    done = run(bench, "session", "compact", "-m", f"script:{script}", "--config", inline)
+    assert done.returncode == code and told in done.stderr
