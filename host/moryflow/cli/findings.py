@@ -78,16 +78,18 @@ def _config(host: Any) -> Iterable[Finding]:
 
 
 def _plugins(plugin_set: Any) -> Iterable[Finding]:
+    tried_out: list[LoadRecord] = []
     for record in plugin_set.records:
         if record.status == "failed":
             hint = record.hint or f"moryflow plugin info {record.name}, or moryflow plugin disable {record.name}"
             yield Finding("plugin", "bad", f"{record.name} failed ({record.stage}): {_placed(record)}", hint)
-        elif record.status == "pending" and record.stage != "probe":
+        elif record.status == "pending" and record.stage == "probe":
+            tried_out.append(record)
+        elif record.status == "pending":
             hint = record.hint or f"moryflow plugin check {record.name}"
             yield Finding("plugin", "warning", f"{record.name} waits: {_placed(record)}", hint)
         else:
             yield from _remarks(record)
-    tried_out = [record for record in plugin_set.records if record.status == "pending" and record.stage == "probe"]
     if tried_out:
         said, _, hint = left_out(tried_out).rpartition("; ")
         yield Finding("plugin", "warning", said, hint.removesuffix(" tries all of them now"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from moryflow import open_host
 from moryflow.choosing import refuse_failed
+from moryflow.cli.findings import examine
 from moryflow.cli.hosting import warn
 from moryflow.cli.options import Flags
 from moryflow.probing import gatekeeper, prober
@@ -73,11 +74,10 @@ async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, capsys)
         warn(host, Flags())
         expected = "moryflow: 5 plugins are left out for now (slow0, slow1, slow2 and 2 more), "
         said = capsys.readouterr().err
-        assert (
-            said.startswith(expected)
-            and said.endswith("moryflow plugin check tries all of them now\n")
-            and said.count("\n") == 1
-        )
+        assert said.startswith(expected) and said.endswith("moryflow plugin check tries all of them now\n")
+        assert said.count("\n") == 1
+        [found] = [item for item in await examine(host, None) if item.name == "plugin"]
+        assert (found.state, found.next_step) == ("warning", "moryflow plugin check") and "5 plugins" in found.text
 
 
 async def test_strict_waits_for_the_probe_and_goes_on_without_none(home):

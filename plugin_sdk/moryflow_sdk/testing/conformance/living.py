@@ -63,7 +63,7 @@ def test_it_passes_the_probe(plugin_subject: Subject) -> None:
     candidate = next(each for each in discovery.in_development(plugin_subject.path) if each.name == plugin_subject.name)
     home = plugin_subject.root / "probe"
     home.mkdir(mode=0o700, exist_ok=True)
-    verdict = probing.probe_sync(candidate, home=home, config={}, seconds=30.0, again=True)
+    [verdict] = probing.probe_all([candidate], home=home, config={}, seconds=30.0)
     if not verdict.ok:
         place = f"{verdict.file}:{verdict.line}" if verdict.line else None
         to_do = verdict.hint or "moryflow plugin check says more"
