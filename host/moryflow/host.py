@@ -58,6 +58,7 @@ class Host:
         self.approvals = ApprovalDesk(lambda: self.store)
         self._dispatcher = Dispatcher()
         self._sessions: list[Session] = []
+        self._used = False
         self._models: tuple[int, Models] | None = None
         self._refreshing = asyncio.Lock()
         self.leases = Leases()
@@ -223,6 +224,7 @@ class Host:
     ) -> Session:
         session = Session(self, row, agent, model, started, hold)
         self._sessions.append(session)
+        self._used = True
         return session
 
     def forget(self, session: Session) -> None:
@@ -245,7 +247,11 @@ class Host:
         """
         await self.between_turns()
         session = await self.new_session(vault, agent=agent, mode=mode, purpose="direct")
-        return direct_result(session.id, await session.call(name, json.dumps(dict(args)), options or RunOptions()))
+        try:
+            return direct_result(session.id, await session.call(name, json.dumps(dict(args)), options or RunOptions()))
+        finally:
+            if not session.children.running:  # nobody can prompt it again
+                self.forget(session)
 
     @asynccontextmanager
     async def looking(
@@ -305,7 +311,7 @@ class Host:
         """Stop turns, free providers, dispose of plugins, close the store."""
         for session in tuple(self._sessions):
             await session.children.aclose()
-        if self._sessions:
+        if self._used:
             self.hold_new_code()
         if "compaction" in self.__dict__:
             await self.compaction.aclose()

@@ -1,0 +1,23 @@
+"""What a host keeps of what it has done."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+from moryflow import open_host
+from moryflow.session import Session
+
+
+async def test_single_calls_of_tools_leave_no_session_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that calls tools for as long as it lives does not grow by a session with each call (S0.69)."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home, vault = tmp_path / "home", tmp_path / "vault"
+    home.mkdir(mode=0o700)
+    vault.mkdir()
+    async with await open_host(home) as host:
+        for _ in range(3):
+            assert (await host.call_tool("ls", {"path": "."}, vault=vault)).result.status == "ok"
+        gc.collect()
+        assert [one.id for one in gc.get_objects() if type(one) is Session] == []
