@@ -52,15 +52,16 @@ def test_a_command_judges_as_for_git_bisect_run(crowd) -> None:
     assert (unsure.code, "cannot tell" in unsure.err) == (2, True)
 
 
-def test_two_that_do_harm_only_together_are_both_named(desk) -> None:
-    """The one that tipped it, and what it needs."""
+def test_those_that_do_harm_only_together_are_all_named(desk) -> None:
+    """The one that tipped it, and what it needs; one that only stood between is not among them (CONTRACT 1)."""
     desk.plugin("greeter", SHOUT.replace(".upper()", ""))
     desk.plugin("alpha", ADD.format(text=" RUINED", when="hello"))
     desk.plugin("beta", QUIET)
-    desk.plugin("omega", ADD.format(text=" WORSE", when="RUINED"))
+    desk.plugin("kappa", ADD.format(text=" SPOILED", when="RUINED"))
+    desk.plugin("omega", ADD.format(text=" WORSE", when="SPOILED"))
     desk.turn({"calls": [ANN]}, "done")
     found = desk("plugin", "bisect", "--bad-turn", "1", "--reject", "WORSE", "--json").json
-    assert (found["plugin"], found["needs"]) == ("omega", ["alpha"])
+    assert (found["plugin"], found["needs"]) == ("omega", ["alpha", "kappa"])
 
 
 def test_a_turn_that_no_plugin_made_bad_is_said_to_be_so(crowd) -> None:
