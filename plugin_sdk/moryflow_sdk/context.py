@@ -45,19 +45,18 @@ class Turn(Protocol):
     """The turn a hook runs in, as one plugin sees it.
 
     :ivar session: id of the session; `id` is the turn's, `step` counts model calls from 1.
-    :ivar node: the model's answer whose calls are running, or ran last; empty before the first.
     :ivar parent: the session that this one is a child of; `spawned` says which plugin started this very turn as a child's.
     :ivar vault: the folder the agent works in, resolved; `home` is Moryflow's own folder.
-    :ivar mode: ``agent`` or ``full_access``, read now and not when the turn began.
+    :ivar agent: who answers in this turn; `model` is what it answers with, ``None`` where none is called.
+    :ivar purpose: what the model calls of this turn are for: ``main``, ``child``, ``direct`` (no model), ``compact``, …
+    :ivar profile: ``local``, or ``remote`` for a person who is not at this machine.
     :ivar headless: nobody can be asked.
-    :ivar watched: files and folders of code outside `home` that runs as soon as it is saved (R21).
     :ivar plugin_set: content hash of the generation.
-    :ivar cancelled: the person has stopped the turn.
     :ivar data_dir: a folder of the plugin's own, kept across updates.
     :ivar config: the plugin's settings, an instance of its ``config_model`` (or a plain mapping).
+    :ivar log: a logger of the plugin's own; the command line shows its warnings on standard error.
     :ivar state: JSON of this plugin for this turn; `session_state` for the session. Both are committed with the
         next node and restored on resume; module globals are not state.
-    :ivar grants: rules that a person granted for this session, in order.
     """
 
     id: str
@@ -80,43 +79,69 @@ class Turn(Protocol):
     session_state: dict[str, Any]
 
     @property
-    def node(self) -> str: ...
+    def node(self) -> str:
+        """The id of the model's answer whose calls are running, or ran last; empty before the first."""
+        ...
 
     @property
-    def watched(self) -> tuple[Path, ...]: ...
+    def watched(self) -> tuple[Path, ...]:
+        """Files and folders of code outside :attr:`home` that runs as soon as it is saved (R21)."""
+        ...
 
     @property
-    def mode(self) -> str: ...
+    def mode(self) -> str:
+        """``agent`` or ``full_access``, read now and not when the turn began."""
+        ...
 
     @property
-    def cancelled(self) -> bool: ...
+    def cancelled(self) -> bool:
+        """Whether the person has stopped the turn."""
+        ...
 
     @property
-    def grants(self) -> tuple[Rule, ...]: ...
+    def grants(self) -> tuple[Rule, ...]:
+        """Rules that a person granted for this session, in order."""
+        ...
 
     @property
-    def files(self) -> Files: ...
+    def files(self) -> Files:
+        """The service ``files``: resolve, open, read and change files as they were judged."""
+        ...
 
     @property
-    def artifacts(self) -> Artifacts: ...
+    def artifacts(self) -> Artifacts:
+        """The service ``artifacts``: outputs too large for the context."""
+        ...
 
     @property
-    def history(self) -> History: ...
+    def history(self) -> History:
+        """The service ``history``: read the session's tree, switch its active node."""
+        ...
 
     @property
-    def rules(self) -> Rules: ...
+    def rules(self) -> Rules:
+        """The service ``rules``: read the permission rules, add one."""
+        ...
 
     @property
-    def spawn(self) -> Spawn: ...
+    def spawn(self) -> Spawn:
+        """The service ``spawn``: start a child session."""
+        ...
 
     @property
-    def complete(self) -> Complete: ...
+    def complete(self) -> Complete:
+        """The service ``complete``: ask a model once, without hooks and tools."""
+        ...
 
     @property
-    def info(self) -> SessionInfo: ...
+    def info(self) -> SessionInfo:
+        """The service ``info``: the session's title, notes in it."""
+        ...
 
     @property
-    def emit(self) -> Emit: ...
+    def emit(self) -> Emit:
+        """The service ``emit``: publish an event."""
+        ...
 
 
 class ToolContext(Turn, Protocol):
