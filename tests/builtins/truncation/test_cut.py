@@ -31,6 +31,7 @@ def test_a_head_is_a_beginning_within_both_limits_and_never_empty(text, lines, s
 
 
 @given(TEXTS, LINES, SIZES)
+@example("\na\nb", 2, 100)
 def test_a_tail_is_an_end_within_both_limits_and_never_empty(text, lines, size):
     """The last part, for tools whose end matters (D39)."""
     kept = tail(text, lines, size)
