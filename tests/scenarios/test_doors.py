@@ -93,13 +93,17 @@ class Doors:
             tools={"external": {"enabled": True}},
             permission={"rules": [{"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("mcp", "tool")]},
         )
-        self.helper = rig.home.parent / "helper.json"
-        self.helper.write_text(json.dumps([rig.call("mark"), {"text": "helped"}]))
-        agent = rig.home / "agents" / "helper.md"
-        agent.parent.mkdir(mode=0o700)
-        head = {"id": "helper", "mode": "subagent", "model": f"script:{self.helper}"}
-        agent.write_text(f"---\n{json.dumps(head)}\n---\nHelp.\n", encoding="utf-8")
-        agent.chmod(0o600)
+        self.agent("helper", rig.call("mark"), {"text": "helped"})
+
+    def agent(self, name, *turns):
+        """Write an agent that has a script of its own."""
+        script = self.rig.home.parent / f"{name}.json"
+        script.write_text(json.dumps(turns))
+        file = self.rig.home / "agents" / f"{name}.md"
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        head = {"id": name, "mode": "subagent", "model": f"script:{script}"}
+        file.write_text(f"---\n{json.dumps(head)}\n---\nHelp.\n", encoding="utf-8")
+        file.chmod(0o600)
 
     async def turn(self, *turns, prompt="go", on_ask="prompt", background=False):
         """Run a prompt, answering every question with once."""
@@ -168,6 +172,13 @@ async def side_by_side(doors):
 async def child(doors):
     """A call of a sub-agent."""
     await doors.turn(doors.rig.call("task", agent="helper", prompt="x"))
+
+
+async def grandchild(doors):
+    """A call of an agent that a sub-agent started."""
+    doors.rig.config(tasks={"depth": 2})
+    doors.agent("middle", doors.rig.call("task", agent="helper", prompt="x"), {"text": "helped"})
+    await doors.turn(doors.rig.call("task", agent="middle", prompt="x"))
 
 
 async def background_child(doors):
@@ -244,6 +255,20 @@ async def fork(doors):
     assert doors.command("run", "-r", copy, "-m", model, "go").returncode == 0
 
 
+async def child_answered_later(doors):
+    """A call of a sub-agent whose question is answered after the turn had ended."""
+    doors.rig.config(permission={"rules": [{"domain": "read", "pattern": "tool:mark", "decision": "ask"}]})
+    async with doors.rig.host() as host:
+        model = doors.rig.script(doors.rig.call("task", agent="helper", prompt="x"), {"text": "done"})
+        session = await host.new_session(doors.rig.vault, model=model)
+        await session.prompt("go", options=RunOptions(on_ask="fail"))
+        assert not doors.counted()
+        doors.log.unlink()
+        [question] = await host.store.approvals(state="pending")
+        await host.approvals.reply(question.id, "once")
+        await session.proceed(RunOptions(on_ask="fail"))
+
+
 async def answered_later(doors):
     """A call whose question is answered after the turn had ended."""
     rules = [{"domain": "read", "pattern": "tool:mark", "decision": "ask"}]
@@ -259,8 +284,9 @@ async def answered_later(doors):
 
 
 WAYS = (
-    main_agent, side_by_side, child, background_child, mentioned_child, child_of_a_plugin, mcp_stub, external_tool, api_call,
-    command_line, headless_run, conversation, events_on_standard_output, persons_command, fork, answered_later,
+    main_agent, side_by_side, child, grandchild, background_child, mentioned_child, child_of_a_plugin, mcp_stub, external_tool,
+    api_call, command_line, headless_run, conversation, events_on_standard_output, persons_command, fork, answered_later,
+    child_answered_later,
 )  # fmt: skip
 
 
@@ -272,7 +298,7 @@ async def test_every_way_to_a_body_passes_each_hook_once(doors, way):
     ours = {call: counts for call, counts in counted.items() if counts.get("body")}
     bodies = 2 if way is side_by_side else 1
     assert len(ours) == bodies and all(counts == ONCE for counts in ours.values()), counted
-    if way is not answered_later:  # there the ledger also has the judgement that ended in the question
+    if way not in (answered_later, child_answered_later):  # there the ledger also has the judgement that ended in the question
         traced = await doors.traced()
         assert all(traced[call] == dict.fromkeys(HOOKS, 1) for call in ours)
 
