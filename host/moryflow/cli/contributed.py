@@ -33,7 +33,8 @@ def contributed_command(ctx: click.Context, name: str) -> click.Command | None:
     command = _called(name, host)
     if command is None or command.cli is None:
         return None
-    warn(host, given)
+    if not ctx.resilient_parsing:  # a Tab key; the command itself will say it
+        warn(host, given)
     stdout.share()
     built = command.cli()
     built.name = command.name

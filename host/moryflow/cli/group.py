@@ -76,6 +76,8 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         ctx.meta[FOLLOWING] = args[1:]
         command = self.get_command(ctx, args[0])
+        if command is None and ctx.resilient_parsing:  # a Tab key gets no answer, and no message either
+            return None, None, args[1:]
         if command is None:
             raise click.UsageError(_no_such_command(args[0], self.list_commands(ctx)), ctx)
         ctx.meta[REACHED] = click.Context(command, ctx, command.name)
@@ -129,7 +131,7 @@ class NounGroup(click.Group):
         return next((found for name in names if (found := super(NounGroup, self).get_command(ctx, name))), None)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if self.get_command(ctx, args[0]) is None:
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
             verbs = self.list_commands(ctx)
             near = difflib.get_close_matches(args[0], verbs, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" One of: {', '.join(verbs)}."

@@ -73,7 +73,7 @@ HOST: tuple[Settings, ...] = (
     (("--config",), {"metavar": "JSON|PATH", "help": "An inline layer of configuration."}),
     _switch("--safe-mode", help="Load built-in plugins only."),
     _switch("--strict", help="A failed plugin is an error (exit code 6)."),
-    (("--profile",), {"type": click.Choice(["local", "remote"]), "help": "remote: for a person elsewhere; tools of your own stay off."}),
+    (("--profile",), {"type": click.Choice(["local", "remote"]), "help": "remote: tools of your own stay off."}),
     _switch("-q", "--quiet", help="No notices on standard error."),
     _switch("-v", "--verbose", help="More on standard error; tracebacks."),
 )

@@ -142,6 +142,24 @@ def test_completion_answers_from_the_table(cli: Any) -> None:
     assert cli().stdout.split() == ["plain,export"]
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("audit t", ["plain,tail"]),
+        ("session und", ["plain,undo", "plain,undo-compaction"]),
+        ("nowhere xy", []),
+        ("tool no x", []),
+    ],
+)
+def test_the_tab_key_writes_nothing_into_the_prompt(cli: Any, words: str, answer: list[str]) -> None:
+    """Neither of a plugin that is broken nor of a word that is no command (CONTRACT §1)."""
+    cli.plugin("broken", "raise RuntimeError('no')")
+    number = str(len(words.split()))
+    cli.environ = {"_MORYFLOW_COMPLETE": "bash_complete", "COMP_WORDS": f"moryflow {words}", "COMP_CWORD": number}
+    done = cli()
+    assert (done.stdout.split(), done.stderr, done.returncode) == (answer, "", 0)
+
+
 def test_flags_of_a_turn_may_stand_before_the_verb(cli: Any) -> None:
     """``moryflow -m MODEL --output json run hi`` is ``moryflow run -m MODEL --output json hi`` (CONTRACT §1)."""
     done = cli("-q", "-m", cli.script("hello"), "--output=json", "--max-steps", "3", "run", "hi")
