@@ -22,7 +22,9 @@ POLL = 0.25
 @click.option("--denied", is_flag=True, help="Only calls that were refused.")
 @click.option("--since", metavar="T", help="Only from then on: 30m, 2h, 7d, or a date or time (ISO 8601).")
 @click.option("--session", metavar="ID", help="Only this session; the beginning of its id is enough.")
-@click.option("-n", "--limit", type=click.IntRange(1), help="At most so many, the newest. [default: 100, with --since all]")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 1_000_000_000), help="At most so many, the newest. [default: 100, with --since all]"
+)
 @click.pass_context
 def audit(context: click.Context, denied: bool, since: str | None, session: str | None, limit: int | None) -> None:
     """Show the decisions that were taken, oldest first."""
@@ -37,7 +39,9 @@ def audit(context: click.Context, denied: bool, since: str | None, session: str 
 
 
 @audit.command()
-@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1), help="How many to begin with.")
+@click.option(
+    "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1_000_000_000), help="How many to begin with."
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--session", metavar="ID", help="Only this session.")
 @click.pass_obj

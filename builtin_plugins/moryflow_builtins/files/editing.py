@@ -19,7 +19,7 @@ def write_target(ctx: ToolContext, content: str) -> ToolResult:
     name, data = target.given, encode_new(content, target.given)
     if target.identity is None:
         ctx.files.write(target, data)
-        return _told(ctx, f"created {name}", f"write {name} (+{content.count(chr(10)) + (not content.endswith(chr(10)))})")
+        return _told(ctx, f"created {name}", f"write {name} (+{len(content.splitlines())})")
     before = _old_text(ctx, target)
     if before is not None and before.encode("utf-8", "replace") == data:
         return _told(ctx, f"{name} already holds exactly this", f"write {name} (unchanged)")

@@ -26,7 +26,9 @@ def output() -> None:
 
 @output.command("list")
 @click.option("--session", help="Only outputs of this session.")
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
+@click.option(
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000_000), help="How many, newest first."
+)
 @click.pass_obj
 def list_outputs(context: CommandContext, session: str | None, limit: int) -> None:
     """List stored outputs, newest first."""
@@ -42,7 +44,7 @@ def list_outputs(context: CommandContext, session: str | None, limit: int) -> No
 @output.command("show")
 @click.argument("id_", metavar="ID")
 @click.option("--offset", default=0, type=click.IntRange(0), help="Skip this many bytes.")
-@click.option("--limit", type=click.IntRange(1), help="Print at most this many bytes.")
+@click.option("--limit", type=click.IntRange(1, 1_000_000_000), help="Print at most this many bytes.")
 @click.pass_obj
 def show(context: CommandContext, id_: str, offset: int, limit: int | None) -> None:
     """Print a stored output, or a part of it counted in bytes."""

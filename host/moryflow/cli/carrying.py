@@ -82,10 +82,17 @@ def _whole(file: Path) -> Iterator[TextIO]:
 @click.pass_context
 def import_session(ctx: click.Context, file: Any) -> None:
     """Read a session that was exported, with its sub-agents'; - reads standard input."""
+    from moryflow.sessions import StoreError
+
     from .hosting import with_store
 
     async def work(store: Any) -> tuple[Any, list[Any]]:
-        row = await store.import_(file)
+        try:
+            row = await store.import_(file)
+        except StoreError as error:
+            raise StoreError(
+                error.message, code=error.code, where=error.where or file.name, next_step=error.next_step
+            ) from error
         return row, await descendants(store, row.id)
 
     row, below = with_store(work)

@@ -11,7 +11,7 @@ async def find(store: Any, session: str | None, flags: Any) -> Any:
 
     :raises ConfigError: there is none.
     """
-    if session:
+    if session is not None:
         return await store.session(session)
     from moryflow_sdk import ConfigError
 

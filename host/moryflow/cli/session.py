@@ -16,6 +16,8 @@ from .group import NounGroup
 from .options import Flags, asking_options, document_options, flags_of
 from .text import columns, first_line, plain, show, told_result
 
+MOST = 1_000_000_000
+"""More than anybody has, and no more than a database counts."""
 _OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in ("redo", "summary", "undo")}
 
 
@@ -47,7 +49,9 @@ for verb in COMMANDS:
 
 
 @command.command("list")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many, the last used first.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many, the last used first."
+)
 @click.option("--all", "hidden", is_flag=True, help="Hidden ones too: sub-agents, and single calls of a tool.")
 @document_options
 @click.pass_context
@@ -64,7 +68,8 @@ def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
 
     rows = with_store(work)
     table = columns((row.id, row.updated[:16].replace("T", " "), row.title or "-", row.vault) for row in rows)
-    show(flags, [summary(row) for row in rows], table or "no sessions yet; moryflow run starts one")
+    none = f"no sessions of {vault} yet" if vault else "no sessions yet"
+    show(flags, [summary(row) for row in rows], table or f"{none}; moryflow run starts one")
 
 
 @command.command("show")
@@ -216,7 +221,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
 
 @command.command("search")
 @click.argument("text")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many places.")
+@click.option("-n", "--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many places.")
 @document_options
 @click.pass_context
 def search(ctx: click.Context, text: str, limit: int) -> None:
@@ -240,17 +245,23 @@ def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
     from .questions import confirm
 
     flags = flags_of(ctx)
+    deleted: list[str] = []
 
-    async def work(host: Any) -> list[str]:
+    async def work(host: Any) -> None:
         host.bus.subscribe(_tell_notice)
-        rows = [await host.store.session(name) for name in sessions]
-        for row in rows:
+        gone: set[str] = set()
+        for row in [await host.store.session(name) for name in sessions]:
+            if row.id in gone:  # named twice, or it went with the one that started it
+                continue
             confirm(f"Delete session {row.id} ({row.title or 'no title'})?", flags)
-            await delete_session(host, row)
-        return [row.id for row in rows]
+            gone |= set(await delete_session(host, row))
+            deleted.append(row.id)
 
-    deleted = with_host(ctx, work, quiet=True)
-    show(flags, {"deleted": deleted}, "\n".join(f"deleted {name}" for name in deleted))
+    try:
+        with_host(ctx, work, quiet=True)
+    finally:
+        if deleted:  # also where a later one could not be
+            show(flags, {"deleted": deleted}, "\n".join(f"deleted {name}" for name in deleted))
 
 
 def _tell_notice(event: Event) -> None:

@@ -197,7 +197,8 @@ def _check_node(number: int, fields: dict[str, Any], seen: _Seen) -> None:
 
 
 def _wrong(number: int, problem: str) -> StoreError:
-    return invalid(f"line {number}: {problem}; nothing was imported")
+    next_step = "moryflow session export ID -o FILE, where it comes from, makes a whole one"
+    return invalid(f"line {number}: {problem}; nothing was imported", next_step=next_step)
 
 
 def store_lines(connection: sqlite3.Connection, blocks: Iterable[Sequence[Line]]) -> SessionRow:

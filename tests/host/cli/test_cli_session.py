@@ -143,3 +143,46 @@ def test_looking_at_sessions_loads_no_plugin(cli: Any, talked: str) -> None:
     for words in (["list"], ["show"], ["tree"], ["context"], ["export"]):
         done = cli("session", *words)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_session_named_twice_is_deleted_once_and_what_is_gone_is_said(cli: Any, talked: str) -> None:
+    """Also where a later one is in use, so that nobody looks for it in vain (S2.14)."""
+    other = cli("session", "fork", talked).stdout.strip()
+    done = cli("session", "delete", talked, talked, "-y")
+    assert (done.returncode, done.stdout) == (0, f"deleted {talked}\n")
+    third = cli("session", "fork", other).stdout.strip()
+    model = cli.script(cli.calls("slow", seconds=30.0), "never")
+    running = cli.start("run", "-r", other, "-m", model, "--output", "stream-json", "wait")
+    try:
+        assert any('"tool.start"' in line for line in running.stdout)
+        done = cli("session", "delete", third, other, "-y", "--json")
+        assert (done.returncode, json.loads(done.stdout)) == (1, {"deleted": [third]})
+        assert "is in use by process" in done.stderr
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_an_empty_name_is_no_session(cli: Any, talked: str) -> None:
+    """A script whose variable is empty does not mean the last one."""
+    for verb in ("show", "tree", "fork", "export"):
+        done = cli("session", verb, "")
+        assert (done.returncode, done.stderr.splitlines()[0]) == (2, "moryflow: there is no session ''")
+
+
+def test_an_import_that_fails_names_the_file_and_its_line(cli: Any, talked: str, tmp_path: Any) -> None:
+    """And says how to get a whole one (S2.14)."""
+    file = tmp_path / "half.jsonl"
+    file.write_text(cli("session", "export", talked).stdout[:600])
+    done = cli("session", "import", str(file))
+    message, step = done.stderr.splitlines()
+    assert done.returncode == 2 and message.startswith(f"moryflow: {file}: line 2: this is not JSON")
+    assert step == "  next: moryflow session export ID -o FILE, where it comes from, makes a whole one"
+
+
+@pytest.mark.parametrize("words", [["session", "list"], ["session", "search", "x"], ["audit"], ["output", "list"]])
+def test_a_number_nobody_counts_to_is_a_mistake(cli: Any, words: list[str]) -> None:
+    """Exit code 2 and a sentence, not what a library makes of it (CONTRACT §1)."""
+    done = cli(*words, "-n", "9" * 20)
+    assert done.returncode == 2
+    assert "is not in the range" in done.stderr
