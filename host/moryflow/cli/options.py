@@ -121,11 +121,6 @@ def asking_options(function: F) -> F:
     return _collecting(function, *HOST, JSON, OUTPUT, YES)
 
 
-def writing_options(function: F) -> F:
-    """Do as :func:`asking_options`, for commands whose ``--output`` says more."""
-    return _collecting(function, *HOST, JSON, YES)
-
-
 def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
     """Refuse what compares with no cost, so that a limit is one."""
     if value is not None and not math.isfinite(value):
@@ -154,8 +149,8 @@ _TURN = (
 
 
 def turn_options(function: F) -> F:
-    """Add the flags of commands that run turns, before those of every command."""
-    return _of_a_turn(writing_options(function))
+    """Add the flags of commands that run turns, before those of every command; their ``--output`` is their own."""
+    return _of_a_turn(_collecting(function, *HOST, JSON, YES))
 
 
 def talk_options(function: F) -> F:
