@@ -30,15 +30,16 @@ def list_target(ctx: ToolContext, show_all: bool) -> ToolResult:
 
 
 def _line(entry: Entry) -> str:
+    name = entry.name.replace("\n", "\\n").replace("\r", "\\r")  # a line end in a name must not look like another entry
     match entry.kind:
         case "dir":
-            return f"{entry.name}/"
+            return f"{name}/"
         case "link":
-            return f"{entry.name} (link)"
+            return f"{name} (link)"
         case "other":
-            return f"{entry.name} (not a regular file)"
+            return f"{name} (not a regular file)"
         case _:
-            return f"{entry.name} ({_size(entry.size)})"
+            return f"{name} ({_size(entry.size)})"
 
 
 def _size(count: float) -> str:

@@ -25,10 +25,10 @@ class Text:
     def encode(self, text: str, name: str) -> bytes:
         """Return `text` as bytes of this file.
 
-        :raises ToolError: ``encoding``: the file's encoding cannot write a character of it.
+        :raises ToolError: ``encoding``: the file's encoding cannot write a character of it; ``binary``: it would be no text.
         """
         try:
-            return self.mark + text.encode(self.encoding)
+            data = self.mark + text.encode(self.encoding)
         except UnicodeEncodeError as error:
             character = ascii(text[error.start])
             raise ToolError(
@@ -36,6 +36,10 @@ class Text:
                 code="encoding",
                 next_step="leave that character out, or convert the file to UTF-8 first",
             ) from error
+        if looks_binary(data):
+            message = f"{name} would be a binary file: what is to be written holds a NUL, or many control characters"
+            raise ToolError(message, code="binary", next_step="leave them out; what is no text is made by a program")
+        return data
 
 
 def decode(data: bytes, name: str) -> Text:

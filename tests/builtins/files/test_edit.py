@@ -183,6 +183,21 @@ def test_what_read_calls_binary_is_changed_by_nothing(toolbox, data: bytes) -> N
     assert "+++" not in toolbox.run(write, path="a", content="x").output
 
 
+def test_no_text_is_made_binary(toolbox) -> None:
+    """A NUL that slipped into what a model writes would keep the file from being read and edited from then on (D74)."""
+    patch = "*** Begin Patch\n*** Update File: a\n@@\n-word\n+x\0\n*** End Patch"
+    calls = (
+        (edit, {"path": "a", "old_string": "word", "new_string": "x\0"}),
+        (write, {"path": "a", "content": "x\0"}),
+        (write, {"path": "new", "content": "x\0"}),
+        (apply_patch, {"patch": patch}),
+    )
+    for tool, args in calls:
+        toolbox.fill({"a": "word\n"})
+        assert error_of(toolbox.run, tool, **args).code == "binary"
+        assert {path.name: path.read_text() for path in toolbox.vault.iterdir()} == {"a": "word\n"}
+
+
 def test_a_nul_far_behind_makes_a_log_no_binary(toolbox) -> None:
     """It is read and changed like any text, and keeps its NUL (D74)."""
     toolbox.fill({"log": b"word\n" + b"x\n" * 140_000 + b"\0end"})

@@ -179,6 +179,12 @@ def test_ls_shows_folders_first_and_leaves_out_what_is_ignored(toolbox) -> None:
     assert ls.domain == "read" == read.domain
 
 
+def test_a_line_end_in_a_name_is_no_other_entry(toolbox) -> None:
+    """Whoever names a file cannot make up another (S2.13)."""
+    toolbox.fill({"a\nfake.py": "x"})
+    assert toolbox.run(ls, path=".").output == "a\\nfake.py (1 bytes)"
+
+
 def test_ls_of_a_large_folder_is_bounded(toolbox) -> None:
     """A hundred thousand names do not go to the model (S0.34)."""
     for number in range(1200):
