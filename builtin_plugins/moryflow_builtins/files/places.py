@@ -53,6 +53,9 @@ def _size(count: float) -> str:
 def move_targets(ctx: ToolContext) -> ToolResult:
     """Move the first target to the second."""
     source, destination = ctx.call.targets
+    if source.identity is not None and source.path == destination.path:
+        what = f"{source.given} and {destination.given} are the same file; it is left where it is"
+        raise ToolError(what, code="exists", next_step="choose another name; mv changes how a name is stored")
     if source.path and destination.path and destination.path.startswith(source.path.rstrip("/") + "/"):
         raise ToolError(f"{source.given} cannot be moved into itself", code="invalid_args", next_step="choose another place")
     ctx.files.move(source, destination)

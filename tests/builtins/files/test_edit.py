@@ -280,6 +280,10 @@ def test_move_and_delete_say_what_they_did(toolbox) -> None:
     assert error_of(toolbox.run, move, path="b", to="d/a").code == "exists"
     assert error_of(toolbox.run, move, path="d", to="d/e").code == "invalid_args"
     assert error_of(toolbox.run, move, path="none", to="x").code == "not_found"
+    (toolbox.vault / "link").symlink_to("b")
+    for name in ("b", "./d/../b", "link"):  # never advice to delete what stands in its own way
+        assert "the same file" in error_of(toolbox.run, move, path="b", to=name).message
+    (toolbox.vault / "link").unlink()
     refused = error_of(toolbox.run, delete, path="d")
     assert (refused.code, refused.next_step) == ("not_empty", "set recursive=true to delete all that is in it")
     toolbox.run(delete, path="d", recursive=True)
