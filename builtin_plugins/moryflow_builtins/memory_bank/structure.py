@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .blocks import problem_of, split
+from .blocks import problem_of
 
 _LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(\s*<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 _POINTER = re.compile(r"`((?:memory-bank/|details/)[\w./-]+\.\w+)(?::(\d+)(?:-\d+)?)?`")
@@ -104,9 +104,3 @@ def _prose(text: str, after: int) -> Iterator[tuple[int, str]]:
             fence = "" if fence else mark[1]
         elif not fence and number > after:
             yield number, line
-
-
-def user_block(text: str) -> str:
-    """Return the part of a file that belongs to the person."""
-    blocks = split(text)
-    return blocks.user if blocks else ""

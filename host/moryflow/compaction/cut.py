@@ -24,11 +24,6 @@ class Cut:
     at: int
     turn: int
 
-    @property
-    def splits(self) -> bool:
-        """Whether a turn is split, so that its beginning needs a summary of its own (S1.11)."""
-        return self.turn < self.at
-
 
 def legal_places(nodes: Sequence[Node]) -> list[int]:
     """Return the places where the nodes may be cut: before a prompt, an answer or a note, with no call open (S1.10)."""

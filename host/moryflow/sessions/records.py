@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from moryflow_sdk import Artifact, Event, FrozenDict
 
-NodeKind = Literal["user", "assistant", "tool", "compaction", "prune", "note", "marker"]
 KINDS: frozenset[str] = frozenset({"user", "assistant", "tool", "compaction", "prune", "note", "marker"})
 
 ROOT = ""
 """The place before the first node, where an id is expected."""
 
-CallState = Literal["pending", "waiting", "running", "completed", "error", "interrupted"]
 CALL_STATES: tuple[str, ...] = ("pending", "waiting", "running", "completed", "error", "interrupted")
 
 REPLIES: frozenset[str] = frozenset({"once", "always", "reject", "stop"})
