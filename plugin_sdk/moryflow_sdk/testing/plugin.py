@@ -30,7 +30,13 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Add the conformance checks to what is collected."""
     if not config.getoption(OPTION):
         return
+    from moryflow_sdk.own_files import leads_nowhere
+
     from .conformance import files
+
+    for path in map(Path, config.getoption(OPTION) or ()):
+        if not path.exists():
+            raise pytest.UsageError(f"{OPTION}: {path}: {leads_nowhere(path) or 'there is nothing there'}")
 
     # Named alone, the option asks for the checks and not for the tests of the current folder as well.
     given = config.invocation_params.args

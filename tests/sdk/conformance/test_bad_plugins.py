@@ -150,6 +150,11 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (tools.test_its_tools_have_names_that_models_accept, offering("Look"), ("'Look'", "small letters")),
     (tools.test_its_tools_are_described, offering(description="Looks."), ("what the model reads",)),
     (tools.test_its_parameters_are_described, offering(arguments="topic: str"), ("'topic'", "Annotated")),
+    (loading.test_python_warns_of_nothing_in_it, offering() + 'DIGITS = "\\d"\n', ("invalid escape", "mend")),
+    (loading.test_it_does_something, offering().partition("@hookimpl")[0], ("a file with tools", "tool check")),
+    (loading.test_it_loads, "1/0\n", ("ZeroDivisionError", "bad.py:5")),
+    (living.test_it_passes_the_probe, "while True: pass\n", ("did not finish", "bad.py")),
+    (living.test_it_passes_the_probe, "os._exit(3)\n", ("exit code 3", "bad.py:5")),
     (loading.test_nothing_of_it_is_left_out, SCHEMA.format(schema='{"type": "array"}'), ("schema", "object")),
     (tools.test_its_schemas_are_json_schema, SCHEMA.format(schema='{"type": "object", "required": ["x"]}'), ("no property",)),
     (
@@ -205,6 +210,7 @@ def subject(tmp_path: Path) -> Iterator[Callable[[str], Subject]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MORYFLOW_HOME", str(tmp_path / "root" / "home"))
         patch.setattr(shutil, "disk_usage", shutil.disk_usage)  # one of the bad plugins replaces it
+        patch.setattr("moryflow_sdk.testing.conformance.subject.LONGEST", 4.0)  # another never ends
         yield make
         vars(os).pop("once", None)
         for each in made:
@@ -237,6 +243,7 @@ def failing(check: Callable[..., None], *arguments: Any) -> str:
     return str(failed.value)
 
 
+@pytest.mark.filterwarnings("ignore:.*invalid escape")
 @pytest.mark.parametrize(
     ("check", "source", "words"), BAD, ids=[f"{check.__name__[5:]}-{number}" for number, (check, *_) in enumerate(BAD)]
 )

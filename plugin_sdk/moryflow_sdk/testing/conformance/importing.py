@@ -10,8 +10,8 @@ BUDGET = 0.3
 
 
 def _report(subject: Subject) -> Report:
-    subject.need()
     if subject.report.error:
+        subject.need()
         subject.fail(f"it does not load in a process of its own: {subject.report.error}", "import it with python3 -c first")
     return subject.report
 

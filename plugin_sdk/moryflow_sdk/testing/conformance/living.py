@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from moryflow_sdk.testing.isolated import IsolatedHost
 
 from .subject import Subject
@@ -58,16 +56,11 @@ def test_it_survives_a_reload(plugin_subject: Subject) -> None:
 
 def test_it_passes_the_probe(plugin_subject: Subject) -> None:
     """Every host puts code it has not seen before through the probe, in a process with limits."""
+    refusal = plugin_subject.refusal
+    if refusal is not None and refusal.fatal:
+        to_do = refusal.hint or "moryflow plugin check says more"
+        plugin_subject.fail(f"the probe refuses it ({refusal.stage}): {refusal.error}", to_do, refusal.place)
     plugin_subject.need()
-    probing, discovery = import_module("moryflow.probing"), import_module("moryflow.loading.discovery")
-    candidate = next(each for each in discovery.in_development(plugin_subject.path) if each.name == plugin_subject.name)
-    home = plugin_subject.root / "probe"
-    home.mkdir(mode=0o700, exist_ok=True)
-    [verdict] = probing.probe_all([candidate], home=home, config={}, seconds=30.0)
-    if not verdict.ok:
-        place = f"{verdict.file}:{verdict.line}" if verdict.line else None
-        to_do = verdict.hint or "moryflow plugin check says more"
-        plugin_subject.fail(f"the probe refuses it ({verdict.stage}): {verdict.error}", to_do, place)
 
 
 def _shape(host: IsolatedHost, name: str) -> tuple[list[str], list[str]]:

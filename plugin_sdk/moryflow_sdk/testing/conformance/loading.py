@@ -7,9 +7,10 @@ import inspect
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, cast
 
-from moryflow_sdk import API, HOOKS
+from moryflow_sdk import API, HOOKS, Tool
 from moryflow_sdk.services import SERVICES
 
 from .subject import Subject
@@ -19,13 +20,16 @@ _VIEWS = ("Turn", "ToolContext")
 
 def test_it_is_found(plugin_subject: Subject) -> None:
     """There is a plugin at the path: a file, a package, or a project with an entry point."""
-    if plugin_subject.record is None:
-        plugin_subject.fail("there is no plugin here", "name a .py file, a folder with __init__.py, or a project's folder")
+    refusal = plugin_subject.refusal
+    if refusal is not None and refusal.stage == "discover":
+        plugin_subject.fail(refusal.error, refusal.hint or "name a file, a package, or a project's folder", refusal.place)
 
 
 def test_it_loads(plugin_subject: Subject) -> None:
     """It is imported, registered, configured and started without an error."""
-    record = plugin_subject.record
+    refusal, record = plugin_subject.refusal, plugin_subject.record
+    if refusal is not None and refusal.stage != "discover" and not refusal.fatal:
+        plugin_subject.fail(f"it fails at {refusal.stage}: {refusal.error}", refusal.hint or "mend that line", refusal.place)
     if record is not None and record.status != "loaded":
         place = f"{record.file}:{record.line}" if record.line else record.file
         plugin_subject.fail(f"it fails at {record.stage}: {record.error}", record.hint or "mend that line", place)
@@ -51,8 +55,21 @@ LOOKED_FOR = ("count_tokens", "check_rules")
 
 def test_it_does_something(plugin_subject: Subject) -> None:
     """It implements at least one hook, or has a function that the host looks for by its name."""
-    if not plugin_subject.implementations() and not any(hasattr(plugin_subject.plugin.object, name) for name in LOOKED_FOR):
-        plugin_subject.fail("no function is marked with @hookimpl", f"name one after a hook: {', '.join(HOOKS)}")
+    contents: Any = plugin_subject.plugin.object
+    if plugin_subject.implementations() or any(hasattr(contents, name) for name in LOOKED_FOR):
+        return
+    if any(isinstance(value, Tool) for value in cast("dict[str, Any]", vars(contents)).values()):
+        to_do = "move it to the tools folder and try moryflow tool check, or return its tools in a hook tools()"
+        plugin_subject.fail("it is a file with tools, and no plugin", to_do)
+    plugin_subject.fail("no function is marked with @hookimpl", f"name one after a hook: {', '.join(HOOKS)}")
+
+
+def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
+    """An escape that is none, ``is`` with a number: a later Python refuses it, or it is not what was meant."""
+    plugin_subject.need()
+    for said in import_module("moryflow.loading.slips").slips(plugin_subject.trees):
+        place, _, what = said.partition(": ")
+        plugin_subject.fail(what, "mend that line", place)
 
 
 def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
@@ -65,9 +82,8 @@ def test_no_function_is_nearly_a_hook(plugin_subject: Subject) -> None:
             continue
         near = get_close_matches(name, HOOKS, n=1, cutoff=0.85)
         if near and function.__module__ == getattr(plugin, "__name__", ""):
-            plugin_subject.fail(
-                f"{name} is nearly the hook {near[0]}, and is never called", "mark it with @hookimpl, or rename it", function
-            )
+            what = f"{name} is named like a hook" if name == near[0] else f"{name} is nearly the hook {near[0]}"
+            plugin_subject.fail(f"{what}, and is never called", "mark it with @hookimpl, or rename it", function)
 
 
 def test_its_manifest_names_its_hooks(plugin_subject: Subject) -> None:

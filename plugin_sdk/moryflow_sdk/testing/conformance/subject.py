@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +22,30 @@ from moryflow_sdk.testing.distributions import Project, read_project
 from moryflow_sdk.testing.isolated import IsolatedHost
 
 from .watching import Report, watch
+
+LONGEST = 10.0
+"""Seconds that its import and registration may take here."""
+_ENTRY_POINTS = '[project.entry-points."moryflow.plugins"]'
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a plugin cannot be loaded.
+
+    :ivar fatal: the process would not survive it, or not unharmed.
+    """
+
+    stage: str
+    error: str
+    file: str = ""
+    line: int = 0
+    hint: str = ""
+    fatal: bool = False
+
+    @property
+    def place(self) -> str | None:
+        """Where, ``None`` when nobody knows."""
+        return f"{self.file}:{self.line}" if self.line else self.file or None
 
 
 class Subject:
@@ -42,7 +69,10 @@ class Subject:
 
         :param place: a function, a path or a line of the plugin's file.
         """
-        pytest.fail(f"{self.where(place)}: {what}. What to do: {to_do}", pytrace=False)
+        said = f"{self.where(place)}: {what}. What to do: {to_do}"
+        # What was loaded is a copy in the home of a host of ours; its author knows the file that was named.
+        copies = re.compile(rf"{re.escape(str(self.root))}(/\w+)?/home/plugins/{re.escape(self.path.name)}")
+        pytest.fail(copies.sub(lambda _: str(self.path), said), pytrace=False)
 
     def where(self, place: Any = None) -> str:
         """Return ``file:line`` of `place`, else the plugin's file."""
@@ -52,6 +82,26 @@ class Subject:
         if isinstance(place, int):
             return f"{self.file}:{place}"
         return str(place or self.file)
+
+    # ---------------------------------------------------------------- whether it can be loaded
+
+    @cached_property
+    def refusal(self) -> Refusal | None:
+        """Why it cannot be loaded, ``None`` when it can: said by the probe, in a process of its own.
+
+        What hangs, ends the process or changes what is everyone's would do that to pytest.
+        """
+        candidates: list[Any] = import_module("moryflow.loading.discovery").in_development(self.path)
+        if not candidates:
+            return Refusal("discover", "there is no plugin here", hint=f"add {_ENTRY_POINTS} to its pyproject.toml")
+        candidate = next((each for each in candidates if each.name == self.name), candidates[0])
+        problem = candidate.problem
+        if problem is not None:
+            return Refusal(problem.stage, problem.message, problem.file, problem.line, problem.hint)
+        home = self.root / "probe"
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        [said] = import_module("moryflow.probing").probe_all([candidate], home=home, config={}, seconds=LONGEST)
+        return None if said.ok else Refusal(said.stage, said.error, said.file, said.line, said.hint, said.fatal)
 
     # ---------------------------------------------------------------- the code
 
@@ -78,7 +128,8 @@ class Subject:
         found: dict[Path, ast.Module] = {}
         for path in paths:
             try:
-                found[path] = ast.parse(path.read_text(encoding="utf-8"))
+                with warnings.catch_warnings(action="ignore"):
+                    found[path] = ast.parse(path.read_text(encoding="utf-8"), str(path))
             except (SyntaxError, ValueError, OSError):
                 continue
         return found
@@ -118,17 +169,19 @@ class Subject:
 
     @cached_property
     def record(self) -> Any:
-        """Its load record, ``None`` when nothing was found."""
+        """Its load record, ``None`` when it is not even tried."""
+        if self.refusal is not None:
+            return None
         records = [record for record in self.host.host.plugin_set.records if record.tier != "builtin"]
         return next((record for record in records if record.name == self.name), records[0] if records else None)
 
     @cached_property
     def plugin(self) -> Any:
         """The loaded plugin; the check is skipped when it did not load, for :mod:`.loading` says so."""
-        found = self.host.host.plugin_set.plugins.get(self.record.name) if self.record else None
-        if found is None:
+        record = self.record
+        if record is None or record.status != "loaded":
             pytest.skip("it did not load")
-        return found
+        return self.host.host.plugin_set.plugins[record.name]
 
     def need(self) -> None:
         """Skip the check when the plugin did not load."""

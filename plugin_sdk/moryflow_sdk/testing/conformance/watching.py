@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .subject import Subject
 
+_LONGEST = 60.0
+"""Seconds that a process with a host and the plugin may take on a busy machine."""
 NETWORK = frozenset({"socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"})
 PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty"})
 CHANGES = frozenset({"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"})
@@ -45,7 +47,10 @@ def watch(subject: Subject) -> Report:
     target = folder / "report.json"
     command = [sys.executable, "-m", __name__, str(subject.path), str(folder), str(target)]
     environ = {**subject.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=_LONGEST, check=False)
+    except subprocess.TimeoutExpired:
+        return Report(error=f"it does not end within {_LONGEST:g} s")
     if not target.exists():
         return Report(error=(done.stderr or done.stdout).strip()[-2000:] or f"exit code {done.returncode}")
     return Report(**json.loads(target.read_text(encoding="utf-8")), printed=done.stdout + done.stderr)
