@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .text import columns
+from .text import columns, terminal_width
 
 if TYPE_CHECKING:
     from .talk import Conversation
@@ -50,7 +50,8 @@ class FamilyCommands:
             talk.choose(agent=name)
         talk.say(f"agent: {talk.session.agent.id}")
         if not name:
-            talk.say(columns((f"/{agent.id}", agent.description) for agent in primary(talk.host)))
+            rows = [(f"/{agent.id}", agent.description) for agent in primary(talk.host)]
+            talk.say(columns(rows, within=terminal_width()))
         return ""
 
     async def switch(self, name: str, rest: str) -> str:

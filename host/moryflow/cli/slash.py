@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .family import FamilyCommands
 from .finding import titled
-from .text import columns
+from .text import columns, terminal_width
 
 if TYPE_CHECKING:
     from .talk import Conversation
@@ -78,7 +78,7 @@ class Slash:
         rows += [
             (f"/{name}", f"let this agent go on: {text}") for name, text in self._family.agents().items() if name not in names
         ]
-        self._talk.say(columns(rows))
+        self._talk.say(columns(rows, within=terminal_width()))
         return ""
 
     async def _mode(self, mode: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 
 from moryflow_sdk import Event
 
-from .text import ending, first_line, fitting, plain
+from .text import ending, first_line, fitting, plain, terminal_width
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _USUAL, _FOLLOWED = 80, 70
@@ -72,8 +71,4 @@ class Spinner:
 
 def _room() -> int:
     """Return how many columns there are beside the spinner; a line that wraps could not be taken away again."""
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-    except OSError:
-        columns = 0
-    return max(0, (columns or _USUAL) - 3)
+    return max(0, (terminal_width() or _USUAL) - 3)

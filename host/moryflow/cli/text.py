@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,8 @@ from .options import Flags
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
+_READABLE = 20
+"""Columns below which a text is not wrapped any more."""
 
 
 def plain(text: str) -> str:
@@ -44,6 +47,10 @@ def ending(text: str, columns: int) -> str:
     return fitting(text[: -columns - 1 : -1] if columns else "", columns)[::-1]
 
 
+def _columns_of(text: str) -> int:
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
 def _width(character: str) -> int:
     if character.isascii():
         return 1
@@ -60,14 +67,34 @@ def told_result(status: str, output: str, width: int = 160) -> str:
     return line if line.startswith(f"{status}: ") else f"{status}: {line}"
 
 
-def columns(rows: Iterable[Sequence[Any]]) -> str:
-    """Return `rows` in aligned columns; the last one takes what it needs."""
+def columns(rows: Iterable[Sequence[Any]], *, within: int = 0) -> str:
+    """Return `rows` in aligned columns; the last one takes what it needs, or goes on below itself where `within` ends."""
     cells = [[plain(str(cell)).replace("\n", " ") for cell in row] for row in rows]
     if not cells:
         return ""
-    widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
-    lines = ("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in cells)
+    widths = [max(_columns_of(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
+    left = sum(widths) + 2 * len(widths)
+    lines: list[str] = []
+    for row in cells:
+        head = "".join(cell + " " * (width - _columns_of(cell) + 2) for cell, width in zip(row, widths, strict=False))
+        lines.append(head + f"\n{' ' * left}".join(_wrapped(row[-1], within - left)))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if width < _READABLE or len(text) <= width:
+        return [text]
+    import textwrap
+
+    return textwrap.wrap(text, width)
+
+
+def terminal_width() -> int:
+    """Return how wide the terminal behind standard error is; nothing where there is none."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        return 0
 
 
 def as_json(document: Any, *, indent: int | None = 2) -> str:

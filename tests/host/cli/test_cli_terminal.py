@@ -291,3 +291,24 @@ def test_a_hook_that_fails_is_a_visible_notice(cli: Any) -> None:
     assert "plugin bad failed" in done.stderr
     assert str(file) in done.stderr
     assert cli("-q", "run", "-m", cli.script("fine"), "hi").stderr == ""
+
+
+def test_help_is_wrapped_to_the_terminal(cli: Any, at_terminal: Begin) -> None:
+    """What a command does goes on below itself, and no word is cut, 50 columns wide (issue 2, CLI)."""
+    terminal = at_terminal("chat", "-m", cli.script("one"), columns=50)
+    terminal.expect("\n>")
+    terminal.type("/help\r")
+    terminal.expect("/mode      show the mode, or change it: /mode\n           agent|full_access\n")
+    terminal.expect("\n>")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+
+
+def test_titles_of_any_script_stand_in_columns(cli: Any) -> None:
+    """East Asian characters take two columns, accents of their own none (S2.14)."""
+    for prompt in ("会话标题", "e\u0301te\u0301", "plain"):
+        cli("run", "-m", cli.script("fine"), prompt)
+    lines = cli("session", "list").stdout.splitlines()
+    assert [line[36:].split("  ")[0] for line in lines] == ["plain", "e\u0301te\u0301", "会话标题"]
+    before = [line[36 : line.index(str(cli.vault))] for line in lines]
+    assert [len(text) for text in before] == [8 + 2, 8 + 2 + 2, 8 + 2 - 4]
