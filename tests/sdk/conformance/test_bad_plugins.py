@@ -127,7 +127,7 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (values.test_its_system_prompt_is_the_same_text_twice, hook("chat_system", CLOCK, "system"), ("two texts", "stable=False")),
     (
         values.test_its_answers_come_within_the_budget,
-        hook("tool_after", "time.sleep(0.1)", "result", "@hookimpl(timeout=0.15)"),
+        hook("tool_after", "time.sleep(0.2)", "result", "@hookimpl(timeout=0.35)"),
         ("half of its", "plugin_start"),
     ),
     (values.test_its_verdicts_say_why, hook("tool_gate", "return Deny('')", "call"), ("no reason",)),
