@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from moryflow_sdk import ConfigError
-from moryflow_sdk.own_files import leads_nowhere
+from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 
 def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
@@ -19,8 +19,7 @@ def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
     except RuntimeError as error:
         raise ConfigError("this user has no home folder", next_step="export MORYFLOW_HOME=DIR") from error
     if not folder.exists() and (lost := leads_nowhere(folder)):
-        step = "put back what it leads to, or remove the link"
-        raise ConfigError(f"Moryflow's own folder is not there: {lost}", where=str(folder), next_step=step)
+        raise ConfigError(f"Moryflow's own folder is not there: {lost}", where=str(folder), next_step=LOST_HINT)
     return folder
 
 

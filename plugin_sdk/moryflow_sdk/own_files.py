@@ -6,6 +6,9 @@ from pathlib import Path
 
 from .diagnostics import Diagnostic
 
+LOST_HINT = "put back what it leads to, or remove the link"
+"""What helps where :func:`leads_nowhere` says something."""
+
 
 def own_files(
     folder: Path, suffix: str, *, hidden: tuple[str, ...] = (".",), next_step: str = ""
@@ -17,11 +20,11 @@ def own_files(
     try:
         return sorted(path for path in folder.iterdir() if path.suffix == suffix and not path.name.startswith(hidden)), []
     except OSError as error:
-        problem = leads_nowhere(folder)
-        if not problem and isinstance(error, FileNotFoundError):
+        lost = leads_nowhere(folder)
+        if not lost and isinstance(error, FileNotFoundError):
             return [], []
-        message = problem or f"the folder cannot be read: {error.strerror}"
-        return [], [Diagnostic(file=str(folder), code="folder_unreadable", message=message, next_step=next_step)]
+        message, step = (lost, LOST_HINT) if lost else (f"the folder cannot be read: {error.strerror}", next_step)
+        return [], [Diagnostic(file=str(folder), code="folder_unreadable", message=message, next_step=step)]
 
 
 def leads_nowhere(path: Path) -> str:

@@ -121,10 +121,14 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
 
     :raises MoryflowError: one cannot be written.
     """
-    from moryflow_sdk import MoryflowError
+    from moryflow_sdk import ConfigError, MoryflowError
+    from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
     from .questions import confirm
 
+    for path in scaffold.files:
+        if lost := leads_nowhere(path):
+            raise ConfigError(lost, where=str(path), next_step=LOST_HINT)
     if scaffold.existing:
         there = ", ".join(str(path) for path in scaffold.existing)
         confirm(f"{there} exists and differs. Overwrite it?", flags)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ConfigError
-from moryflow_sdk.own_files import leads_nowhere
+from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 from .files import Unreadable, read_source
 from .jsonc import JsoncError, parse, position, tree
@@ -165,8 +165,7 @@ def _target(file: Path) -> Path:
     """
     lost = leads_nowhere(Path(file))
     if lost:
-        step = "put back what it leads to, or remove the link"
-        raise ConfigError(f"{lost}; nothing was written", where=str(file), next_step=step)
+        raise ConfigError(f"{lost}; nothing was written", where=str(file), next_step=LOST_HINT)
     return Path(file).resolve()
 
 

@@ -8,7 +8,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from moryflow_sdk.own_files import leads_nowhere
+from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 MAX_BYTES = 4 * 1024 * 1024
 """A configuration of more than 4 MiB is a mistake."""
@@ -55,7 +55,7 @@ def _read(path: Path) -> tuple[bytes, str]:
     except (FileNotFoundError, NotADirectoryError) as error:
         lost = leads_nowhere(path)
         if lost:
-            raise Unreadable(lost, "config_unreadable", "put back what it leads to, or remove the link") from error
+            raise Unreadable(lost, "config_unreadable", LOST_HINT) from error
         raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from error
     except OSError as error:
         raise Unreadable(f"the file cannot be read ({error.strerror})", "config_unreadable") from error

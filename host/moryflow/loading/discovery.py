@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moryflow_sdk import PluginError
-from moryflow_sdk.own_files import leads_nowhere
+from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.kernel.records import LoadFailure, Tier
 
 from .entry_points import Found, installed
 from .projects import entry_points_of
-from .sources import LOST_HINT, check_owned
+from .sources import check_owned
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 

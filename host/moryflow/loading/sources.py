@@ -19,10 +19,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from moryflow_sdk import PluginError
-from moryflow_sdk.own_files import leads_nowhere
+from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 PREFIX = "moryflow_plugins"
-LOST_HINT = "put back what it leads to, or remove the link"
 _numbers = itertools.count(1)
 _live: dict[str, Sources] = {}
 _users: dict[str, int] = {}

@@ -7,10 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from moryflow_sdk import MoryflowError
+from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+
 from moryflow.consent import Consents
 from moryflow.loading.discovery import discover
 
 from .cards import Card, Package
+from .errors import InstallError
 from .files import content_of, file_digest, file_entry, plugin_name, put_file
 from .growth import changed, screen
 from .lock import Locked, entry_for, plugin_named
@@ -115,6 +119,8 @@ def install_file(path: Path, manager: Manager) -> Done:
     """Copy a plugin in one file into the home; agreeing to it is agreeing that it runs."""
     data, name = content_of(path), plugin_name(path)
     target = manager.home / "plugins" / f"{name}.py"
+    if lost := leads_nowhere(target):
+        raise InstallError(lost, where=str(target), next_step=LOST_HINT)
     same = target.is_file() and target.read_bytes() == data
     entry = file_entry(name, path, data)
     known = manager.lock.read().get(entry.name)
@@ -125,7 +131,11 @@ def install_file(path: Path, manager: Manager) -> Done:
     _tell_notes(manager, package, (f"{target} is there already and goes aside",) if target.exists() and not same else ())
     manager.ask(f"Copy it to {target}?")
     manager.lock.put(entry)  # first: a host that runs and sees the file appear finds that a person agreed to it
-    put_file(manager.home, name, data)
+    try:
+        put_file(manager.home, name, data)
+    except (OSError, MoryflowError):
+        manager.lock.remove(entry.name) if known is None else manager.lock.put(known)
+        raise
     Consents(manager.home).give(target)
     return Done("installed", entry)
 

@@ -59,3 +59,32 @@ def test_a_home_that_leads_nowhere_is_not_made(cli, tmp_path: Path) -> None:
         done = cli(*command)
         assert done.returncode == 2 and f"leads nowhere: {lost}" in done.stderr, command
     assert not lost.parent.exists()
+
+
+MAKING = [("new", "tool", "words", "-y"), ("new", "agent", "words"), ("plugin", "install", "./words.py", "-y")]
+
+
+@pytest.mark.parametrize("words", MAKING)
+@pytest.mark.parametrize("what", ["the file", "the folder"])
+def test_nothing_is_written_where_a_lost_link_leads(cli, tmp_path: Path, words: tuple[str, ...], what: str) -> None:
+    """A link is neither filled nor replaced by what a command makes, and no lock says that it is there (D46, R18)."""
+    (cli.vault / "words.py").write_text("from moryflow_sdk import hookimpl\n@hookimpl\ndef chat_params(params): ...\n")
+    folder = cli.home / ("plugins" if words[0] == "plugin" else f"{words[1]}s")
+    file = folder / ("words.md" if words[1] == "agent" else "words.py")
+    if folder.is_dir():
+        shutil.rmtree(folder)
+    if what == "the file":
+        folder.mkdir()
+    (file if what == "the file" else folder).symlink_to(tmp_path / "not mounted")
+    done = cli(*words)
+    assert done.returncode != 0 and "leads nowhere" in done.stderr and "remove the link" in done.stderr
+    assert not (tmp_path / "not mounted").exists() and not (cli.home / "plugins.lock").exists()
+
+
+def test_an_installation_that_could_not_be_written_is_not_in_the_lock(cli) -> None:
+    """The next command would miss what was never there (R18)."""
+    (cli.vault / "words.py").write_text("from moryflow_sdk import hookimpl\n@hookimpl\ndef chat_params(params): ...\n")
+    shutil.rmtree(cli.home / "plugins")
+    (cli.home / "plugins").write_text("")  # a file in the place of the folder
+    assert cli("plugin", "install", "./words.py", "-y").returncode != 0
+    assert "words.py" not in (cli.home / "plugins.lock").read_text()
