@@ -25,7 +25,7 @@ class Text:
     def encode(self, text: str, name: str) -> bytes:
         """Return `text` as bytes of this file.
 
-        :raises ToolError: ``encoding``: the file's encoding cannot write a character of it; ``binary``: it would be no text.
+        :raises ToolError: ``encoding``, the file's encoding cannot write a character of it; ``binary``, a NUL would come in.
         """
         try:
             data = self.mark + text.encode(self.encoding)
@@ -36,9 +36,9 @@ class Text:
                 code="encoding",
                 next_step="leave that character out, or convert the file to UTF-8 first",
             ) from error
-        if looks_binary(data):
-            message = f"{name} would be a binary file: what is to be written holds a NUL, or many control characters"
-            raise ToolError(message, code="binary", next_step="leave them out; what is no text is made by a program")
+        if "\0" in text and "\0" not in self.text:
+            message = f"{name} would be a binary file: what is to be written holds a NUL"
+            raise ToolError(message, code="binary", next_step="leave it out; what is no text is made by a program")
         return data
 
 
