@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command("list")
 @document_options
 @click.pass_context
-def list_plugins(ctx: click.Context) -> None:
+def list_plugins(ctx: click.Context) -> int:
     """List every plugin that was found, and what became of it when it was last loaded. Loads none."""
     from moryflow.managing.figures import all_quarantined
 
@@ -31,6 +31,8 @@ def list_plugins(ctx: click.Context) -> None:
     )
     desk.tell_drifts()
     show(desk.flags, [{**as_document(row), "quarantined": out.get(row.name, [])} for row in rows], table)
+    failed = any(row.record.status == "failed" for row in rows)
+    return 6 if failed and (desk.flags.strict or desk.config.get("strict")) else 0
 
 
 def _remark(row: Row, quarantined: list[str] | None) -> str:

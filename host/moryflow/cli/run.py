@@ -195,12 +195,25 @@ def explain(result: Any, flags: Flags) -> None:
         why = why.removeprefix("denied: ").rstrip(".")
         sentence = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
         click.echo(plain(f"moryflow: {sentence}\n  next: {next_step}"), err=True)
-    unasked = sum(denial["cause"] == "headless" for denial in result.denied)
+    unasked = [denial for denial in result.denied if denial["cause"] == "headless"]
     if unasked and not flags.quiet:
-        calls = "1 call was" if unasked == 1 else f"{unasked} calls were"
-        click.echo(f"moryflow: {calls} denied because nobody could be asked", err=True)
-        step = "run it at a terminal, allow it with a rule (moryflow permission allow DOMAIN PATTERN), or --mode full_access -y"
-        click.echo(f"  next: {step}", err=True)
+        calls = "1 call was" if len(unasked) == 1 else f"{len(unasked)} calls were"
+        click.echo(f"moryflow: {calls} denied because nobody could be asked\n  next: {_asked_next(unasked)}", err=True)
+
+
+def _asked_next(unasked: list[dict[str, Any]]) -> str:
+    """Say how such calls are allowed: with the very rules, where all of them could be stored."""
+    from .rules import allowing
+    from .text import plain
+
+    rules = allowing((rule["domain"], rule["pattern"]) for denial in unasked for rule in denial["rules"])
+    stored = bool(rules) and all(denial["rules"] for denial in unasked)
+    way = (
+        f"allow {'it' if len(unasked) == 1 else 'them'} ({rules})"
+        if stored
+        else "allow it with a rule (moryflow permission --help)"
+    )
+    return plain(f"run it at a terminal, {way}, or --mode full_access -y")
 
 
 _NEXT = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import time
 from typing import Any
@@ -185,8 +184,10 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
 
 def _or_a_rule(ruling: Any) -> str:
     """Return the commands that store what *always* would have stored; nothing where no rule would help."""
-    rules = [f"{item.domain} {shlex.quote(item.pattern)}" for item in ruling.remember if item.scope == "user"]
-    return f"; or: {' && '.join(f'moryflow permission allow {rule}' for rule in rules)}" if rules else ""
+    from .rules import allowing
+
+    rules = allowing((item.domain, item.pattern) for item in ruling.remember if item.scope == "user")
+    return f"; or: {rules}" if rules else ""
 
 
 def _event(done: Any, name: str, ms: int) -> dict[str, Any]:

@@ -126,4 +126,6 @@ class Batch:
 def _denial(judged: Judged, output: str) -> dict[str, Any]:
     cause = judged.ruling.cause if judged.ruling else "user"
     targets = [target.text for target in judged.call.targets]
-    return {"call_id": judged.call.id, "tool": judged.call.tool, "targets": targets, "cause": cause, "reason": output}
+    about = {"call_id": judged.call.id, "tool": judged.call.tool, "targets": targets, "cause": cause, "reason": output}
+    rules = [item for item in judged.ruling.remember if item.scope == "user"] if judged.ruling else []
+    return {**about, "rules": [{"domain": rule.domain, "pattern": rule.pattern} for rule in rules]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -22,6 +23,18 @@ def test_a_question_at_the_end_of_standard_input_is_a_denial(cli: Any, output: s
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result["end_reason"], result["exit_code"]) == ("completed", 4)
     assert [each["cause"] for each in result["denied"]] == ["headless", "headless"]
+
+
+def test_the_rules_that_are_named_let_the_calls_run(cli: Any) -> None:
+    """The next command can be typed as it stands, for every call that was denied; programs find the same (CONTRACT §1, §2)."""
+    done = cli("run", "-m", cli.script(ASKS, "done"), "hi")
+    shown = done.stderr.partition("allow them (")[2].partition("), or")[0]
+    commands = [shlex.split(each)[1:] for each in shown.split(" && ")]
+    assert [words[:2] for words in commands] == [["permission", "allow"]]
+    told = json.loads(cli("run", "-m", cli.script(ASKS, "done"), "--output", "json", "hi").stdout)["denied"]
+    assert [[rule["domain"], rule["pattern"]] for each in told for rule in each["rules"]] == [commands[0][2:]] * 2
+    assert cli(*commands[0]).returncode == 0
+    assert cli("run", "-m", cli.script(ASKS, "done"), "hi").returncode == 0
 
 
 def test_a_call_without_a_model_is_denied_too(cli: Any) -> None:

@@ -237,6 +237,7 @@ def test_strict_makes_a_broken_plugin_fail_the_run(cli: Any) -> None:
     done = cli("run", "-m", cli.script("never"), "hi", "--strict")
     assert done.returncode == 6
     assert "broken" in done.stderr
+    assert (cli("plugin", "list").returncode, cli("plugin", "list", "--strict").returncode) == (0, 6)
 
 
 def test_full_access_is_confirmed_with_y(cli: Any) -> None:
