@@ -58,16 +58,20 @@ listening = socket.socket(); listening.bind(("127.0.0.1", 0)); listening.close()
 open({file!r}, "w").close()
 subprocess.run(["true"])
 print("hello")
-os.environ["MORYFLOW_CONFORMANCE_TEST"] = "x"
 threading.Thread(target=time.sleep, args=(30,), name="left", daemon=True).start()
 sum(number * number for number in range(15_000_000))
+
+@hookimpl
+def plugin_start(ctx):
+    "Change what belongs to everyone."
+    os.environ["MORYFLOW_CONFORMANCE_TEST"] = "x"
 """
 SEEN = [
     (importing.test_it_uses_no_network_when_imported, ("network", "bad.py:7", "socket.bind")),
     (importing.test_it_writes_nothing_when_imported, ("writes", "bad.py:8", "data_dir")),
     (importing.test_it_starts_no_program_when_imported, ("program", "bad.py:9")),
     (importing.test_it_prints_nothing_when_imported, ("prints", "hello", "turn.log")),
-    (importing.test_it_leaves_what_is_everyones_alone, ("os.environ",)),
+    (importing.test_it_leaves_what_is_everyones_alone, ("os.environ", "plugin_start")),
     (importing.test_it_leaves_no_thread_behind, ("thread left", "plugin_start")),
     (importing.test_it_loads_within_its_budget, ("computing", "inside the functions")),
 ]
@@ -119,8 +123,8 @@ BAD: list[tuple[Callable[[Any], None], str, tuple[str, ...]]] = [
     (hooks.test_its_hooks_say_what_they_do, "@hookimpl\ndef tool_after(result): ...\n", ("docstring", "bad.py:")),
     (
         hooks.test_its_wishes_for_an_order_can_be_met,
-        hook("tool_after", "pass", "result", "@hookimpl(before='b', after='b')"),
-        ("b", "drop one"),
+        hook("tool_after", "pass", "result", "@hookimpl(after='truncation')"),
+        ("truncation", "drop one"),
     ),
     (values.test_its_hooks_change_nothing_in_place, hook("tool_after", MUTATION, "result"), ("replace",)),
     (values.test_the_same_question_gets_the_same_answer, hook("tool_after", TICKING, "result"), ("two answers", "clocks")),
@@ -238,9 +242,17 @@ def test_what_an_import_does_is_seen(check, words: tuple[str, ...], sinner: Subj
 
 
 def failing(check: Callable[..., None], *arguments: Any) -> str:
-    with pytest.raises(pytest.fail.Exception) as failed:
+    """Return what the check says; one that is skipped has seen nothing, and must not skip the test of it."""
+    with pytest.raises((pytest.fail.Exception, pytest.skip.Exception)) as failed:
         check(*arguments)
+    assert isinstance(failed.value, pytest.fail.Exception), f"skipped: {failed.value}"
     return str(failed.value)
+
+
+def test_what_a_plugin_undoes_is_not_left_behind(subject) -> None:
+    """As the probe advises: done in plugin_start, undone in what that returns (S2.21, R31)."""
+    body = "os.environ['MORYFLOW_CONFORMANCE_TEST'] = 'x'; return lambda: os.environ.pop('MORYFLOW_CONFORMANCE_TEST')"
+    importing.test_it_leaves_what_is_everyones_alone(subject(hook("plugin_start", body, "ctx")))
 
 
 @pytest.mark.filterwarnings("ignore:.*invalid escape")

@@ -42,9 +42,10 @@ def test_it_prints_nothing_when_imported(plugin_subject: Subject) -> None:
 
 
 def test_it_leaves_what_is_everyones_alone(plugin_subject: Subject) -> None:
-    """Environment, current folder, signal handlers and streams belong to the process."""
+    """Environment, current folder, signal handlers and streams are as they were once it is unloaded."""
     for seen in _report(plugin_subject).changed:
-        plugin_subject.fail(f"it changes {seen} for the whole process", "keep it to yourself, or ask for it in a setting")
+        what = f"it changes {seen} for the whole process and leaves that behind"
+        plugin_subject.fail(what, "undo it in the function that plugin_start returns, or do without")
 
 
 def test_it_leaves_no_thread_behind(plugin_subject: Subject) -> None:

@@ -123,8 +123,8 @@ def main(path: Path, folder: Path, target: Path) -> None:
     watcher.report.cpu = time.process_time() - began
     watcher.stop()
     watcher.report.error = "" if record and record.status == "loaded" else "it did not load"
-    watcher.report.changed = [name for name, value in _everyones().items() if value != before[name]]
     subject.close()
+    watcher.report.changed = [name for name, value in _everyones().items() if value != before[name]]
     watcher.report.threads = _left(threads)
     shown = asdict(watcher.report)
     del shown["printed"]
