@@ -252,7 +252,9 @@ def failing(check: Callable[..., None], *arguments: Any) -> str:
 def test_what_a_plugin_undoes_is_not_left_behind(subject) -> None:
     """As the probe advises: done in plugin_start, undone in what that returns (S2.21, R31)."""
     body = "os.environ['MORYFLOW_CONFORMANCE_TEST'] = 'x'; return lambda: os.environ.pop('MORYFLOW_CONFORMANCE_TEST')"
-    importing.test_it_leaves_what_is_everyones_alone(subject(hook("plugin_start", body, "ctx")))
+    made = subject(hook("plugin_start", body, "ctx"))
+    assert made.record.status == "loaded"
+    importing.test_it_leaves_what_is_everyones_alone(made)
 
 
 @pytest.mark.filterwarnings("ignore:.*invalid escape")
