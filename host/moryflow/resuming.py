@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .sessions import Node
 
 GO_ON = "The question that was open has been settled. Go on with your task."
+"""What such a call gives a sub-agent to do; one that is given it lets those below it go on first."""
 WAITING = "approval_required"
 
 

@@ -49,7 +49,7 @@ async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResu
 def event(event: Event, turn: Turn | None) -> None:
     """After a compaction the notes are no longer in sight, so that the next read tells of them again."""
     if event.type == "compaction" and event.data.get("state") == "done" and turn is not None:
-        turn.session_state.pop("told", None)
+        turn.session_state.pop("stamps", None)
 
 
 @hookimpl

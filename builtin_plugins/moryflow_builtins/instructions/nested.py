@@ -16,7 +16,7 @@ async def tell_of(call: ToolCall, turn: Turn) -> None:
     """Note the instructions of every folder between the vault and a file that was read, unless they were told as they are."""
     for target in call.targets:
         for path in _above(target.text, turn.vault):
-            told: dict[str, str] = turn.session_state.setdefault("told", {})
+            told: dict[str, str] = turn.session_state.setdefault("stamps", {})
             stamp = _stamp(path)
             if told.get(str(path)) == stamp:
                 continue

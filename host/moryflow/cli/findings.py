@@ -91,8 +91,7 @@ def _plugins(plugin_set: Any) -> Iterable[Finding]:
         else:
             yield from _remarks(record)
     if tried_out:
-        said, _, hint = left_out(tried_out).rpartition("; ")
-        yield Finding("plugin", "warning", said, hint.removesuffix(" tries all of them now"))
+        yield Finding("plugin", "warning", *left_out(tried_out))
     for name in plugin_set.missing_gates:
         hint = f"mend it, or moryflow plugin disable {name}"
         yield Finding("gate", "bad", f"{name} judges calls but is not loaded, so every call is asked about", hint)

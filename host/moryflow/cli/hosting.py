@@ -158,7 +158,9 @@ def warn(host: Host, given: Flags) -> None:
         click.echo(notice, err=True)
     tried_out = [record for record in host.plugin_set.records if record.status == "pending" and record.stage == "probe"]
     if tried_out:
-        click.echo(plain(f"moryflow: {left_out(tried_out)}"), err=True)
+        said, command = left_out(tried_out)
+        all_of_them = " tries all of them now" if len(tried_out) > 1 else ""
+        click.echo(plain(f"moryflow: {said}; {command}{all_of_them}"), err=True)
     for record in host.plugin_set.records:
         if record in tried_out:
             continue
@@ -178,16 +180,17 @@ def _few(record: LoadRecord) -> list[str]:
     return [*(f"{whose}{note}" for note in record.notes[:MOST_NOTES]), *rest]
 
 
-def left_out(records: Sequence[LoadRecord]) -> str:
-    """Say in one line which plugins are not there because the probe has not finished with them, and what to do."""
+def left_out(records: Sequence[LoadRecord]) -> tuple[str, str]:
+    """Say in one line which plugins are not there because the probe has not finished with them; and the command that helps."""
     reason = "new code that is still being tried out"
     if len(records) == 1:
         name = records[0].name
-        return f"plugin {name} is left out for now, {reason}; it joins at the next turn or start; moryflow plugin check {name}"
+        said = f"plugin {name} is left out for now, {reason}; it joins at the next turn or start"
+        return said, f"moryflow plugin check {name}"
     more = len(records) - MOST_NAMES
     names = ", ".join(record.name for record in records[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-    said = f"{len(records)} plugins are left out for now ({names}), {reason}"
-    return f"{said}; they join at the next turns or starts; moryflow plugin check tries all of them now"
+    said = f"{len(records)} plugins are left out for now ({names}), {reason}; they join at the next turns or starts"
+    return said, "moryflow plugin check"
 
 
 def complaint(record: LoadRecord) -> str:

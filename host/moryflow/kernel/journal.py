@@ -17,23 +17,6 @@ _NOTHING_STORED = ("no_space", "locked", "readonly")
 """After these nothing of a commit is on the disk for sure, and a later one may succeed."""
 
 
-def _joined(first: Commit, then: Commit) -> Commit:
-    """Return what two commits hold, to be tried as one."""
-    return Commit(
-        nodes=first.nodes + then.nodes,
-        active=then.active if then.active is not None else first.active,
-        after=first.after,
-        calls=first.calls + then.calls,
-        approvals=first.approvals + then.approvals,
-        runs=first.runs + then.runs,
-        events=first.events + then.events,
-        hook_calls=first.hook_calls + then.hook_calls,
-        plugin_state={**first.plugin_state, **then.plugin_state},
-        session={**first.session, **then.session},
-        artifacts=first.artifacts + then.artifacts,
-    )
-
-
 class Journal:
     """The pen of a turn. What is noted is invisible until :meth:`commit`; a failed commit publishes nothing."""
 
@@ -114,7 +97,7 @@ class Journal:
             committed = await scope.live.hold.commit(commit)
         except StoreError as error:
             if error.code in _NOTHING_STORED:  # a result must not stand there without its answer
-                self._next = _joined(commit, self._next)
+                self._next = commit.joined(self._next)
             raise
         for event in committed.events:
             await self._tell(event)

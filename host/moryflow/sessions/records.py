@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from moryflow_sdk import Artifact, Event, FrozenDict
@@ -176,6 +176,18 @@ class Commit:
     plugin_state: dict[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any])
     session: dict[str, Any] = field(default_factory=dict[str, Any])
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
+
+    def joined(self, later: Commit) -> Commit:
+        """Return what this and a `later` one hold as one, to be stored where this one would have been."""
+        joined = Commit(active=self.active if later.active is None else later.active, after=self.after)
+        for commit in (self, later):
+            for held in fields(commit):
+                value, into = getattr(commit, held.name), getattr(joined, held.name)
+                if isinstance(value, list):
+                    into += value
+                elif isinstance(value, dict):
+                    into |= value
+        return joined
 
 
 class Committed(NamedTuple):
