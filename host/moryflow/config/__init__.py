@@ -16,7 +16,7 @@ from .layers import MISSING, Layer, merged
 from .load import environment_layer, flag_layer, inline_layer, user_layers
 from .meant import as_meant
 from .problems import Origin, Problem
-from .rules import RULES, read_rules
+from .rules import RULES, holds_deny, read_rules
 
 if TYPE_CHECKING:
     from .schema import Known
@@ -189,7 +189,8 @@ def _rules_shape(layer: Layer) -> list[Problem]:
     for end in range(1, len(RULES)):
         section = layer.find(RULES[:end])
         if section is not MISSING and not isinstance(section, Mapping):
-            return [layer.problem(RULES[:end], f"{'.'.join(RULES[:end])} must be an object; it is ignored", code="config_type")]
+            message = f"{'.'.join(RULES[:end])} must be an object; it is ignored"
+            return [layer.problem(RULES[:end], message, code="config_type", fatal=holds_deny(section))]
     rules = layer.find(RULES)
     if rules is MISSING or isinstance(rules, list):
         return []

@@ -10,12 +10,13 @@ from pydantic import BaseModel, ValidationError
 
 from .layers import MISSING, Layer, dotted, step_into
 from .problems import MOST, Problem
+from .rules import holds_deny
 from .schema import Known
 
 _ROUNDS = 5
 """Dropping one value may bring another error to light; after this many rounds the whole section goes."""
 
-_TIGHTENING = (("disabledPlugins",), ("onlyPlugins",), ("safeMode",), ("profile",), ("limits",))
+TIGHTENING = (("disabledPlugins",), ("onlyPlugins",), ("safeMode",), ("profile",), ("limits",))
 """Settings whose defaults are looser than whatever was meant: one that is lost fails the check, as a lost deny does."""
 
 
@@ -40,7 +41,7 @@ def _checked(layer: Layer, path: tuple[str, ...], model: type[BaseModel], proble
             return layer
         if not isinstance(section, Mapping):
             message = f"{dotted(path[:end])} must be an object, not {kind(section)}; it is ignored"
-            problems.append(layer.problem(path[:end], message, code="config_type"))
+            problems.append(layer.problem(path[:end], message, code="config_type", fatal=holds_deny(section)))
             return layer.without(path[:end])
     for _ in range(_ROUNDS):
         section = _own(layer.find(path), model)
@@ -77,7 +78,7 @@ def _without_bad(
         place = (*path, *deepest(section, detail["loc"]))
         bad.setdefault(place, _fault(layer, place, (*path, *detail["loc"]), str(detail["msg"])))
     for place, message in bad.items():
-        problems.append(layer.problem(place, message, code="config_value", fatal=place[:1] in _TIGHTENING))
+        problems.append(layer.problem(place, message, code="config_value", fatal=place[:1] in TIGHTENING))
     for place in sorted(bad, key=_last_first, reverse=True):
         layer = layer.without(place) if place else layer
     return layer

@@ -44,7 +44,7 @@ def read_rules(layer: Layer) -> tuple[list[Rule], list[Problem]]:
         try:
             rules.append(_rule(layer, index, raw, problems))
         except _Bad as bad:
-            problems.append(layer.problem((*RULES, index), bad.message, bad.hint, code="rule_invalid", fatal=_denies(raw)))
+            problems.append(layer.problem((*RULES, index), bad.message, bad.hint, code="rule_invalid", fatal=_may_deny(raw)))
     if len(problems) > MOST:
         fatal = any(problem.fatal for problem in problems[MOST:])
         more = layer.problem(RULES, f"{len(problems) - MOST} more rules are wrong", code="rule_invalid", fatal=fatal)
@@ -114,14 +114,24 @@ def check_pattern(pattern: Any) -> None:
         raise _Bad("the pattern holds a NUL character")
 
 
-def _denies(raw: Any) -> bool:
-    """Whether somebody meant a deny with `raw`."""
-    if isinstance(raw, str):
-        return "deny" in raw.casefold()
+def _may_deny(raw: Any) -> bool:
+    """Whether `raw`, which is no rule, may have been meant as a deny: what does not plainly say allow or ask may (D26)."""
     if not isinstance(raw, Mapping):
-        return False
-    words = [value.strip().casefold() for value in raw.values() if isinstance(value, str) and len(value) < 20]
-    return any(difflib.get_close_matches(word, ["deny"], cutoff=0.75) for word in words)
+        return "deny" in json.dumps(raw, default=str).casefold()
+    words = {key: value.strip().casefold() for key, value in raw.items() if isinstance(value, str) and len(value) < 20}
+    if any(difflib.get_close_matches(word, ["deny"], cutoff=0.75) for word in words.values()):
+        return True
+    said = [word for key, word in words.items() if key not in ("domain", "pattern")]
+    return not any(difflib.get_close_matches(word, ["allow", "ask"]) for word in said)
+
+
+def holds_deny(value: Any) -> bool:
+    """Whether `value`, which stands where nothing is read, holds what may have been meant as a deny (D26)."""
+    if isinstance(value, Mapping):
+        return ("decision" in value and _may_deny(value)) or any(map(holds_deny, value.values()))
+    if isinstance(value, list):
+        return any(map(holds_deny, value))
+    return isinstance(value, str) and value.strip().casefold() == "deny"
 
 
 def _shown(value: Any) -> str:

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from .checks import fields
+from .checks import TIGHTENING, fields
 from .layers import Layer, dotted, merged, nested
 from .problems import MOST, Problem
+from .rules import holds_deny
 from .schema import RULES_PATH, Known
 
 ELSEWHERE = {
@@ -80,22 +81,24 @@ class _Search:
                 continue
             self._reports += 1
             text = f'unknown key "{dotted(place)}"'
-            yield self._layer.problem(place, text, self._meant(path, str(key), shape), code="config_unknown_key")
+            meant, hint = self._meant(path, str(key), shape)
+            lost = (meant or place)[:1] in TIGHTENING or holds_deny(item)
+            yield self._layer.problem(place, text, hint, code="config_unknown_key", fatal=lost)
 
-    def _meant(self, path: tuple[str | int, ...], key: str, shape: Mapping[str, Any]) -> str:
-        """Say what `key` was probably meant to be: a name of the same section, one elsewhere, or where to look."""
+    def _meant(self, path: tuple[str | int, ...], key: str, shape: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:
+        """Return where `key` probably belongs, if that can be said: in the same section or elsewhere; and a hint."""
         names = [name for name in shape if name != "*"]
         folded = {name.casefold().replace("_", "").replace("-", ""): name for name in names}
         plain = key.casefold().replace("_", "").replace("-", "")
         near = difflib.get_close_matches(plain, folded, n=1)
         if near:
-            return f'did you mean "{folded[near[0]]}"?'
+            return (*path, folded[near[0]]), f'did you mean "{folded[near[0]]}"?'
         other = ELSEWHERE.get(plain) or next((place for place in _places(self._whole) if place.endswith(f".{key}")), "")
         if other and other != dotted((*path, key)):
-            return f'did you mean "{other}"?'
+            return tuple(other.split(".")), f'did you mean "{other}"?'
         if path and len(names) <= FEW:
-            return f"it has {', '.join(names)}"
-        return "moryflow config show --all"
+            return (), f"it has {', '.join(names)}"
+        return (), "moryflow config show --all"
 
 
 def _places(shape: Mapping[str, Any], path: str = "") -> Iterator[str]:
