@@ -63,7 +63,7 @@ def result_of(found: Found, pattern: str, limit: int, *, files_only: bool, tool:
     matches = sum(line.matches for line in lines)
     files = dict.fromkeys(line.path for line in lines)
     shown = _files(lines, files, limit) if files_only else _lines(lines, limit)
-    told = list(found.notes)
+    told = list(map(one_line, found.notes))
     total = len(files) if files_only else matches
     if total > limit or found.more:
         count = f"more than {total:,}" if found.more else f"{total:,}"
@@ -83,7 +83,7 @@ def _files(lines: Sequence[Line], files: dict[str, None], limit: int) -> list[st
     counts = dict.fromkeys(files, 0)
     for line in lines:
         counts[line.path] += line.matches
-    return [f"{path} ({count})" for path, count in list(counts.items())[:limit]]
+    return [f"{one_line(path)} ({count})" for path, count in list(counts.items())[:limit]]
 
 
 def _lines(lines: Sequence[Line], limit: int) -> list[str]:
@@ -99,6 +99,11 @@ def _lines(lines: Sequence[Line], limit: int) -> list[str]:
         if with_context and apart:
             shown.append("--")
         sign = ":" if line.matches else "-"
-        shown.append(f"{line.path}{sign}{line.number}{sign}{line.text}")
+        shown.append(f"{one_line(line.path)}{sign}{line.number}{sign}{line.text}")
         previous = line
     return shown
+
+
+def one_line(path: str) -> str:
+    """Return a path as it is shown: a line end in a name must not look like another entry."""
+    return path.replace("\n", "\\n").replace("\r", "\\r")

@@ -7,6 +7,7 @@ import posixpath
 from moryflow_sdk import ToolContext, ToolResult
 
 from .allowed import Reader
+from .found import one_line
 from .listing import list_files, named_by
 
 _MAGIC = frozenset("*?[{\\")
@@ -35,7 +36,7 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int) -> 
     named = sorted(filter(named_by(rest), listing.paths))
     refused = reader.refused(named)
     found = [path for path in named if path not in refused]
-    shown = [posixpath.normpath(posixpath.join(folder, name)) for name in found[:limit]]
+    shown = [one_line(posixpath.normpath(posixpath.join(folder, name))) for name in found[:limit]]
     notes = [note.replace("searched", "listed") for note in reader.notes]
     if len(found) > limit:
         notes.insert(0, f"{limit:,} of {len(found):,} files; narrow the pattern")

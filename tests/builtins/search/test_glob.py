@@ -99,3 +99,14 @@ async def test_a_long_list_is_cut_and_an_empty_one_helps(toolbox, engine: str) -
     with pytest.raises(ToolError) as caught:
         await toolbox.arun(glob, pattern="{a,b}" * 12)
     assert caught.value.code == "invalid_pattern"
+
+
+async def test_a_line_end_in_a_name_is_no_other_result(toolbox, engine: str) -> None:
+    """Whoever names a file cannot make up another, nor a line of one; `rg` passes such a file over (S2.13)."""
+    toolbox.fill({"a\nfake.py:1:needle": "needle", "b": "needle"})
+    name = "" if engine == "rg" else "a\\nfake.py:1:needle"
+    assert (await toolbox.arun(glob, pattern="*")).output.split("\n") == [*filter(None, [name]), "b"]
+    lines = [f"{name}:1:needle"] if name else []
+    assert (await toolbox.arun(grep, pattern="needle")).output.split("\n") == [*lines, "b:1:needle"]
+    lines = [f"{name} (1)"] if name else []
+    assert (await toolbox.arun(grep, pattern="needle", files_only=True)).output.split("\n") == [*lines, "b (1)"]
