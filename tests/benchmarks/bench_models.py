@@ -1,4 +1,4 @@
-"""What a model call costs beside the model: loading httpx, the first and the next request, step 500, and litellm's share."""
+"""What a model call costs beside the model: loading httpcore, the first and the next request, step 500, and litellm's share."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from moryflow_sdk.testing.server import LoopbackServer
 Figure = tuple[str, float, str, float]
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
 
-_PLAIN = "import time; t = time.perf_counter(); import httpx; print(time.perf_counter() - t)"
 _OURS = """
 import sys, time
-from moryflow_sdk.chat_completions.transport import load_httpx
-t = time.perf_counter(); load_httpx(); print(time.perf_counter() - t)
+from moryflow_sdk.chat_completions.transport import load_httpcore
+t = time.perf_counter(); load_httpcore(); print(time.perf_counter() - t)
 """
 _FIRST = """
 import asyncio, sys, time
@@ -70,8 +69,7 @@ def figures() -> list[Figure]:
         litellm = _run(_LITELLM, server.url)
         following = asyncio.run(_following(server))
     return [
-        ("import httpx with its command line", _milliseconds(_PLAIN), "ms", 100.0),
-        ("import httpx as we do", _milliseconds(_OURS), "ms", 60.0),
+        ("import httpcore as we do", _milliseconds(_OURS), "ms", 60.0),
         ("first request of a process, everything loaded for it", first, "ms", 150.0),
         ("a request on a kept connection, server included", following, "ms", 3.0),
         ("body of step 500, 1,000 messages of 2 KB", _step_500(), "ms", 2.0),

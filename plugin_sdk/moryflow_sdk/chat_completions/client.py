@@ -14,16 +14,15 @@ from moryflow_sdk.models import ModelEvent, ModelRequest, ReasoningDelta, TextDe
 from moryflow_sdk.redact import redact
 
 from .answer import Answer
+from .connection_errors import check, connection_error, unsendable, wire_errors
 from .encode import Encoder
 from .endpoint import Endpoint
 from .failures import from_status, next_step
 from .sse import DONE, AnswerReader
-from .transport import Preparation, Wire, check, connection_error, load_httpx, unsendable
+from .transport import Answered, Preparation, Wire, load_httpcore
 
 if TYPE_CHECKING:
     import ssl
-
-    import httpx
 
 AFTER_FINISH = 5.0
 """Seconds to wait for token counts once the model has said why it stopped."""
@@ -73,14 +72,13 @@ class ChatClient:
     async def _events(self, request: ModelRequest, name: str) -> AsyncGenerator[ModelEvent]:
         client = await self._ready()
         answer = Answer(self.endpoint)
-        errors = load_httpx().HTTPError
-        response: httpx.Response | None = None
+        response: Answered | None = None
         try:
             response = await self._ask(client, request, name)
             async with contextlib.aclosing(self._deltas(response, answer)) as deltas:
                 async for delta in deltas:
                     yield delta
-        except errors as error:
+        except wire_errors() as error:
             lost = connection_error(error, self.endpoint, answered=response is not None)
             if lost.code != "incomplete" or not answer.begun:
                 lost.tool_calls = answer.unfinished_calls()
@@ -99,10 +97,10 @@ class ChatClient:
         try:
             async with asyncio.timeout(timeout):
                 response = await self._send(client, "GET", "/models")
-                if response.status_code != 200:
+                if response.status != 200:
                     raise await self._failure(response)
                 return _names(await _limited(response, LIST_BODY))
-        except (load_httpx().HTTPError, TimeoutError) as error:
+        except (*wire_errors(), TimeoutError) as error:
             raise connection_error(error, self.endpoint) from error
 
     async def aclose(self) -> None:
@@ -128,13 +126,13 @@ class ChatClient:
         except ValueError:  # a header that cannot be written
             raise unsendable(self.endpoint) from None
 
-    async def _ask(self, client: Wire, request: ModelRequest, name: str) -> httpx.Response:
+    async def _ask(self, client: Wire, request: ModelRequest, name: str) -> Answered:
         """Send a request; once more without ``stream_options`` when the server does not know them."""
         response = await self._send(client, "POST", "/chat/completions", self._body(request, name))
-        if 200 <= response.status_code < 300:
+        if 200 <= response.status < 300:
             return response
         error = await self._failure(response)
-        if not self._counts_tokens or "stream_options" not in error.message or response.status_code not in (400, 422):
+        if not self._counts_tokens or "stream_options" not in error.message or response.status not in (400, 422):
             raise error
         self._counts_tokens = False
         return await self._ask(client, request, name)
@@ -142,35 +140,35 @@ class ChatClient:
     def _body(self, request: ModelRequest, name: str) -> bytes:
         return self._encoder.body(request, name, usage=self._counts_tokens)
 
-    async def _send(self, client: Wire, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+    async def _send(self, client: Wire, method: str, path: str, body: bytes | None = None) -> Answered:
         """Send a request and return what begins to come.
 
         A kept connection may have been closed by the server at the very moment of its use, so a request that gets no
         answer at all on one is sent once more.
         """
-        httpx = load_httpx()
+        core = load_httpcore()
         again, self._kept = self._kept, False
         try:
             response = await client.send(method, path, body)
-        except (ValueError, httpx.InvalidURL, httpx.LocalProtocolError):
+        except (ValueError, core.LocalProtocolError):
             raise unsendable(self.endpoint) from None
-        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+        except (core.RemoteProtocolError, core.ReadError, core.WriteError):
             if not again:
                 raise
             return await self._send(client, method, path, body)
         self._kept = True
         return response
 
-    async def _failure(self, response: httpx.Response) -> ModelError:
+    async def _failure(self, response: Answered) -> ModelError:
         body = b""
-        with contextlib.suppress(load_httpx().HTTPError):
+        with contextlib.suppress(*wire_errors()):
             body = await _limited(response, ERROR_BODY)
-        return from_status(response.status_code, response.headers, body, self.endpoint)
+        return from_status(response.status, response.headers, body, self.endpoint)
 
-    async def _deltas(self, response: httpx.Response, answer: Answer) -> AsyncGenerator[TextDelta | ReasoningDelta]:
+    async def _deltas(self, response: Answered, answer: Answer) -> AsyncGenerator[TextDelta | ReasoningDelta]:
         """Yield deltas until ``[DONE]`` or the end; a connection lost after the answer's end is no error."""
         reader = AnswerReader()
-        pieces = response.aiter_bytes()
+        pieces = response.pieces()
         heard = time.monotonic()
         ended = False
         try:
@@ -193,18 +191,18 @@ class ChatClient:
         try:
             async with asyncio.timeout(AFTER_FINISH if answer.finished else max(silence, 0.0)):
                 return await anext(pieces, None)
-        except (load_httpx().HTTPError, TimeoutError) as error:
+        except (*wire_errors(), TimeoutError) as error:
             if answer.finished:
                 return None
             if isinstance(error, TimeoutError):
-                raise load_httpx().ReadTimeout("no part of the answer came in time") from None
+                raise load_httpcore().ReadTimeout("no part of the answer came in time") from None
             raise
 
     @staticmethod
     async def _drain(pieces: AsyncIterator[bytes]) -> None:
         """Read the end of the body, so that the connection can be used again."""
         rest = 0
-        with contextlib.suppress(load_httpx().HTTPError, TimeoutError):
+        with contextlib.suppress(*wire_errors(), TimeoutError):
             async with asyncio.timeout(AFTER_DONE):
                 async for piece in pieces:
                     rest += len(piece)
@@ -212,11 +210,11 @@ class ChatClient:
                         return
 
 
-async def _limited(response: httpx.Response, limit: int) -> bytes:
+async def _limited(response: Answered, limit: int) -> bytes:
     """Read at most `limit` bytes of a body, and close it."""
     body = bytearray()
     try:
-        async for piece in response.aiter_bytes():
+        async for piece in response.pieces():
             body += piece
             if len(body) > limit:
                 break

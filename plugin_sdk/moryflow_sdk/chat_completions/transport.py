@@ -1,54 +1,63 @@
-"""httpx: loaded without its command line, set up in a thread, and its errors in our words."""
+"""httpcore, the engine of httpx: loaded and set up in a thread, and its errors in our words.
+
+What httpx adds around it (redirects, cookies, a client's settings) is not wanted here, and costs a tenth of a step.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
+import zlib
 from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from concurrent.futures import Future
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, unquote, urlsplit
 
-from moryflow_sdk.errors import ModelError, ModelErrorCode
-from moryflow_sdk.redact import redact
+from moryflow_sdk.errors import ModelError
 
 from .endpoint import Endpoint
-from .failures import next_step, plain
 
 if TYPE_CHECKING:
     import ssl
 
-    import httpx
+    import httpcore
 
-_UNUSED = ("httpx._main", "h2")
 _lock = threading.Lock()
+_SAFE = "/%:@!$&'()*+,;=~[]"
+"""What stays as it is in a path, beside letters and digits; what is quoted already among it."""
 
 
-def load_httpx() -> Any:
-    """Import httpx and httpcore without what is never used here, half of the time: a command line (click, rich) and HTTP/2.
+def load_httpcore() -> Any:
+    """Import httpcore without HTTP/2, which is never used here and a quarter of its time.
 
-    Both packages import those inside ``try … except ImportError``. ``None`` in ``sys.modules`` is Python's own way to say
-    that a module is not there; it is taken back at once, so that whoever asks for ``httpx._main``, or for a client with
-    ``http2=True``, later still gets it.
+    It imports that inside ``try … except ImportError``. ``None`` in ``sys.modules`` is Python's own way to say that a
+    module is not there; it is taken back at once, so that whoever asks for a pool with ``http2=True`` later gets it.
     """
-    loaded = sys.modules.get("httpx")
-    if loaded is not None and hasattr(loaded, "AsyncClient"):
+    loaded = sys.modules.get("httpcore")
+    if loaded is not None and hasattr(loaded, "AsyncConnectionPool"):
         return loaded
     with _lock:
-        hidden: dict[str, ModuleType | None] = {name: None for name in _UNUSED if name not in sys.modules}
-        sys.modules.update(hidden)  # type: ignore[arg-type]
+        hidden = "h2" not in sys.modules
+        if hidden:
+            sys.modules["h2"] = cast("Any", None)
         try:
-            importlib.import_module("httpcore")
-            return importlib.import_module("httpx")
+            return importlib.import_module("httpcore")
         finally:
-            for name in hidden:
-                sys.modules.pop(name, None)
+            if hidden:
+                sys.modules.pop("h2", None)
+
+
+class Undecodable(Exception):
+    """An answer is compressed in a way that cannot be read."""
 
 
 class Preparation:
-    """What a first request needs: httpx, its transport, and for https the TLS set-up, made in a thread."""
+    """What a first request needs: httpcore, its locks, and for https the TLS set-up, made in a thread."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -58,64 +67,122 @@ class Preparation:
         """Begin, once; the future is done when everything is loaded."""
         if self._future is None:
             self._future = Future()
-            threading.Thread(target=self._work, args=(self._future,), name="moryflow-httpx", daemon=True).start()
+            threading.Thread(target=self._work, args=(self._future,), name="moryflow-http", daemon=True).start()
         return self._future
 
     def _work(self, future: Future[ssl.SSLContext | None]) -> None:
         try:
-            httpx = load_httpx()
-            importlib.import_module("httpcore._backends.anyio")
-            importlib.import_module("anyio._backends._asyncio")
-            future.set_result(httpx.create_ssl_context() if self._endpoint.is_tls else None)
+            load_httpcore()
+            importlib.import_module("moryflow_sdk.chat_completions.network")
+            importlib.import_module("anyio._backends._asyncio")  # httpcore's locks
+            future.set_result(_tls_context() if self._endpoint.is_tls else None)
         except BaseException as error:  # whoever waits must hear of it, whatever it is
             future.set_exception(error)
 
 
-class Wire:
-    """The connections to one endpoint, used as httpx's transport: no redirects (R29), no cookies, time limits on everything.
+def _tls_context() -> ssl.SSLContext:
+    """Return what certificates are checked with: those that the environment names, else certifi's."""
+    import ssl
 
-    A client of httpx would do the same work around every request, and a step is short.
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if not (file or folder):
+        file = importlib.import_module("certifi").where()
+    return ssl.create_default_context(cafile=file or None, capath=folder or None)
+
+
+class Answered:
+    """The head of an answer, and its body as it comes."""
+
+    def __init__(self, response: httpcore.Response) -> None:
+        self.status: int = response.status
+        self._response = response
+
+    @cached_property
+    def headers(self) -> dict[str, str]:
+        """The header lines; names in small letters, and of several with one name the last."""
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._response.headers}
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """Return the body as it comes, unpacked where a server compresses although it was asked not to.
+
+        :raises Undecodable: it is compressed in a way that cannot be read.
+        """
+        pieces = aiter(cast("AsyncIterable[bytes]", self._response.stream))
+        coding = self.headers.get("content-encoding", "identity").strip().lower()
+        if coding in ("identity", ""):
+            return pieces
+        if coding not in ("gzip", "x-gzip", "deflate"):
+            raise Undecodable(coding)
+        return _unpacked(pieces)
+
+    async def aclose(self) -> None:
+        """Give the connection back, or drop it where the answer has not ended."""
+        await self._response.aclose()
+
+
+async def _unpacked(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    async for piece in pieces:
+        try:
+            yield unpacker.decompress(piece)
+        except zlib.error as error:
+            raise Undecodable(str(error)) from error
+
+
+class Wire:
+    """The connections to one endpoint: no redirects (R29), no cookies, time limits on everything.
+
+    :raises ModelError: the environment names a proxy that cannot be used.
+    :raises ValueError: a header cannot be written.
     """
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
-        loaded = load_httpx()
-        self._request: type[httpx.Request] = loaded.Request
-        self._url: type[httpx.URL] = loaded.URL
-        self._endpoint = endpoint
-        self._headers: httpx.Headers = loaded.Headers(_headers(endpoint))
-        self._urls: dict[str, httpx.URL] = {}
-        self._extensions: dict[str, Any] = {"timeout": loaded.Timeout(endpoint.timeout, connect=15.0, pool=15.0).as_dict()}
-        proxy = proxy_for(endpoint)
-        try:
-            self._transport: httpx.AsyncHTTPTransport = loaded.AsyncHTTPTransport(
-                verify=False if context is None else context,
-                trust_env=not endpoint.is_loopback,
-                limits=loaded.Limits(max_keepalive_connections=4, keepalive_expiry=60),
-                proxy=proxy,
-            )
-        except (ValueError, ImportError, loaded.InvalidURL):
-            raise ModelError(
-                "the proxy that the environment names cannot be used",
-                code="unreachable",
-                next_step="set HTTPS_PROXY and HTTP_PROXY to an http:// address, or add the server to NO_PROXY",
-            ) from None
+        from .network import Network
 
-    async def send(self, method: str, path: str, body: bytes | None) -> httpx.Response:
+        self._core = core = load_httpcore()
+        self._endpoint = endpoint
+        self._headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in _headers(endpoint).items()]
+        self._urls: dict[str, httpcore.URL] = {}
+        limits = {"connect": 15.0, "pool": 15.0, "read": endpoint.timeout, "write": endpoint.timeout}
+        self._extensions: dict[str, Any] = {"timeout": limits}
+        self._pool: httpcore.AsyncConnectionPool = core.AsyncConnectionPool(
+            ssl_context=context,
+            proxy=_proxy(endpoint),
+            max_connections=100,
+            max_keepalive_connections=4,
+            keepalive_expiry=60,
+            network_backend=Network(),
+        )
+
+    async def send(self, method: str, path: str, body: bytes | None) -> Answered:
         """Send a request and return what begins to come."""
         if path not in self._urls:
-            self._urls[path] = self._url(self._endpoint.url(path))
-        request = self._request(method, self._urls[path], headers=self._headers, content=body, extensions=self._extensions)
-        return await self._transport.handle_async_request(request)
+            self._urls[path] = self._url(path)
+        length = [] if body is None else [(b"content-length", b"%d" % len(body))]
+        headers = [*self._headers, *length]
+        request = self._core.Request(method, self._urls[path], headers=headers, content=body, extensions=self._extensions)
+        return Answered(await self._pool.handle_async_request(request))
+
+    def _url(self, path: str) -> httpcore.URL:
+        parts = urlsplit(self._endpoint.url(path))
+        target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE + '?')}" if parts.query else "")
+        host = (parts.hostname or "").encode("idna")
+        return self._core.URL(scheme=parts.scheme.encode(), host=host, port=parts.port, target=target.encode())
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._transport.aclose()
+        await self._pool.aclose()
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:
     """Return what every request carries. A compressed stream would be held back until a block is full, so none is asked for."""
-    headers = {"accept": "text/event-stream, application/json", "accept-encoding": "identity", "user-agent": "moryflow"}
     address = urlsplit(endpoint.base_url)
+    headers = {
+        "host": _host(address.netloc.rpartition("@")[2]),
+        "accept": "text/event-stream, application/json",
+        "accept-encoding": "identity",
+        "user-agent": "moryflow",
+    }
     if address.username:
         pair = f"{unquote(address.username)}:{unquote(address.password or '')}"
         headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
@@ -123,6 +190,35 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
         headers["authorization"] = f"Bearer {endpoint.key}"
     own = {name.lower(): value for name, value in endpoint.headers.items()}
     return {**headers, "content-type": "application/json", **own}
+
+
+def _host(place: str) -> str:
+    """Return a host, with its port where there is one, as HTTP wants it."""
+    return place.lower() if place.isascii() else place.lower().encode("idna").decode()
+
+
+def _proxy(endpoint: Endpoint) -> httpcore.Proxy | None:
+    """Return the proxy to use.
+
+    :raises ModelError: it cannot be used.
+    """
+    address = proxy_for(endpoint)
+    if address is None:
+        return None
+    core = load_httpcore()
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") or (parts.scheme in ("socks5", "socks5h") and bool(find_spec("socksio")))
+        if usable and parts.hostname:
+            bare = core.URL(scheme=parts.scheme, host=parts.hostname, port=parts.port, target="/")
+            return core.Proxy(bare, auth=(unquote(parts.username), unquote(parts.password or "")) if parts.username else None)
+    except ValueError:
+        pass
+    raise ModelError(
+        "the proxy that the environment names cannot be used",
+        code="unreachable",
+        next_step="set HTTPS_PROXY and HTTP_PROXY to an http:// address, or add the server to NO_PROXY",
+    )
 
 
 def proxy_for(endpoint: Endpoint) -> str | None:
@@ -137,60 +233,3 @@ def proxy_for(endpoint: Endpoint) -> str | None:
     found = getproxies()
     proxy = found.get(address.scheme.lower()) or found.get("all")
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
-
-
-def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = False) -> ModelError:
-    """Return the error for a connection that failed; `answered`: the head of an answer had come."""
-    httpx = load_httpx()
-    where = f"{endpoint.label} at {endpoint.shown}"
-    code: ModelErrorCode
-    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
-        code, message = "unreachable", f"cannot reach {where}: {_reason(error)}"
-    elif isinstance(error, httpx.TimeoutException | TimeoutError):
-        code, message = "timeout", f"{where} did not answer in time"
-    elif isinstance(error, httpx.DecodingError):
-        code, message = "protocol", f"{where} sent a compressed answer that cannot be read"
-    else:
-        code, message = "incomplete" if answered else "unreachable", f"{where} closed the connection without an answer"
-    return ModelError(redact(message, endpoint.key), code=code, next_step=next_step(code, endpoint))
-
-
-def check(endpoint: Endpoint) -> None:
-    """Refuse an address or a key that cannot be used, before anything is sent.
-
-    :raises ModelError: it says which, and where it is set; never the key.
-    """
-    if not endpoint.key.isascii() or not endpoint.key.isprintable() or " " in endpoint.key:
-        message = f"the key in {endpoint.key_source} has characters that a key cannot have"
-        raise ModelError(message, code="auth", next_step=f"set it again: {endpoint.key_source}")
-    try:
-        parts = urlsplit(endpoint.base_url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        usable = usable and endpoint.base_url.isprintable() and " " not in endpoint.base_url
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ModelError(
-            f"{endpoint.label}: the address in {endpoint.url_source} is not an http:// or https:// address",
-            code="bad_request",
-            next_step=f"correct the address in {endpoint.url_source}",
-        )
-
-
-def unsendable(endpoint: Endpoint) -> ModelError:
-    """Return the error for a request that cannot be written. What is wrong is not quoted: it may be a secret."""
-    return ModelError(
-        f"{endpoint.label}: the request cannot be sent: its address or one of its headers has characters it cannot have",
-        code="bad_request",
-        next_step=f"check models.providers.{endpoint.label}.headers and the address in {endpoint.url_source}",
-    )
-
-
-def _reason(error: BaseException) -> str:
-    """Return the most telling words of a connection error: those of the last cause that has any."""
-    cause: BaseException | None = error
-    text = ""
-    while cause is not None:
-        text = str(cause) or text
-        cause = cause.__cause__ or cause.__context__
-    return plain(text)[:300] or type(error).__name__

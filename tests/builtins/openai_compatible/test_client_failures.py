@@ -347,7 +347,7 @@ async def test_a_name_and_password_in_the_address_are_sent_as_such() -> None:
     assert server.requests[0].headers["authorization"] == "Basic bWU6cEBzcw=="
 
 
-async def test_a_call_that_is_stopped_while_httpx_loads_leaves_it_to_the_next() -> None:
+async def test_a_call_that_is_stopped_while_it_loads_leaves_it_to_the_next() -> None:
     """Ctrl-C in the first moment of a process must not end every later call of it (S2.15)."""
     with LoopbackServer(text("hello")) as server:
         client = ChatClient(endpoint(server.url))
