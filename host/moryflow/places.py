@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from moryflow_sdk import ConfigError
+from moryflow_sdk import ConfigError, MoryflowError
 from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 
 def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:
     """Return Moryflow's own folder; it need not exist yet.
 
-    :raises ConfigError: nothing says where it is, because this user has no home; or it is a link that leads nowhere.
+    :raises MoryflowError: nothing says where it is, because this user has no home; or nothing can be read or made in it.
     """
     try:
         folder = Path(home or environ.get("MORYFLOW_HOME") or Path.home() / ".moryflow").expanduser().absolute()
     except RuntimeError as error:
         raise ConfigError("this user has no home folder", next_step="export MORYFLOW_HOME=DIR") from error
-    if not folder.exists() and (lost := leads_nowhere(folder)):
-        raise ConfigError(f"Moryflow's own folder is not there: {lost}", where=str(folder), next_step=LOST_HINT)
+    _look_at(folder)
     return folder
+
+
+def _look_at(folder: Path) -> None:
+    """Refuse a folder in which nothing can be read or made, once here and not by each that would try.
+
+    :raises MoryflowError: what is wrong with it.
+    """
+    problem, step = "", "set MORYFLOW_HOME to a folder that you may write to"
+    try:
+        if not stat.S_ISDIR(folder.stat().st_mode):
+            problem = "cannot be made: there is a file with its name"
+        elif not os.access(folder, os.X_OK):
+            problem, step = f"cannot be read: {os.strerror(errno.EACCES)}", f"chmod u+rwx it, or {step}"
+    except FileNotFoundError:
+        if lost := leads_nowhere(folder):
+            message = f"Moryflow's own folder is not there: {lost}"
+            raise ConfigError(message, where=str(folder), next_step=LOST_HINT) from None
+    except OSError as error:
+        problem = f"cannot be reached: {error.strerror}"
+    if problem:
+        raise MoryflowError(f"Moryflow's own folder {problem}", where=str(folder), next_step=step)
 
 
 def readable_vault(vault: Path | str | None) -> Path:
@@ -38,5 +61,6 @@ def readable_vault(vault: Path | str | None) -> Path:
         raise ConfigError("the vault is not a folder", where=given, next_step=hint) from error
     except OSError as error:
         problem = f"the vault cannot be read: {error.strerror}"
-        raise ConfigError(problem, where=given, next_step="check its permissions") from error
+        step = "check its permissions" if error.errno in (errno.EACCES, errno.EPERM) else hint
+        raise ConfigError(problem, where=given, next_step=step) from error
     return folder

@@ -72,7 +72,8 @@ def check_agents(ctx: click.Context) -> int:
 
     async def work(host: Any) -> list[dict[str, Any]]:
         used = {agent.source: agent.id for agent in host.agents.values()}
-        notes = [note for record in host.plugin_set.records for note in record.notes]
+        itself = "; next: moryflow agent check"  # what a start names as the next command is this one
+        notes = [note.removesuffix(itself) for record in host.plugin_set.records for note in record.notes]
         folder = host.home / "agents"
         files, unreadable = own_files(folder, ".md")
         names = [shown_path(path) for path in ([folder] if unreadable else files)]

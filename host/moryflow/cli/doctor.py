@@ -29,9 +29,14 @@ def command(ctx: click.Context) -> int:
     found = with_host(ctx, work, quiet=True)
     lines: list[str] = []
     for item in found:
-        lines.append(f"{_MARKS[item.state]}  {item.name}: {plain(item.text)}")
+        lines.append(f"{_MARKS[item.state]}  {item.name}: {_in_one(item.text)}")
         if item.next_step and item.state != "ok":
-            lines.append(f"      next: {plain(item.next_step)}")
+            lines.append(f"      next: {_in_one(item.next_step)}")
     broken = any(item.state == "bad" for item in found)
     show(flags, {"ok": not broken, "findings": [asdict(item) for item in found]}, "\n".join(lines))
     return 3 if broken else 0
+
+
+def _in_one(text: str) -> str:
+    """Return `text` as one line: the name of a file may hold the end of one, and must not look like a finding."""
+    return plain(" ".join(text.splitlines()))

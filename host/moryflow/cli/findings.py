@@ -53,7 +53,12 @@ async def examine(host: Any, vault: Path | None) -> list[Finding]:
 
 def _home(home: Path) -> Iterable[Finding]:
     if not home.exists():
-        yield Finding("home", "ok", f"{home} will be made when it is needed")
+        above = next(folder for folder in home.parents if folder.exists())
+        if os.access(above, os.W_OK | os.X_OK):
+            yield Finding("home", "ok", f"{home} will be made when it is needed")
+        else:
+            text = f"{home} cannot be made, because {above} cannot be written"
+            yield Finding("home", "bad", text, "set MORYFLOW_HOME to a folder that you may write to")
         return
     if not os.access(home, os.W_OK | os.X_OK):
         yield Finding("home", "bad", f"{home} cannot be written", f"chown or chmod it, or set MORYFLOW_HOME: {home}")

@@ -99,9 +99,8 @@ def _naming_home() -> Iterator[None]:
         home = home_folder(None, os.environ)
         if error.filename is None or Path(os.fsdecode(error.filename)) not in (home, *home.parents):
             raise
-        reason = "there is a file with its name" if isinstance(error, FileExistsError) else error.strerror
         raise MoryflowError(
-            f"Moryflow's own folder cannot be made: {reason}",
+            f"Moryflow's own folder cannot be made: {error.strerror}",
             where=str(home),
             next_step="set MORYFLOW_HOME to a folder that you may write to",
         ) from error

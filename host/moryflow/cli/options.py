@@ -69,7 +69,10 @@ def _switch(*spellings: str, **settings: Any) -> Settings:
 
 
 HOST: tuple[Settings, ...] = (
-    (("--vault",), {"type": click.Path(path_type=Path), "help": "The folder to work in (default: the current one)."}),
+    (
+        ("--vault",),
+        {"type": click.Path(readable=False, path_type=Path), "help": "The folder to work in (default: the current one)."},
+    ),
     (("--config",), {"metavar": "JSON|PATH", "help": "An inline layer of configuration."}),
     _switch("--safe-mode", help="Load built-in plugins only."),
     _switch("--strict", help="A failed plugin is an error (exit code 6)."),

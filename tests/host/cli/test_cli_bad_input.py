@@ -7,7 +7,9 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -113,16 +115,53 @@ def test_blank_input_is_no_prompt(cli: Any) -> None:
         assert "there is no prompt" in given.stderr
 
 
-@pytest.mark.parametrize("words", [("run", "hi"), ("session", "list")])
-def test_a_home_that_is_a_file_is_named(cli: Any, words: tuple[str, ...]) -> None:
-    """Which folder, why, and what to set (issue 2, bad input)."""
-    file = cli.vault.parent / "file"
-    file.write_text("x")
-    cli.environ["MORYFLOW_HOME"] = str(file)
-    done = cli("-q", *words, *(["-m", cli.script("x")] if words[0] == "run" else []))
-    assert done.returncode == 1
-    assert f"{file}: Moryflow's own folder cannot be made: there is a file with its name" in done.stderr
-    assert "set MORYFLOW_HOME" in done.stderr
+@pytest.mark.parametrize("words", [("run", "hi"), ("session", "list"), ("doctor",), ("config", "path"), ("plugin", "list")])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("file", "made: there is a file with its name"),
+        ("file/home", "reached: Not a directory"),
+        ("x" * 300, "reached: File name too long"),
+    ],
+)
+def test_a_home_that_is_none_is_said_once(cli: Any, words: tuple[str, ...], name: str, why: str) -> None:
+    """Which folder, why, and what to set; not one line for each thing that is not found in it (issue 2, bad input)."""
+    (cli.vault.parent / "file").write_text("x")
+    cli.environ["MORYFLOW_HOME"] = home = f"{cli.vault.parent}/{name}"
+    done = cli(*words, *(["-m", cli.script("x")] if words[0] == "run" else []))
+    step = "set MORYFLOW_HOME to a folder that you may write to"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"moryflow: {home}: Moryflow's own folder cannot be {why}\n  next: {step}\n"
+
+
+def test_a_home_that_may_not_be_looked_into_is_said_once() -> None:
+    """Its owner learns how to change that; and `doctor` does not promise one that cannot be made (issue 2, bad input)."""
+    source = """
+        import os, sys
+        from pathlib import Path
+        from moryflow_sdk import MoryflowError
+        from moryflow.cli.findings import _home
+        from moryflow.places import home_folder
+        if os.geteuid() == 0:
+            os.setgid(65534); os.setuid(65534)
+        home = Path(sys.argv[1])
+        home.chmod(0o500)
+        print([(found.state, found.text) for found in _home(home / "new")])
+        home.chmod(0)
+        try:
+            home_folder(home, {})
+        except MoryflowError as error:
+            print(error.message, error.next_step)
+    """
+    with tempfile.TemporaryDirectory(prefix="moryflow-closed-") as home:
+        if os.geteuid() == 0:
+            os.chown(home, 65534, 65534)
+        command = [sys.executable, "-c", dedent(source), home]
+        done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+        Path(home).chmod(0o700)
+    finding, error, *rest = [*done.stdout.splitlines(), done.stderr, ""]
+    assert finding == f"[('bad', '{home}/new cannot be made, because {home} cannot be written')]", rest
+    assert error.startswith("Moryflow's own folder cannot be read: Permission denied chmod u+rwx it, or set MORYFLOW_HOME")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -188,3 +227,18 @@ def test_a_limit_on_the_cost_that_no_cost_reaches_is_refused(cli: Any, given: st
     done = cli("run", "-m", cli.script("hello"), "--max-cost", given, "hi")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--max-cost" in done.stderr
+
+
+def test_a_vault_that_cannot_be_looked_into_is_a_sentence(cli: Any) -> None:
+    """What is wrong with it and what to do, and not the manual of the command (issue 2, bad input)."""
+    done = cli("run", "--vault", f"/{'x' * 300}", "-m", cli.script("x"), "hi")
+    assert done.returncode == 2
+    assert "the vault cannot be read: File name too long\n  next: give a folder with --vault DIR\n" in done.stderr
+
+
+def test_a_line_end_in_a_name_is_no_other_finding(cli: Any) -> None:
+    """Each finding is one line, whatever a folder is called (CONTRACT §1)."""
+    cli.environ["MORYFLOW_HOME"] = f"{cli.vault.parent}/a\nok    model: x"
+    lines = cli("doctor").stdout.splitlines()
+    assert all(line.startswith(("ok  ", "warn", "BAD ", "      next: ")) for line in lines)
+    assert "ok    model: x" not in " ".join(line[:14] for line in lines)

@@ -122,6 +122,7 @@ def test_doctor_names_agents_and_tools_that_are_wrong(cli: Any) -> None:
     assert (tool["state"], tool["next_step"]) == ("warning", "change t.py, then moryflow tool check")
     started = cli("agent", "list").stderr
     assert "a.md:2: it needs an id, a text; next: moryflow agent check\n" in started
+    assert cli("agent", "check").stdout == f"{cli.home}/agents/a.md:2: it needs an id, a text\n"  # no next but itself
 
 
 def test_a_hook_about_a_tool_that_is_not_there_is_named(cli: Any) -> None:
