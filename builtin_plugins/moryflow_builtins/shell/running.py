@@ -111,6 +111,9 @@ async def _start(
             start_new_session=True,
         )
     except OSError as error:
+        if not workdir.is_dir():
+            message, step = f"the working folder is not there any more: {workdir}", "put it back, or work in another folder"
+            raise ToolError(message, code="not_found", next_step=step) from error
         raise ToolError(f"the shell could not be started: {error.strerror}", code="io", next_step="moryflow doctor") from error
     finally:
         os.close(writing)

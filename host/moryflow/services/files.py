@@ -62,6 +62,8 @@ class VaultFiles:
     def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
         """Replace or create a regular file atomically and return it with its new identity."""
         self._refuse_home(target)
+        if target.identity is None:
+            self._refuse_lost_vault(path_of(target))
         return write_file(target, data, create_parents=create_parents, mode=mode)
 
     def remove(self, target: Target, *, recursive: bool = False) -> None:
@@ -133,6 +135,16 @@ class VaultFiles:
     def _refuse_home_path(self, path: str, target: Target) -> None:
         if path == self._home or path.startswith(self._home + "/"):
             raise ToolError(f"{shown(target)} belongs to Moryflow itself and is not changed by tools", code="permission")
+
+    def _refuse_lost_vault(self, path: str) -> None:
+        """A vault that was moved or removed is not made anew: what is written would lie apart from all the rest."""
+        vault = self._paths.vault
+        if path.startswith(vault.rstrip("/") + "/") and not Path(vault).is_dir():
+            raise ToolError(
+                f"the vault is not there any more: {vault}",
+                code="not_found",
+                next_step="put it back, or end here and work in another folder",
+            )
 
     def _refuse_holder(self, target: Target) -> None:
         """A folder that holds the vault or the home does not go away."""

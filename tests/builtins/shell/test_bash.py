@@ -184,3 +184,11 @@ def test_the_last_rule_about_the_sandbox_decides():
     assert not confinement([]).unasked and confinement([]).used and not confinement([]).network
     assert confinement([deny, allow, network]).unasked and confinement([network]).network
     assert not confinement([allow, deny]).used
+
+
+async def test_a_working_folder_that_has_vanished_is_named(context):
+    """And not the shell, which is there (SECURITY §3, issue 2)."""
+    context.vault.rmdir()
+    with pytest.raises(ToolError, match=r"the working folder is not there any more: .*vault") as caught:
+        await run(context, "true")
+    assert caught.value.code == "not_found"

@@ -258,3 +258,14 @@ def test_a_move_names_the_file_that_is_missing(files: VaultFiles, vault: Path) -
     with pytest.raises(ToolError, match=r"\Anone\.md does not exist"):
         files.move(files.resolve("none.md"), files.resolve("new/place.md"))
     assert list(vault.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["new.md", "deep/er/new.md"])
+def test_a_vault_that_has_vanished_is_not_made_anew(files: VaultFiles, vault: Path, name: str, tmp_path: Path) -> None:
+    """Moved away while a turn runs: nothing is written apart from all the rest, elsewhere as ever (SECURITY §3, issue 2)."""
+    outside = files.resolve(str(tmp_path / "outside" / "x"), domain="edit")
+    vault.rename(tmp_path / "moved")
+    with pytest.raises(ToolError, match="the vault is not there any more") as caught:
+        files.write(files.resolve(name, domain="edit"), b"x")
+    assert caught.value.code == "not_found" and not vault.exists()
+    assert files.write(outside, b"x").identity
