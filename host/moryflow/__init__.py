@@ -5,9 +5,10 @@ The names are imported when first used, so that ``moryflow --help`` stays light.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # so that `typing` is not read before the command line can tell what Ctrl-C is to end with
 if TYPE_CHECKING:
+    from typing import Any
+
     from .host import Host
     from .kernel.outcome import RunOptions, TurnResult
     from .opening import open_host

@@ -8,8 +8,14 @@ import os
 import sys
 from io import TextIOWrapper
 
-from . import stdout, stray
-from .group import cli
+STOPPED = 130
+"""What a shell reports of a program that Ctrl-C has ended: 128 + SIGINT."""
+
+try:
+    from . import stdout, stray
+    from .group import cli
+except KeyboardInterrupt:  # a third of a start is these imports, and nobody who stops it there wants to see in which one
+    raise SystemExit(STOPPED) from None
 
 __all__ = ["cli", "main"]
 
@@ -19,6 +25,13 @@ READER_GONE = 141
 
 def main(arguments: list[str] | None = None) -> int:
     """Run `moryflow` and return its exit code (CONTRACT §1)."""
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:  # before the command had begun, or when it had ended
+        return STOPPED
+
+
+def _main(arguments: list[str] | None) -> int:
     _collect_rarely()
     _prepare_streams(apart=arguments is None)
     if arguments is None:  # a program that calls this function has its own way with what is raised in its threads

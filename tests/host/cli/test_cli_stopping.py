@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from moryflow import open_host
 
 Begin = Callable[..., Any]
@@ -85,3 +88,29 @@ def test_ctrl_c_at_the_question_for_full_access_is_a_no(cli: Any, at_terminal: B
     terminal.expect("mode: agent")
     terminal.type("/quit\r")
     assert terminal.end() == 0
+
+
+STOPPED_AT = """
+import sys
+
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{name}":
+            raise KeyboardInterrupt
+
+
+sys.argv = ["moryflow", "--version"]
+sys.meta_path.insert(0, Stop())
+from moryflow.cli import main
+
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("name", ["typing", "click", "moryflow.cli.stray", "moryflow.cli.failures"])
+def test_ctrl_c_while_the_program_starts_ends_it_without_a_word(cli: Any, name: str) -> None:
+    """Whichever module is being imported just then: no traceback, and the exit code of CONTRACT §1."""
+    command = [sys.executable, "-c", STOPPED_AT.format(name=name)]
+    done = subprocess.run(command, env=cli.env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
