@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from moryflow_sdk import ConfigError, MoryflowError
@@ -44,6 +45,31 @@ def _look_at(folder: Path) -> None:
         problem = f"cannot be reached: {error.strerror}"
     if problem:
         raise MoryflowError(f"Moryflow's own folder {problem}", where=str(folder), next_step=step)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of the home, and the home with it, for its owner alone: `parents=True` leaves those to the umask (R17).
+
+    :raises OSError: it cannot be made.
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def keep(file: Path, text: str) -> bool:
+    """Keep in the home what only saves time later; a home that cannot be written goes without it."""
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        make_folder(file.parent)
+        fresh.write_text(text, "utf-8")
+        fresh.replace(file)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink()
+        return False
+    return True
 
 
 def readable_vault(vault: Path | str | None) -> Path:

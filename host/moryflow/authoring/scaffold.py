@@ -8,6 +8,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -43,8 +44,21 @@ class Scaffold:
         """
         for path, text in self.files.items():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-            path.write_text(text, encoding="utf-8")
-            path.chmod(path.stat().st_mode & 0o755)
+            _replace(path.resolve(), text)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file at once or not at all: half of one, on a full disk, would be complained about from then on."""
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.chmod(fresh.stat().st_mode & 0o755)
+        fresh.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
+        error.filename = str(path)
+        raise
 
 
 def tool_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset()) -> Scaffold:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,8 +138,9 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
             home.mkdir(parents=True, exist_ok=True, mode=0o700)
         scaffold.write()
     except OSError as error:
+        step = "free some space, then try again" if error.errno in (ENOSPC, EDQUOT) else "name another FOLDER"
         where = str(error.filename or "")
-        raise MoryflowError(f"it cannot be written: {error.strerror}", where=where, next_step="name another FOLDER") from error
+        raise MoryflowError(f"it cannot be written: {error.strerror}", where=where, next_step=step) from error
 
 
 def _consent(home: Path, scaffold: Scaffold) -> None:

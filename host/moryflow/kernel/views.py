@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Ask, Rule, ServiceNotDeclared, ToolCall
 
+from moryflow.places import make_folder
+
 if TYPE_CHECKING:
     from .scope import TurnScope
 
@@ -63,7 +65,7 @@ class View:
     @property
     def data_dir(self) -> Path:
         folder = self.home / "data" / self._plugin
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         return folder
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import os
 import re
 import sys
 import time
@@ -15,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from moryflow.places import keep
 
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"
@@ -74,7 +75,7 @@ def look_around(cache: Path) -> Installed:
     if _just_changed(key):  # an installation may be half done, and what follows may change no folder's time
         return Installed(found, surroundings)
     content = {"found": [asdict(item) for item in found], "surroundings": surroundings}
-    _write(file, {"key": key, **content})
+    keep(file, json.dumps({"key": key, **content}))
     return Installed(found, surroundings)
 
 
@@ -113,17 +114,6 @@ def _remembered(file: Path, key: list[Any]) -> Installed | None:
         return Installed(tuple(found), str(content["surroundings"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def _write(file: Path, content: dict[str, Any]) -> None:
-    """Keep the answer; a home that cannot be written only means a slower start."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f"{file.name}.{os.getpid()}")
-        fresh.write_text(json.dumps(content), "utf-8")
-        fresh.replace(file)
-    except OSError:
-        return
 
 
 def _scan(names_seen: list[str]) -> Iterator[Found]:

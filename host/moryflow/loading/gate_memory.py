@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
+
+from moryflow.places import keep
 
 _GATE = re.compile(
     rb"""^\s*(async\s+)?def\s+tool_gate\b       # a gate in the source
@@ -54,14 +55,8 @@ class GateMemory:
         """Write what changed; a home that cannot be written keeps what it had."""
         if frozenset(self._known) == self._saved:
             return
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._file.with_name(f"gates.json.{os.getpid()}")
-            fresh.write_text(json.dumps(sorted(self._known)), "utf-8")
-            fresh.replace(self._file)
-        except OSError:
-            return
-        self._saved = frozenset(self._known)
+        if keep(self._file, json.dumps(sorted(self._known))):
+            self._saved = frozenset(self._known)
 
 
 def _key(tier: str, name: str) -> tuple[str, str, str]:

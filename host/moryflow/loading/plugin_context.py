@@ -13,6 +13,7 @@ from typing import Any, cast
 from moryflow_sdk import PluginContext, PluginError
 
 from moryflow.kernel.records import Plugin
+from moryflow.places import make_folder
 
 from .admission import Admission, admit_all
 from .code import LoadedCode, read_consented
@@ -36,7 +37,7 @@ class PlainContext:
     @property
     def data_dir(self) -> Path:
         folder = self.home / "data" / self.name
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         return folder
 
     @property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from moryflow.loading.entry_points import environment_key
+from moryflow.places import keep
 
 _SETTLED = 2.0
 """Seconds after the last installation from which on an answer is kept."""
@@ -47,13 +47,7 @@ def quick_drifts(home: Path) -> list[Drift]:
     found = drifts(home)
     if time.time() - max((place[1] for place in key[2] if isinstance(place, list)), default=0) / 1e9 < _SETTLED:
         return found  # an installation may be half done, and the rest of it change no folder's time
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
-        fresh.write_text(json.dumps({"key": key, "files": stamps, "found": [asdict(item) for item in found]}), "utf-8")
-        fresh.replace(cache)
-    except OSError:
-        pass  # a home that cannot be written only means a slower start
+    keep(cache, json.dumps({"key": key, "files": stamps, "found": [asdict(item) for item in found]}))
     return found
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from moryflow.kernel.records import LoadRecord, PluginSet
+from moryflow.places import keep
 
 FILE = "plugins.json"
 _KEEP = 1000
@@ -141,14 +141,7 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _write(file: Path, key: str, known: Mapping[str, Any]) -> None:
-    """Keep it; a home that cannot be written only means that less is known."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f"{file.name}.{os.getpid()}")
-        fresh.write_text(f"{key}\n{json.dumps(known)}", "utf-8")
-        fresh.replace(file)
-    except OSError:
-        return
+    keep(file, f"{key}\n{json.dumps(known)}")
 
 
 __all__ = ["Known", "forget", "key_of", "recall", "remember", "tokens_of"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from moryflow.places import keep
 
 _VERSION = 2
 AGAIN = 3600.0
@@ -103,14 +104,8 @@ class VerdictCache:
         self._verdicts = dict(list(self._verdicts.items())[-_KEPT:])
         verdicts = {digest: {**asdict(verdict), "fresh": False} for digest, verdict in kept}
         content = {"surroundings": self._key, "verdicts": verdicts, "stamps": {**stamps, **self.stamps}}
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._file.with_name(f"{self._file.name}.{os.getpid()}")
-            fresh.write_text(json.dumps(content), "utf-8")
-            fresh.replace(self._file)
-        except OSError:
-            return
-        self._dirty, self._stamped = False, dict(self.stamps)
+        if keep(self._file, json.dumps(content)):
+            self._dirty, self._stamped = False, dict(self.stamps)
 
     @property
     def _key(self) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tomllib
@@ -175,3 +176,21 @@ def test_a_new_plugin_says_on_which_pythons_it_runs(tmp_path: Path) -> None:
     new = tomllib.loads((tmp_path / "moryflow-word-count" / "pyproject.toml").read_text("utf-8"))["project"]
     pythons = [each for each in host["classifiers"] if each.startswith("Programming Language :: Python :: 3.")]
     assert (new["requires-python"], new["classifiers"][: len(pythons)]) == (host["requires-python"], pythons)
+
+
+def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> None:
+    """On a full disk: the file there was stands, half a new one would be complained about from then on (D46)."""
+    for name in ("old", "new"):
+        scaffold = agent_scaffold(name, tmp_path)
+        [path] = scaffold.files
+        if name == "old":
+            path.write_text("mine")
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+        try:
+            with pytest.raises(OSError, match="large") as caught:
+                scaffold.write()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert caught.value.filename == str(path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old.md", "mine")]
