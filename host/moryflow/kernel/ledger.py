@@ -48,13 +48,13 @@ class Ledger:
         rows: list[HookCallRow] = []
         for place, implementation, outcome, ns, delta in entries:
             if outcome != "ok" or delta is not None:
-                rows.append(HookCallRow(*_head(place, implementation), outcome, ns // 1000, place[3], _limited(delta), 1))
+                rows.append(HookCallRow(*place[:3], *implementation.who, outcome, ns // 1000, place[3], _limited(delta), 1))
                 continue
             key = (place, id(implementation))
             _, count, total = quiet.get(key, (implementation, 0, 0))
             quiet[key] = (implementation, count + 1, total + ns)
         for (place, _), (implementation, count, total) in quiet.items():
-            rows.append(HookCallRow(*_head(place, implementation), "ok", total // 1000, place[3], None, count))
+            rows.append(HookCallRow(*place[:3], *implementation.who, "ok", total // 1000, place[3], None, count))
         return rows
 
     def chain(self, call_id: str | None = None) -> list[dict[str, Any]]:
@@ -64,12 +64,6 @@ class Ledger:
             for place, implementation, outcome, ns, _ in (*self._drained, *self._entries)
             if call_id is None or place[3] == call_id
         ]
-
-
-def _head(place: Place, implementation: Implementation) -> tuple[str, str, int, str, str, str, int]:
-    session, turn, step, _ = place
-    who = (implementation.hook, implementation.plugin, implementation.plugin_hash, implementation.position)
-    return (session, turn, step, *who)
 
 
 def _limited(delta: Any) -> Any:

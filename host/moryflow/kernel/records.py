@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -118,6 +119,11 @@ class Implementation:
     position: int = 0
     plugin_hash: str = ""
     inline: bool = False
+
+    @cached_property
+    def who(self) -> tuple[str, str, str, int]:
+        """How the ledger names it: hook, plugin, the plugin's hash, place."""
+        return (self.hook, self.plugin, self.plugin_hash, self.position)
 
     @property
     def withholds(self) -> bool:

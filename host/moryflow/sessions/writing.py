@@ -182,13 +182,15 @@ def _write_rows(connection: sqlite3.Connection, session: str, commit: Commit) ->
     _upsert(connection, session, APPROVALS, commit.approvals)
     _upsert(connection, session, RUNS, commit.runs)
     _upsert(connection, session, ARTIFACTS, commit.artifacts)
-    write_all(connection, _INSERT_HOOK_CALL, (HOOK_CALLS.values(_owned(session, row)) for row in commit.hook_calls))
+    if commit.hook_calls:
+        write_all(connection, _INSERT_HOOK_CALL, (HOOK_CALLS.values(_owned(session, row)) for row in commit.hook_calls))
     for (plugin, scope), value in commit.plugin_state.items():
         set_plugin_state(connection, session, plugin, scope, value)
 
 
 def _upsert(connection: sqlite3.Connection, session: str, table: Table[Any], rows: Sequence[Any]) -> None:
-    write_all(connection, _UPSERTS[table.name], (table.values(_owned(session, row)) for row in rows))
+    if rows:
+        write_all(connection, _UPSERTS[table.name], (table.values(_owned(session, row)) for row in rows))
 
 
 def _owned(session: str, row: Any) -> Any:
