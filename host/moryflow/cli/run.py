@@ -46,7 +46,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     from moryflow_sdk import ConfigError
 
     from .hosting import with_host
-    from .stdin import piped_text
+    from .stdin import attachment, piped_text
 
     flags = flags_of(ctx)
     if flags.as_json and given["output"] == "text":
@@ -60,19 +60,18 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     )
     if prompt is None and chosen.resume is None and not chosen.files:
         raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
-    return with_host(ctx, lambda host: _run(host, flags, chosen))
+    attached: dict[str, list[Any]] = {"files": [], "images": []}
+    for path in chosen.files:  # before there is a loop, which takes the first Ctrl-C for itself: a pipe may never speak
+        kind, item = attachment(path)
+        attached[kind].append(item)
+    return with_host(ctx, lambda host: _run(host, flags, chosen, attached))
 
 
-async def _run(host: Any, flags: Flags, chosen: RunFlags) -> int:
+async def _run(host: Any, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]]) -> int:
     from moryflow.kernel.outcome import RunOptions
 
     from .installing import ensure_model
-    from .stdin import attachment
 
-    attached: dict[str, list[Any]] = {"files": [], "images": []}
-    for path in chosen.files:
-        kind, item = attachment(path)
-        attached[kind].append(item)
     await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
     session = await open_session(host, flags, chosen)
     options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)

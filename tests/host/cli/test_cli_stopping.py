@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,3 +118,27 @@ def test_ctrl_c_while_the_program_starts_ends_it_without_a_word(cli: Any, name: 
     command = [sys.executable, "-c", STOPPED_AT.format(name=name)]
     done = subprocess.run(command, env=cli.env, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_ends_a_run_that_waits_for_a_file(cli: Any) -> None:
+    """The first one does, where `-f` names a pipe that does not speak (issue 2, CLI)."""
+    pipe = cli.vault / "pipe"
+    os.mkfifo(pipe)
+    running = cli.start("run", "hi", "-f", "pipe", "-m", cli.script("x"))
+    try:
+        writer = _once_it_is_read(pipe)
+        running.send_signal(signal.SIGINT)
+        assert (running.communicate(timeout=20), running.returncode) == (("", ""), 130)
+        os.close(writer)
+    finally:
+        running.kill()
+
+
+def _once_it_is_read(pipe: Path) -> int:
+    until = time.monotonic() + 20
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert time.monotonic() < until, "nobody reads"
+            time.sleep(0.05)
