@@ -1,0 +1,37 @@
+"""How the process ends, whatever still runs in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LEAVING = """
+    import atexit, os, sys
+    from moryflow_sdk import hookimpl
+
+    class Last:
+        def __del__(self, write=os.write):
+            write(2, b"taken down\\n")
+
+    last = Last()
+    atexit.register(lambda: sys.stderr.write("goodbye\\n"))
+
+    @hookimpl
+    def event(event):
+        pass
+"""
+
+
+def test_the_end_calls_what_asked_for_it_and_takes_nothing_down(cli: Any) -> None:
+    """A clean-up runs and is heard; then nothing pulls a library away under a thread that is still in it (S4.19).
+
+    Without a key a turn ends while OpenSSL is being set up in a thread, and a quarter of such ends were a crash.
+    """
+    cli.plugin("leaving", LEAVING)
+    done = cli("run", "-m", cli.script("fine"), "hi")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "goodbye\n")
+
+
+def test_without_a_key_it_ends_with_its_exit_code_each_time(cli: Any) -> None:
+    """The sentence and the code come however far the preparation of the first request has got (S4.7)."""
+    cli.environ["OPENAI_API_KEY"] = ""
+    assert {cli("run", "-m", "openai/gpt-4.1", "hi").returncode for _ in range(6)} == {7}
