@@ -31,7 +31,8 @@ def settings_of(name: str, tier: str, manifest: Manifest, config: ConfigReader) 
     try:
         return _valid(name, manifest, values), None
     except ValidationError as error:
-        failure = _failure(path, error.errors()[0]["loc"], _said(error), config)
+        first = error.errors()[0]
+        failure = _failure(path, first["loc"], _said(error), config, missing=first["type"] == "missing")
         if tier != "builtin":
             raise failure from error
         return _what_holds(name, manifest, path, config), failure
@@ -65,16 +66,19 @@ def _what_holds(name: str, manifest: Manifest, path: str, config: ConfigReader) 
         raise LoadFailure("config", f"its own defaults are not valid: {_said(error)}") from error
 
 
-def _failure(path: str, place: Sequence[int | str], text: str, config: ConfigReader) -> LoadFailure:
+def _failure(path: str, place: Sequence[int | str], text: str, config: ConfigReader, *, missing: bool = False) -> LoadFailure:
     dotted = ".".join([path, *(str(part) for part in place)])
     origin = None
     for length in range(len(place), -1, -1):
         origin = origin or config.origin(".".join([path, *(str(part) for part in place[:length])]))
     file, line = getattr(origin, "file", None) or "", getattr(origin, "line", None) or 0
-    return LoadFailure("config", f"{dotted}: {text}", file=str(file), line=line, hint=f"moryflow config explain {dotted}")
+    hint = f"moryflow config set {dotted} VALUE" if missing else f"moryflow config explain {dotted}"
+    return LoadFailure("config", f"{dotted}: {text}", file=str(file), line=line, hint=hint)
 
 
 def _said(error: ValidationError) -> str:
     first = error.errors()[0]
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "missing":
+        return f"it is needed and is not set{more}"
     return f"{first['msg']}, not {first['input']!r:.80}{more}"

@@ -19,6 +19,10 @@ SAYING_HELLO = "from moryflow_sdk import hookimpl\n@hookimpl\n"
         ("import sys\nsys.exit(3)\n", "bad.py:2): it called sys.exit(3) while it was imported"),
         (f"{SAYING_HELLO}def tool_gat(call): ...\n", "unknown hook 'tool_gat'; did you mean 'tool_gate'?"),
         (f"{SAYING_HELLO}def tools(): raise ValueError('no')\n", "bad.py:3: tools: ValueError: no"),
+        (
+            "from pydantic import BaseModel\nclass config_model(BaseModel):\n    key: str\n",
+            "plugins.bad.key: it is needed and is not set; moryflow config set plugins.bad.key VALUE\n",
+        ),
     ],
 )
 def test_a_bad_plugin_is_named_and_the_turn_runs(cli: Any, source: str, said: str) -> None:
