@@ -13,8 +13,6 @@ from .records import Node, SessionRow
 from .tables import CALLS, NODES, execute
 from .writing import insert_session
 
-_OWNED = ("nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state")
-
 
 def fork(connection: sqlite3.Connection, session: str, node: str | None, title: str) -> SessionRow:
     """Copy the path to `node` with the same ids; what a person allowed the original does not come along.
@@ -53,12 +51,11 @@ def _copy_nodes(connection: sqlite3.Connection, source: str, copy: str, path: It
 
 
 def purge(connection: sqlite3.Connection, sessions: Iterable[str]) -> None:
-    """Remove whole sessions; that they were there, and when they went, stays."""
+    """Remove whole sessions; that they were there, and when they went, stays.
+
+    The record of a purge is what removes: a trigger takes all of the session with it, so that nobody can take a part.
+    """
     for session in sessions:
-        execute(connection, "INSERT INTO purges (session, started) VALUES (?, ?)", (session, now()))
         forget(connection, session)
-        for table in _OWNED:
-            execute(connection, f"DELETE FROM {table} WHERE session = ?", (session,))
-        execute(connection, "DELETE FROM sessions WHERE id = ?", (session,))
-        execute(connection, "UPDATE purges SET finished = ? WHERE session = ? AND finished IS NULL", (now(), session))
+        execute(connection, "INSERT INTO purges (session, started) VALUES (?, ?)", (session, now()))
     rewind(connection)

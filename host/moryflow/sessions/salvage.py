@@ -153,6 +153,8 @@ def _is_genuine(connection: sqlite3.Connection, table: str, row: dict[str, Any])
                 event_of([row[name] for name in ("seq", "session", "type", "ts", "body")])
             case "plugin_state":
                 decode_stored(row["value"])
+            case "purges":
+                return row["finished"] is not None  # none is ever left open, and to store one again would purge
             case _ if table in _ROWS:
                 return not _ROWS[table].problem(_fields(table, row))
     except (Damaged, ValueError):

@@ -75,6 +75,38 @@ _VERSION_1 = (
         BEGIN SELECT RAISE(ABORT, 'a purge removes the whole session'); END""",
 )
 
+# What holds for any program that opens the file: another one's connection has no `recursive_triggers`, so that its REPLACE
+# removes a row without the triggers of a delete; and whatever takes two statements, it may commit after the first.
+_VERSION_2 = (
+    "DROP TRIGGER purges_are_whole",
+    "UPDATE purges SET finished = started WHERE finished IS NULL",  # such a one would let nodes vanish one by one
+    """CREATE TRIGGER nodes_never_replaced BEFORE INSERT ON nodes
+        WHEN EXISTS (SELECT 1 FROM nodes WHERE number = NEW.number)
+            OR EXISTS (SELECT 1 FROM nodes WHERE session = NEW.session AND id = NEW.id)
+            OR EXISTS (SELECT 1 FROM nodes WHERE session = NEW.session AND seq = NEW.seq)
+        BEGIN SELECT RAISE(ABORT, 'nodes are append-only; there is one with this number, id or seq'); END""",
+    """CREATE TRIGGER purges_are_whole AFTER INSERT ON purges WHEN NEW.finished IS NULL
+        BEGIN
+            DELETE FROM nodes WHERE session = NEW.session;
+            DELETE FROM runs WHERE session = NEW.session;
+            DELETE FROM calls WHERE session = NEW.session;
+            DELETE FROM hook_calls WHERE session = NEW.session;
+            DELETE FROM events WHERE session = NEW.session;
+            DELETE FROM artifacts WHERE session = NEW.session;
+            DELETE FROM approvals WHERE session = NEW.session;
+            DELETE FROM plugin_state WHERE session = NEW.session;
+            DELETE FROM sessions WHERE id = NEW.session;
+            UPDATE purges SET finished = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE number = NEW.number;
+        END""",
+    """CREATE TRIGGER purges_never_change BEFORE UPDATE ON purges WHEN OLD.finished IS NOT NULL
+        BEGIN SELECT RAISE(ABORT, 'what was purged stays on record'); END""",
+    """CREATE TRIGGER purges_never_vanish BEFORE DELETE ON purges
+        BEGIN SELECT RAISE(ABORT, 'what was purged stays on record'); END""",
+    """CREATE TRIGGER purges_never_replaced BEFORE INSERT ON purges
+        WHEN EXISTS (SELECT 1 FROM purges WHERE number = NEW.number)
+        BEGIN SELECT RAISE(ABORT, 'what was purged stays on record'); END""",
+)
+
 
 def _create(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -82,7 +114,12 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create,)
+def _seal(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_2:
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create, _seal)
 """Number n (from 1) leads to version n. Add at the end; never change one that was released."""
 
 

@@ -157,10 +157,11 @@ def kill_writers(kills: int, seed: int, folder: Path) -> tuple[int, list[str]]:
 
 
 def kill_migrations(kills: int, seed: int, folder: Path) -> tuple[int, list[str]]:
-    """Kill upgrades to an invented version 2; return how many were cut short, and what is wrong."""
+    """Kill upgrades to an invented version; return how many were cut short, and what is wrong."""
     chance, cut, problems = random.Random(seed), 0, list[str]()
+    before = len(MIGRATIONS)
 
-    def second(connection: sqlite3.Connection) -> None:
+    def more(connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE later (id INTEGER PRIMARY KEY, text TEXT)")
         for number in range(2000):
             connection.execute("INSERT INTO later VALUES (?, ?)", (number, "x" * 400))
@@ -168,7 +169,7 @@ def kill_migrations(kills: int, seed: int, folder: Path) -> tuple[int, list[str]
 
     def upgrade(path: Path) -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            migrate(connection, [*MIGRATIONS, second])
+            migrate(connection, [*MIGRATIONS, more])
 
     for number in range(kills):
         path = folder / f"old{number}" / "sessions.db"
@@ -177,10 +178,10 @@ def kill_migrations(kills: int, seed: int, folder: Path) -> tuple[int, list[str]
         with closing(sqlite3.connect(path)) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-            whole = version == 2 and connection.execute("SELECT count(*) FROM later").fetchone()[0] == 2000
-            if not whole and not (version == 1 and "later" not in tables):
+            whole = version == before + 1 and connection.execute("SELECT count(*) FROM later").fetchone()[0] == 2000
+            if not whole and not (version == before and "later" not in tables):
                 problems.append(f"upgrade {number}: version {version} is half done")
-            cut += version == 1
+            cut += version == before
         upgrade(path)
     return cut, problems
 
