@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Origin", "Problem", "config_file", "load_config"]
 
 
-_TORN = ("config_syntax", "config_encoding", "config_unreadable", "config_limits")
+_TORN = ("config_missing", "config_syntax", "config_encoding", "config_unreadable", "config_limits")
 """Classes of reports on a file of which nothing can be taken as it stands."""
 
 

@@ -23,10 +23,10 @@ def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:
     try:
         found = read_source(path)
     except FileNotFoundError:
-        if path != home / "config.jsonc":
-            hint = "MORYFLOW_CONFIG names it"
-            problems.append(Problem(str(path), None, None, "there is no such file", hint, code="config_missing"))
-        return []
+        if path == home / "config.jsonc":
+            return []
+        message, hint = "there is no such file", "MORYFLOW_CONFIG names it"
+        return _instead(home, layer, Problem(str(path), None, None, message, hint, fatal=True, code="config_missing"), problems)
     except Unreadable as error:
         fault = Problem(str(path), None, None, error.message, error.hint, fatal=True, code=error.code)
         return _instead(home, layer, fault, problems)

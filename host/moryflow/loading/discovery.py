@@ -150,4 +150,5 @@ def _bad_name(name: str, file: str) -> LoadFailure | None:
 def _refused(error: Exception) -> LoadFailure:
     if isinstance(error, PluginError):
         return LoadFailure("discover", error.message, file=error.where, hint=error.next_step)
-    return LoadFailure("discover", f"the folder cannot be read: {error}")
+    file, reason = str(getattr(error, "filename", None) or ""), getattr(error, "strerror", None) or error
+    return LoadFailure("discover", f"the folder cannot be read: {reason}", file=file, hint="make it a folder that you may read")

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from moryflow_sdk import Tool
@@ -32,7 +33,8 @@ def usable(item: Any, tier: str) -> tuple[Tool, str]:
     :raises Refused: it cannot be offered.
     """
     if not isinstance(item, Tool):
-        raise Refused(f"{item!r:.80} is not a tool; make it with @tool")
+        shown = f"the function {item.__name__}" if isinstance(item, FunctionType) else f"{item!r:.80}"
+        raise Refused(f"{shown} is not a tool; make it with @tool")
     if not isinstance(item.name, str) or not _NAME.fullmatch(item.name):
         raise Refused(f"{item.name!a:.80} is not a tool name: {_RULE}")
     if not callable(item.function):

@@ -41,6 +41,15 @@ def test_a_folder_that_is_no_package_is_named(cli: Any) -> None:
     assert "a folder without __init__.py is no plugin" in cli("tool", "list").stderr
 
 
+def test_a_file_in_the_place_of_the_folder_is_named(cli: Any) -> None:
+    """With what helps, which is no command about a plugin of that name (invariant 5)."""
+    (cli.home / "plugins" / "demo.py").unlink()
+    (cli.home / "plugins").rmdir()
+    (cli.home / "plugins").write_text("x")
+    said = f"plugin plugins failed ({cli.home}/plugins): the folder cannot be read: Not a directory"
+    assert f"{said}; make it a folder that you may read\n" in cli("tool", "list").stderr
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -82,13 +82,18 @@ def test_there_is_no_project_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_environment_may_name_another_file(tmp_path: Path) -> None:
-    """MORYFLOW_CONFIG stands in for the file in the home; one that is not there is named (S0.86)."""
+    """MORYFLOW_CONFIG stands in for the file in the home; of one that is not there what was read last holds (S0.86, D26)."""
     put(tmp_path, '{"model": "home"}')
     other = tmp_path / "elsewhere.jsonc"
     other.write_text('{"model": "elsewhere"}')
     assert load_config(tmp_path, environ={"MORYFLOW_CONFIG": str(other)}).get("model") == "elsewhere"
-    missing = load_config(tmp_path, environ={"MORYFLOW_CONFIG": str(tmp_path / "no")})
-    assert [problem.code for problem in missing.problems] == ["config_missing"]
+    load_config(tmp_path, environ={"MORYFLOW_CONFIG": str(other)}).keep(tmp_path)
+    for name, model in (("no", None), ("elsewhere.jsonc", "elsewhere")):
+        other.unlink(missing_ok=True)
+        missing = load_config(tmp_path, environ={"MORYFLOW_CONFIG": str(tmp_path / name)})
+        missing.keep(tmp_path)
+        assert [(problem.code, problem.fatal) for problem in missing.problems] == [("config_missing", True)]
+        assert missing.get("model") == model
     assert config_file(tmp_path, {}) == tmp_path / "config.jsonc"
 
 

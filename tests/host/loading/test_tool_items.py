@@ -229,7 +229,7 @@ def made(name, schema=None):
 @hookimpl
 def tools():
     named = [made(name) for name in ("good", "BASH", "good", "Good", "a b")]
-    return [*named, made("odd", {"required": "a"}), made("fine"), 5]
+    return [*named, made("odd", {"required": "a"}), made("fine"), 5, made]
 """
 
 
@@ -252,3 +252,4 @@ async def test_each_tool_that_is_refused_is_named_with_file_line_reason_and_comm
         "the schema of 'odd' cannot be used: required must be a list of names, not 'a'",
     ]
     assert record.notes[5] == f"{file}:12: 5 is not a tool; make it with @tool{step}"
+    assert "the function made is not a tool; make it with @tool" in record.notes[6]
