@@ -80,7 +80,8 @@ def read_script(path: Path) -> list[ScriptedTurn]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(f"the script cannot be read: {reason}", code="missing", where=str(path)) from error
+        step = "check the path after script:"
+        raise ModelError(f"the script cannot be read: {reason}", code="missing", where=str(path), next_step=step) from error
     return [_turn(value, where) for where, value in _values(path, text)]
 
 
@@ -101,7 +102,8 @@ def _line(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise ModelError(f"this line of the script is not JSON: {error}", code="missing", where=where) from error
+        message, step = f"this line of the script is not JSON: {error}", "mend that line"
+        raise ModelError(message, code="missing", where=where, next_step=step) from error
 
 
 def _turn(value: Any, where: str) -> ScriptedTurn:

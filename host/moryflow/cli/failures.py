@@ -77,8 +77,10 @@ def _of_system(error: OSError, reason: str) -> tuple[str, str, str]:
 
 def next_of(error: MoryflowError) -> str:
     """Return the next command that `error` names, or the one that looks for what is wrong."""
-    from moryflow_sdk import ConfigError
+    from moryflow_sdk import ConfigError, ModelError
 
+    if isinstance(error, ModelError):  # nothing is wrong here that the doctor could find
+        return error.next_step or "ask again, or choose another model with -m"
     return error.next_step or ("moryflow config check" if type(error) is ConfigError else "moryflow doctor")
 
 

@@ -106,6 +106,7 @@ def test_the_error_that_ends_a_turn_is_said_once(cli: Any) -> None:
     done = cli("run", "-m", cli.script({"error": {"code": "bad_request", "message": "the model is ill"}}), "hi")
     assert done.returncode == 7
     assert done.stderr.count("the model is ill") == 1
+    assert "next: ask again, or choose another model with -m\n" in done.stderr  # the doctor could find nothing
 
 
 def test_blank_input_is_no_prompt(cli: Any) -> None:
@@ -181,7 +182,7 @@ def test_a_home_that_cannot_be_made_is_named(cli: Any) -> None:
         (("tool", "run", "hello"), "moryflow tool show hello"),
         (("run", "--config", "{bad", "hi"), "moryflow config check"),
         (("run", "--config", "[1]", "hi"), "moryflow config check"),
-        (("run", "-m", "script:nowhere", "hi"), "moryflow doctor"),
+        (("run", "-m", "script:nowhere", "hi"), "check the path after script:"),
     ],
 )
 def test_every_error_names_a_next_command(cli: Any, words: tuple[str, ...], next_step: str) -> None:
