@@ -109,7 +109,8 @@ class Holding:
         """Take what is to be recorded out of the inbox, and the notes too where no call is open."""
         settled = not self.notes or not await self.left_open(live)
         waiting = (self.inbox, self.notes) if settled else (self.inbox,)
-        taken = [record for records in waiting for record in records]
+        taken: list[Record] = []
         for records in waiting:
-            records.clear()
+            while records:  # one by one: a thread of a plugin may add to it meanwhile
+                taken.append(records.pop(0))
         return taken

@@ -210,7 +210,7 @@ class Session:
 
     async def settle(self) -> None:
         """Apply what came after the last turn had ended, a title for example, before the session is let go."""
-        if self._held.inbox and not self._settling:
+        if (self._held.inbox or self._held.notes) and not self._settling:
             async with self._held as live:
                 await self._empty_inbox(live)
 

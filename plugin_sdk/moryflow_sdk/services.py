@@ -6,7 +6,7 @@ A plugin names the ones it uses (``services = [...]`` in ``plugin.toml`` or in i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
@@ -280,13 +280,17 @@ class Watch(Protocol):
 
 
 class SessionInfo(Protocol):
-    """Title and notes of the current session."""
+    """Title and notes of the current session.
 
-    async def set_title(self, title: str) -> None:
+    Both work from any thread, so from plain functions too, and what is asked for is kept when they return. To ``await`` what
+    they return is allowed and waits for nothing.
+    """
+
+    def set_title(self, title: str) -> Awaitable[None]:
         """Set the session's title."""
         ...
 
-    async def note(self, text: str, *, title: str = "") -> None:
+    def note(self, text: str, *, title: str = "") -> Awaitable[None]:
         """Append a note that the model sees as a marked user message; applied between steps or when idle."""
         ...
 

@@ -1,8 +1,10 @@
 """One user prompt to its end reason: the loop (S4.4, S4.5).
 
-A step is one model call and its tool calls. Nodes are committed before anyone is told of them; a step with one call
-costs two commits: the answer with the call's start, then its result with the next step's beginning. Where the call only
-reads and is done at once, it costs one.
+A step is one model call and its tool calls. Nodes are committed before anyone is told of them, and whatever may have an
+effect is on the disk before it runs. So a step of n calls, one after another, costs n + 1 commits: the answer with the
+first call's start, each result with the next call's start, the last result with the next step's beginning. Calls that
+run side by side count as one call, and where they only read and are done at once they cost no commit of their own: one
+for the whole step. A question to a person costs one more: it can be answered from elsewhere.
 """
 
 from __future__ import annotations
@@ -146,9 +148,8 @@ class Turn:
         """Apply what waited for a pause; notes only where no call is open (invariant 6)."""
         scope = self._scope
         for waiting in (scope.live.inbox, scope.live.notes) if whole else (scope.live.inbox,):
-            for record in waiting:
-                record(self._journal)
-            waiting.clear()
+            while waiting:  # one by one: a thread of a plugin may add to it meanwhile
+                waiting.pop(0)(self._journal)
         for usage, cost in scope.extra_usage:
             self._tally.add(usage, cost)
             scope.budget.spend(cost=cost)

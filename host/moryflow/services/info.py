@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moryflow.kernel.scope import TurnScope
 
 
+class Done:
+    """What a plain function may drop and an asynchronous one may await: it was done before this was returned."""
+
+    def __await__(self) -> Generator[None]:
+        yield from ()
+
+
+DONE = Done()
+
+
 class InfoService:
-    """What a plugin says about a session waits in the inbox until the turn pauses (invariant 6)."""
+    """What a plugin says about a session waits in the inbox until the turn pauses (invariant 6).
+
+    It is put there at once, on whatever thread: the inbox is a list that everyone adds to at its end.
+    """
 
     def __init__(self, scope: TurnScope) -> None:
         self._scope = scope
 
-    async def set_title(self, title: str) -> None:
+    def set_title(self, title: str) -> Done:
         """Set the session's title."""
         self._scope.live.inbox.append(lambda journal: journal.session(title=title[:200]))
+        return DONE
 
-    async def note(self, text: str, *, title: str = "") -> None:
+    def note(self, text: str, *, title: str = "") -> Done:
         """Append a note that the model reads as a marked user message."""
         self._scope.live.notes.append(lambda journal: journal.node("note", {"text": text, "title": title}))
+        return DONE
