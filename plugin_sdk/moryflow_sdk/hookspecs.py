@@ -275,7 +275,6 @@ def compaction(plan: CompactionPlan, turn: Turn) -> CompactionPlan | None:  # ty
 
     :param plan: what will be summarised and what is kept.
     :param turn: the turn.
-    :param turn: the turn.
     :returns: the new plan, or ``None`` to leave it. A plan that is not valid is skipped.
 
     For what a summary of your kind of work must not lose.
