@@ -148,10 +148,9 @@ def _view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
     if chosen.output == "text":
         return _text_view(host, flags, chosen)
     if chosen.output == "stream-json":
-        from .streaming import Lines, answer_from_stdin, init_event, write_line
+        from .streaming import Lines, answer_from_stdin, init_event
 
-        write_line(init_event(host, session))
-        lines = Lines(session.cancel)
+        lines = Lines(session.cancel, init_event(host, session))
         host.bus.subscribe(lines)
         if on_ask(chosen) == "prompt":
             answer_from_stdin(host)

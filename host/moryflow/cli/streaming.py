@@ -25,20 +25,27 @@ def write_line(document: Any) -> None:
 
 
 class Lines:
-    """Writes events as they come. When nobody can read them any more, the turn stops; what it did so far is kept."""
+    """Writes events as they come. When nobody can read them any more, the turn stops; what it did so far is kept.
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    :param first: the line before all others. Where it cannot be written the turn stops once its prompt is stored.
+    """
+
+    def __init__(self, stop: Callable[[], None], first: Any) -> None:
         self._stop = stop
         self._failure: OSError | None = None
+        self._write(first)
 
     def __call__(self, event: Event) -> None:
+        if self._failure is None:
+            self._write(event.as_json())
         if self._failure is not None:
-            return
+            self._stop()
+
+    def _write(self, document: Any) -> None:
         try:
-            write_line(event.as_json())
+            write_line(document)
         except OSError as error:
             self._failure = error
-            self._stop()
 
     def finish(self, result: Any) -> None:
         """Write the last line.

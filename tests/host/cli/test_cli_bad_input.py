@@ -59,6 +59,15 @@ def test_a_stream_that_nobody_reads_stops_the_turn_and_keeps_it(cli: Any) -> Non
     assert turn["end_reason"] == "stopped"
 
 
+def test_a_prompt_is_kept_where_nobody_reads_even_the_first_line(cli: Any) -> None:
+    """`--output stream-json | true`: what was asked is in the session, to go on with (issue 2, closed pipe)."""
+    done = shell(cli, "| sleep 0", "run", "-m", cli.script("done"), "--output", "stream-json", "what I asked")
+    assert (done.returncode, done.stderr) == (141, "")
+    turn = json.loads(cli("session", "show", "--json").stdout)["turns"][0]
+    assert turn["end_reason"] == "stopped"
+    assert "you: what I asked" in cli("session", "show").stdout
+
+
 @pytest.mark.parametrize("buffered", ["", "1"])
 @pytest.mark.parametrize("output", ["text", "json", "stream-json"])
 def test_a_full_disk_behind_standard_output_is_said_once(cli: Any, output: str, buffered: str) -> None:
@@ -72,7 +81,7 @@ def test_a_full_disk_behind_standard_output_is_said_once(cli: Any, output: str, 
         "  next: free some space, or send the output elsewhere; what was done is kept: moryflow session show",
     ]
     # Events come first of all, so that nothing is begun which nobody can follow.
-    assert cli("session", "show").stdout.endswith("0 turns\n" if output == "stream-json" else "agent: fine\n")
+    assert cli("session", "show").stdout.endswith("you: hi\n" if output == "stream-json" else "agent: fine\n")
 
 
 def test_the_exit_code_tells_where_standard_error_is_full(cli: Any) -> None:
