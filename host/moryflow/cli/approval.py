@@ -86,7 +86,8 @@ def lapsed(row: Any) -> Exception:
     """Return what tells a person that an answer comes too late."""
     from moryflow_sdk import ConfigError
 
-    return ConfigError(f"{row.id} is no longer open: its call went on without an answer", next_step="moryflow approval list")
+    what = "its call went on without an answer, or something else is asked about it by now"
+    return ConfigError(f"{row.id} is no longer open: {what}", next_step="moryflow approval list")
 
 
 async def _called(store: Any, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -13,6 +13,7 @@ from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, thaw
 from moryflow.sessions import ApprovalRow, CallRow
 
 from .arguments import canonical
+from .binding import bound, renewed, seen
 from .events import now
 from .verdicts import allowed, refused
 
@@ -27,6 +28,8 @@ OnAsk = Literal["prompt", "deny", "fail"]
 REPLIES: tuple[str, ...] = ("once", "always", "reject", "stop")
 CLOSED = "closed"
 """Who answered a question when the input that the answer would have come from had ended."""
+_UNSHOWN = ("seen", "bound")
+"""What is stored with a question to see whether an answer is about it; people are shown the rest."""
 POLL_SECONDS = 0.5
 """How often a waiting turn looks for an answer that another process stored."""
 
@@ -87,17 +90,25 @@ class ApprovalDesk:
         for approval_id in tuple(self._open):
             await self.reply(approval_id, "reject", by=CLOSED)
 
-    async def settle(self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, on_ask: OnAsk) -> Ruling:
+    async def settle(
+        self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, on_ask: OnAsk, *, anew: bool = False
+    ) -> Ruling:
         """Turn an ask into allow, deny or stop.
 
+        :param anew: no answer of before counts: a body that has begun asks each of its questions.
         :raises ApprovalRequired: nobody can be asked now and the turn is to end (``on_ask="fail"``).
         """
-        earlier = await self._earlier(scope, call, ruling)
+        about = bound(call, ruling)
+        before = [] if anew else await self._asked_before(scope, call)
+        earlier = next((row for row in before if row.request.get("bound") == about), None)
         if earlier is not None and earlier.state == "replied":
             return await self._apply(scope, journal, ruling, earlier)
+        if earlier is None:
+            ruling = renewed(call, ruling, before)
         if on_ask == "deny" or (on_ask == "prompt" and self._deserted):
             return _unasked(ruling)
-        row = earlier or _question(scope, call, ruling)
+        row = earlier or _question(scope, call, ruling, about)
+        self._expire(journal, (other for other in before if other.id not in (row.id, *self._open)))
         with self._opened(scope, ruling, row) as future:
             await self._ask(scope, journal, call, ruling, row)
             if on_ask == "fail":
@@ -108,25 +119,27 @@ class ApprovalDesk:
 
     async def lapse(self, scope: TurnScope, journal: Journal, call: ToolCall) -> None:
         """Note that what is still open about `call` is so no more: it has its result, and an answer would do nothing."""
-        if call.id not in scope.live.asked:
-            return
-        for row in await self._store().approvals(session=scope.session, state="pending"):
-            if row.call_id == call.id:
-                journal.approval(row._replace(state="expired"))
+        self._expire(journal, await self._asked_before(scope, call))
 
-    async def _earlier(self, scope: TurnScope, call: ToolCall, ruling: Ruling) -> ApprovalRow | None:
-        """Return this very question, if it was asked before: same call, same arguments, same reason (R18)."""
+    async def _asked_before(self, scope: TurnScope, call: ToolCall) -> list[ApprovalRow]:
+        """Return what was asked about `call`, answered or still open, oldest first."""
         if call.id not in scope.live.asked:
-            return None
+            return []
         rows = await self._store().approvals(session=scope.session)
-        same = (row for row in rows if row.call_id == call.id and _about(row) == (call.hash, ruling.reason))
-        return next((row for row in same if row.state != "expired"), None)
+        return [row for row in rows if row.call_id == call.id and row.state != "expired"]
+
+    def _expire(self, journal: Journal, rows: Iterable[ApprovalRow]) -> None:
+        """Note that those of `rows` that are still open are so no more."""
+        for row in rows:
+            if row.state == "pending":
+                journal.approval(row._replace(state="expired"))
 
     async def _ask(self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow) -> None:
         scope.live.asked.add(call.id)
         journal.approval(row)
         journal.call(call_row(scope, call, "waiting", ruling))
-        journal.event("permission.asked", **{"approval_id": row.id, "call_id": call.id, **row.request})
+        shown = {name: value for name, value in row.request.items() if name not in _UNSHOWN}
+        journal.event("permission.asked", **{"approval_id": row.id, "call_id": call.id, **shown})
         journal.event("session.status", status="waiting")
         await journal.commit()
 
@@ -191,11 +204,8 @@ def _unasked(ruling: Ruling) -> Ruling:
     return refused(ruling, cause="headless", reason=f"{ruling.reason}; nobody could be asked", by="headless")
 
 
-def _about(row: ApprovalRow) -> tuple[Any, Any]:
-    return row.request.get("hash"), row.request.get("reason")
-
-
-def _question(scope: TurnScope, call: ToolCall, ruling: Ruling) -> ApprovalRow:
+def _question(scope: TurnScope, call: ToolCall, ruling: Ruling, about: str) -> ApprovalRow:
+    """Return the question of `ruling`; an answer holds for what `about` is the hash of."""
     patterns = [item.pattern for item in ruling.remember if item.scope != "none"]
     request = {
         "tool": call.tool,
@@ -206,6 +216,8 @@ def _question(scope: TurnScope, call: ToolCall, ruling: Ruling) -> ApprovalRow:
         "reason": ruling.reason,
         "remember": patterns[0] if len(patterns) == 1 else (patterns or None),
         "agent": scope.agent.id,
+        "seen": seen(call),
+        "bound": about,
     }
     return ApprovalRow(
         id=f"ap_{secrets.token_hex(6)}",

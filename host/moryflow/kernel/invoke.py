@@ -147,7 +147,7 @@ class Door:
         on_ask = self._on_ask
         if on_ask == "fail" and not later:
             on_ask, self._scope.ending = "deny", "approval_required"
-        settled = await self._scope.around.desk.settle(self._scope, self._journal, call, ruling, on_ask)
+        settled = await self._scope.around.desk.settle(self._scope, self._journal, call, ruling, on_ask, anew=not later)
         if settled.by == "headless":
             self.unasked.append(call.id)
         return settled

@@ -54,7 +54,7 @@ class Places:
             if asks and part.decision == "deny" and part.rule is not None and part.rule.source == "default":
                 part = replace(part, decision="ask", reason=part.reason.partition(";")[0], next_step="")
             if path.static or part.decision == "deny":
-                self._add(part)
+                self._add(_named(part))
 
     def here(self, bases: Bases) -> None:
         """Judge the folder a command works in: the vault is fine, elsewhere is like reading there."""
@@ -64,7 +64,7 @@ class Places:
             elif base != str(self._policy.vault):
                 part = judge_file(self._policy, self._resolved(".", "read", base), "read", whole=False)
                 if part.decision != "allow":
-                    self._add(part)
+                    self._add(_named(part))
 
     def limits(self, text: str) -> None:
         """Look in a text that was not understood for paths that no mode opens, as if they were written to."""
@@ -94,7 +94,7 @@ class Places:
                 continue
             part = judge_file(self._policy, target, "read", whole=False)
             if part.decision == "deny" or (part.decision == "ask" and not exact):
-                self._add(part)
+                self._add(_named(part))
 
     def surely_moves(self, path: Arg, base: str | None) -> bool:
         """Whether ``cd path`` cannot but work: the folder is there, and nothing before a ``..`` could be missing."""
@@ -138,6 +138,13 @@ def _likely(path: Arg) -> Arg | None:
     if folder:
         return Arg(folder, tilde=folder.startswith("~"))
     return Arg("/") if text.startswith("/") and special != 0 else None
+
+
+def _named(part: Judged) -> Judged:
+    """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that (R22)."""
+    if part.decision != "ask" or part.rule is None or part.rule.source == "default":
+        return part
+    return replace(part, reason=f"{part.target}: {part.reason}")
 
 
 def _unknown_folder(domain: str, path: Arg) -> Judged:
