@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 from moryflow_sdk import ModelError
 from moryflow_sdk.chat_completions import Endpoint, from_object, from_status, retry_after
@@ -46,7 +46,7 @@ def from_exception(error: BaseException, endpoint: Endpoint) -> ModelError:
     if code is not None:
         return _plain_error(code, message, endpoint)
     headers = _headers(error)
-    body = json.dumps({"error": {"message": message}}).encode()
+    body = json.dumps({"error": {"message": message, "code": _kind(error)}}).encode()
     status = getattr(error, "status_code", None)
     if not isinstance(status, int):
         return _plain_error("protocol", message, endpoint)
@@ -74,6 +74,13 @@ def _json(text: str) -> Any:
         except (ValueError, RecursionError):
             continue
     return None
+
+
+def _kind(error: BaseException) -> str:
+    """Return the provider's own word for what is wrong. It is not in the text (``content_policy_violation`` is a plain 400)."""
+    body = getattr(error, "body", None)
+    found = getattr(error, "code", None) or (cast("dict[str, Any]", body).get("code") if isinstance(body, dict) else None)
+    return found if isinstance(found, str) else ""
 
 
 def _is_connection(error: BaseException) -> bool:

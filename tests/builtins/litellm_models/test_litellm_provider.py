@@ -11,7 +11,7 @@ from moryflow_builtins.litellm_models.provider import LitellmModels
 from moryflow_sdk import Finished, Message, ModelError, ModelRequest, ReasoningDelta, TextDelta, ToolSchema
 from moryflow_sdk.provider_settings import ModelsSettings
 from moryflow_sdk.testing.corpus import replies
-from moryflow_sdk.testing.replies import Reply
+from moryflow_sdk.testing.replies import Reply, failure
 from moryflow_sdk.testing.server import LoopbackServer
 
 KEY = "sk-ant-SECRET-KEY"
@@ -214,6 +214,13 @@ async def test_nobody_but_the_host_tries_again(status: int) -> None:
     with LoopbackServer(*[refusal(status, "x", "m")] * 3) as server:
         error = await other_way(server, "litellm/openai/m")
         assert len(server.requests) == 1 and error.retryable
+
+
+@pytest.mark.parametrize("code", ["content_policy_violation", "content_filter"])
+async def test_a_refused_content_is_told_by_its_code(code: str) -> None:
+    """Such an answer is a plain 400 in litellm, and its text need not say why (S4.7)."""
+    with LoopbackServer(failure(400, "no", code=code)) as server:
+        assert (await other_way(server, "litellm/openai/m")).code == "content_filter"
 
 
 async def test_no_server_is_unreachable() -> None:
