@@ -11,6 +11,11 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
+import time
+
+GRACE = 5.0
+"""Seconds that threads and clean-ups of plugins may hold up the end."""
 
 _codes: list[int] = []
 
@@ -23,6 +28,14 @@ def install() -> None:
 def with_code(code: int) -> None:
     """Say what the process will have ended with. Without that it ends as Python ends."""
     _codes[:] = [code]
+    threading.Thread(target=_lose_patience, name="moryflow-ending", daemon=True).start()
+
+
+def _lose_patience() -> None:
+    time.sleep(GRACE)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"moryflow: a thread or a clean-up of a plugin did not end within {GRACE:g} s and was left behind\n")
+    _leave()
 
 
 def _leave() -> None:

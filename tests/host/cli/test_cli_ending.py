@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 LEAVING = """
     import atexit, os, sys
     from moryflow_sdk import hookimpl
@@ -21,6 +23,17 @@ LEAVING = """
 """
 
 
+CLINGING = """
+    import atexit, threading, time
+    from moryflow_sdk import hookimpl
+
+    @hookimpl
+    def event(event):
+        if event.type == "turn.start":
+            HOLD
+"""
+
+
 def test_the_end_calls_what_asked_for_it_and_takes_nothing_down(cli: Any) -> None:
     """A clean-up runs and is heard; then nothing pulls a library away under a thread that is still in it (S4.19).
 
@@ -35,3 +48,14 @@ def test_without_a_key_it_ends_with_its_exit_code_each_time(cli: Any) -> None:
     """The sentence and the code come however far the preparation of the first request has got (S4.7)."""
     cli.environ["OPENAI_API_KEY"] = ""
     assert {cli("run", "-m", "openai/gpt-4.1", "hi").returncode for _ in range(6)} == {7}
+
+
+@pytest.mark.parametrize(
+    "hold", ["atexit.register(time.sleep, 600)", "threading.Thread(target=time.sleep, args=(600,), daemon=False).start()"]
+)
+def test_a_plugin_cannot_hold_up_the_end_for_ever(cli: Any, hold: str) -> None:
+    """A clean-up that hangs is left behind with a sentence; the answer and the exit code are the turn's (invariant 9)."""
+    cli.plugin("clinging", CLINGING.replace("HOLD", hold))
+    done = cli("run", "-m", cli.script("fine"), "hi")
+    assert (done.returncode, done.stdout) == (0, "fine\n")
+    assert "did not end within 5 s and was left behind" in done.stderr
