@@ -72,15 +72,14 @@ class ChatClient:
     async def _events(self, request: ModelRequest, name: str) -> AsyncGenerator[ModelEvent]:
         client = await self._ready()
         answer = Answer(self.endpoint)
-        response: Answered | None = None
         try:
             response = await self._ask(client, request, name)
             async with contextlib.aclosing(self._deltas(response, answer)) as deltas:
                 async for delta in deltas:
                     yield delta
         except wire_errors() as error:
-            lost = connection_error(error, self.endpoint, answered=response is not None)
-            if lost.code != "incomplete" or not answer.begun:
+            lost = connection_error(error, self.endpoint, answered=answer.begun)
+            if lost.code != "incomplete":
                 lost.tool_calls = answer.unfinished_calls()
                 raise lost from error
         except RecursionError as error:

@@ -19,7 +19,7 @@ def wire_errors() -> tuple[type[Exception], ...]:
 
 
 def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = False) -> ModelError:
-    """Return the error for a connection that failed; `answered`: the head of an answer had come."""
+    """Return the error for a connection that failed; `answered`: a part of an answer had come."""
     core = load_httpcore()
     where = f"{endpoint.label} at {endpoint.shown}"
     code: ModelErrorCode

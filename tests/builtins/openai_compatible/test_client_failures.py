@@ -144,7 +144,7 @@ BODIES: list[tuple[Reply, str]] = [
     (stream(chunk(content="a"), done=False), "incomplete"),
     (stream(chunk(content="a"), done=False, end="cut"), "incomplete"),
     (stream(chunk(content="a"), done=False, end="reset"), "incomplete"),
-    (stream(done=False, end="reset"), "incomplete"),
+    (stream(done=False, end="reset"), "unreachable"),  # nothing of it had come: it is tried again (D55)
     (Reply(end="refuse"), "unreachable"),
     (stream(chunk(content="a"), done=False, end="stall"), "timeout"),
     (stream(done=False, end="stall"), "timeout"),
