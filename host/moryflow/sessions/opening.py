@@ -74,6 +74,8 @@ def ensure_ready(path: Path) -> None:
     :raises StoreError: ``newer`` or ``foreign``; the file is left as it is.
     :raises sqlite3.Error: it is damaged, locked or unreachable.
     """
+    if path.is_dir():
+        raise _foreign(path, "this is a folder, and not a session database")
     if _has_content(path) and _is_ready(path):
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,7 +171,7 @@ def _is_ready(path: Path) -> bool:
         version = version_of(connection)
         if application != APPLICATION_ID:
             if version or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise _foreign(path)
+                raise _foreign(path, "this is a database of another program")
             return False
         if version > len(MIGRATIONS):
             raise newer(path, version)
@@ -196,8 +198,6 @@ def newer(path: Path, version: int) -> StoreError:
     return StoreError(message, code="newer", where=str(path), next_step=next_step)
 
 
-def _foreign(path: Path) -> StoreError:
-    message = "this is a database of another program; it is left as it is"
-    return StoreError(
-        message, code="foreign", where=str(path), next_step="move it away, or set MORYFLOW_HOME to another folder"
-    )
+def _foreign(path: Path, what: str) -> StoreError:
+    next_step = "move it away, or set MORYFLOW_HOME to another folder"
+    return StoreError(f"{what}; it is left as it is", code="foreign", where=str(path), next_step=next_step)

@@ -105,6 +105,14 @@ def test_another_program_s_database_is_refused_and_left_alone(file: Path, marked
     assert snapshot(file.parent) == before
 
 
+def test_a_folder_in_the_place_of_the_database_is_named(tmp_path: Path) -> None:
+    """What lies there is left as it is, and the sentence says what it is (SECURITY §3)."""
+    (tmp_path / "sessions.db").mkdir()
+    with pytest.raises(StoreError, match="this is a folder") as caught:
+        Store.open(tmp_path / "sessions.db")
+    assert caught.value.code == "foreign" and "move it away" in caught.value.next_step
+
+
 async def test_an_empty_file_becomes_a_database(file: Path):
     """What a process killed right at the start leaves behind is taken over (SECURITY §3, empty)."""
     file.parent.mkdir()
