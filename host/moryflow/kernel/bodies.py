@@ -28,7 +28,7 @@ class Deadline:
 
     def __init__(self, owned: OwnedTool) -> None:
         self.owned = owned
-        self.seconds = owned.tool.timeout or (TIMEOUT if _foreign(owned) else BUILTIN_TIMEOUT)
+        self.seconds = owned.tool.timeout or (TIMEOUT if owned.foreign else BUILTIN_TIMEOUT)
         self._timer: asyncio.Timeout | None = None
         self._asking = 0
         self._left = self.seconds
@@ -59,7 +59,7 @@ class Deadline:
         self._timer = asyncio.timeout(self.seconds)
         try:
             async with self._timer:
-                return await (_apart(work) if _foreign(self.owned) else guarded(work))
+                return await (_apart(work) if self.owned.foreign else guarded(work))
         except TimeoutError:
             if self._timer.expired():
                 raise self.passed() from None
@@ -69,7 +69,7 @@ class Deadline:
         """Return the error of a body that was given up, with the place where its time can be changed."""
         tool = self.owned.tool
         text = f"{tool.name} took longer than {self.seconds:g} s and was given up"
-        if not _foreign(self.owned):
+        if not self.owned.foreign:
             return ToolError(text, code="timeout")
         code = getattr(inspect.unwrap(tool.function), "__code__", None)
         file, line = (code.co_filename, f":{code.co_firstlineno}") if code else ("", "")
@@ -109,8 +109,3 @@ async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
         text, step = f"plugin {owned.plugin} is not called any more: {owned.life.broken}", "start moryflow again"
         raise ToolError(text, code="plugin_broken", next_step=step) from None
     return await deadline.hold(outcome) if inspect.isawaitable(outcome) else outcome
-
-
-def _foreign(owned: OwnedTool) -> bool:
-    """Whether the code of a tool did not come with the host: a plugin's, or a file of the person's."""
-    return owned.tier != "builtin" or bool(owned.tool.source)

@@ -14,6 +14,7 @@ from types import CoroutineType, coroutine
 from typing import Any
 
 from .records import Implementation
+from .values import apart
 from .workers import Broken, Overrun, harmless, text_of
 
 
@@ -32,6 +33,8 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ou
     arguments = [context[name] for name in implementation.arguments]
     started = perf_counter_ns()
     try:
+        if implementation.tier != "builtin":
+            arguments = [apart(value) for value in arguments]
         if implementation.inline:
             value = implementation.function(*arguments)
         elif not implementation.is_async:

@@ -95,7 +95,8 @@ class Dispatcher:
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
             outcome = await self._call(scope, place, implementation, context)
-            verdict = _checked(outcome, lambda given: judged(hook, given)) if outcome.value is not None else None
+            said = outcome.value is not None
+            verdict = _checked(outcome, lambda given, by=implementation: judged(hook, given, by)) if said else None
             if outcome.status != "ok":
                 failure = self._fail(scope, place, implementation, outcome, "denied")
                 verdicts.append((implementation.plugin, _denial(failure)))

@@ -33,6 +33,7 @@ from .prepare import call_as_judged
 from .records import OwnedTool
 from .results import as_result, capped, crash, failure, refusal, tool_payload
 from .scope import TurnScope
+from .values import apart
 from .verdicts import combine, floor, tightened
 from .views import ToolView
 
@@ -112,13 +113,8 @@ class Door:
         raise ToolError(f"unknown tool {name[:80]!r}; the tools are: {known}", code="unknown_tool")
 
     async def _rule(self, judged: Judged) -> Ruling:
-        """Ask every gate and combine; then settle what they said.
-
-        What gates were shown is not what is asked, audited and recorded: that is built anew from the judged bytes.
-        """
-        ruling = await self._gates(judged.call)
-        judged.call = judged.call.replace(args=json.loads(judged.encoded))
-        return await self._settle(judged.call, ruling)
+        """Ask every gate and combine; then settle what they said."""
+        return await self._settle(judged.call, await self._gates(judged.call))
 
     async def _settle(self, call: ToolCall, ruling: Ruling, *, later: bool = True) -> Ruling:
         """Ask the person if need be, and let ``tool_decided`` tighten and record what is decided.
@@ -181,7 +177,8 @@ class Door:
         owned = judged.owned
         assert owned is not None
         deadline = Deadline(owned)
-        view = ToolView(self._scope, owned.plugin, judged.call, self._asker(judged.call, deadline))
+        shown = apart(judged.call) if owned.foreign else judged.call
+        view = ToolView(self._scope, owned.plugin, shown, self._asker(judged.call, deadline))
         try:
             keywords = owned.tool.bind(judged.encoded, cast("ToolContext", view))
             result = as_result(await run_body(deadline, keywords))
@@ -199,7 +196,8 @@ class Door:
     def _asker(self, call: ToolCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
             with deadline.stopped():
-                ruling = await self._settle(call, combine([("tool", question)], mode=self._scope.live.mode), later=False)
+                verdicts = [("tool", apart(question))]
+                ruling = await self._settle(call, combine(verdicts, mode=self._scope.live.mode), later=False)
             if ruling.decision == "stop":
                 self._scope.ending = ruling.end_reason or "denied"  # what runs beside it still gets its result
             if ruling.decision != "allow":

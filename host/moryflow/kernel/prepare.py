@@ -22,13 +22,12 @@ def call_as_judged(
     """
     owned = scope.plugin_set.tools[tool]
     encoded = canonical(validated(owned.tool, args))
-    values = json.loads(encoded)
     resolve = scope.around.services["resolve"](scope, plugin)
-    targets = tuple(resolve(item) for item in _requests(owned, values))
+    targets = tuple(resolve(item) for item in _requests(owned, json.loads(encoded)))
     call = ToolCall(
         id=call_id,
         tool=tool,
-        args=values,
+        args=json.loads(encoded),
         step=step,
         domain=owned.tool.domain,
         targets=targets,

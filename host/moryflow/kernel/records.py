@@ -168,6 +168,11 @@ class OwnedTool:
     tier: Tier
     life: Life = field(repr=False, compare=False)
 
+    @property
+    def foreign(self) -> bool:
+        """Whether its code did not come with the host: a plugin's, or a file of the person's."""
+        return self.tier != "builtin" or bool(self.tool.source)
+
 
 @dataclass(frozen=True)
 class HookFailure:

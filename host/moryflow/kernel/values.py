@@ -92,8 +92,8 @@ def summary_of(block: SystemBlock) -> dict[str, Any]:
     return {"id": block.id, "chars": len(block.text), "hash": sha256(block.text.encode("utf-8", "replace")).hexdigest()[:16]}
 
 
-def judged(hook: str, returned: Any) -> Verdict | None:
-    """Return what a gate said, built anew from its fields.
+def judged(hook: str, returned: Any, by: Implementation) -> Verdict | None:
+    """Return what a gate said, built anew from its fields; of what a plugin said nothing stays in its hands.
 
     :raises Nonsense: it is not a verdict.
     """
@@ -101,7 +101,16 @@ def judged(hook: str, returned: Any) -> Verdict | None:
         return None
     if type(returned) not in (Allow, Ask, Deny, Stop):
         raise Nonsense(f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(returned).__name__}")
-    return _rebuilt(type(returned), returned)
+    verdict = _rebuilt(type(returned), returned)
+    return verdict if by.tier == "builtin" else apart(verdict)
+
+
+def apart(value: Any) -> Any:
+    """Return a copy of a frozen value that shares nothing changeable with it, for or from code that is not the host's.
+
+    Python keeps nobody from changing a frozen value all the same; what is judged, asked, recorded and run is never theirs.
+    """
+    return type(value).model_validate(value.model_dump(warnings=False)) if isinstance(value, Frozen) else value
 
 
 def _rebuilt(expected: type[Any], value: Any) -> Any:

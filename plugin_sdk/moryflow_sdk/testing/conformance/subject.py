@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -210,13 +210,19 @@ class Subject:
 
     # ---------------------------------------------------------------- calling its hooks
 
-    def call(self, hook: str, given: Sequence[Mapping[str, Any]]) -> list[Called]:
-        """Call its functions for `hook` in one turn, once for each of `given`: the hook's arguments by name."""
+    def call(self, hook: str, given: Sequence[Mapping[str, Any]], *, shared: bool = False) -> list[Called]:
+        """Call its functions for `hook` in one turn, once for each of `given`: the hook's arguments by name.
+
+        :param shared: let it have the very values, as what comes with the host has, and not copies of them.
+        """
         chosen = import_module("moryflow.authoring.rerunning").only
         name = self.plugin.name
 
         async def work(scope: Any) -> list[Called]:
             scope.plugin_set = chosen(scope.plugin_set, frozenset({name}))
+            if shared:
+                own = tuple(replace(each, tier="builtin") for each in scope.plugin_set.ordered(hook))
+                scope.plugin_set = replace(scope.plugin_set, hooks={hook: own})
             return [await _called(self.host.host.surroundings.dispatcher, scope, hook, dict(each)) for each in given]
 
         session = self.host.wait(self.host.host.new_session(self.host.vault, purpose="direct"))

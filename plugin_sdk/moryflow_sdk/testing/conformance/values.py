@@ -58,12 +58,12 @@ def test_its_hooks_take_what_arrives(plugin_subject: Subject, kind: str) -> None
 
 
 def test_its_hooks_change_nothing_in_place(plugin_subject: Subject) -> None:
-    """Values are shared with everyone who comes after; a new one is returned."""
+    """It is given copies, so what it changes in one is lost; a new value is returned."""
     for hook in _hooks(plugin_subject):
         for kind in ("ordinary", "failed"):
             given = _given(plugin_subject, hook, kind)
             before = [_dump(each) for each in given]
-            plugin_subject.call(hook, given)
+            plugin_subject.call(hook, given, shared=True)
             for each, was in zip(given, before, strict=True):
                 if _dump(each) != was:
                     plugin_subject.fail(
