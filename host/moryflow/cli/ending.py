@@ -1,34 +1,37 @@
 """The very end of the process.
 
-When everything that asked to be called at exit has been called, the process is left at once: Python and its libraries are
-not taken down first. That takes time for nothing, and it crashes where a thread is still inside a library (OpenSSL, in
-the thread that prepares the first request) whose memory is given back under it.
+While a thread is still inside a library (OpenSSL, in the one that prepares the first request), Python and its libraries
+must not be taken down: its memory would be given back under it, and the process would crash. It is left at once then, when
+everything that asked to be called at exit has been called, and what waits in files has been written.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import sys
 import threading
 import time
+from io import BufferedRandom, BufferedWriter, TextIOWrapper
 
 GRACE = 5.0
 """Seconds that threads and clean-ups of plugins may hold up the end."""
 
+_NAME = "moryflow-ending"
 _codes: list[int] = []
 
 
 def install() -> None:
-    """Leave as the last thing at exit; call it before anything else asks to be called then."""
-    atexit.register(_leave)
+    """Look after the end as the last thing at exit; call it before anything else asks to be called then."""
+    atexit.register(_end)
 
 
 def with_code(code: int) -> None:
-    """Say what the process will have ended with. Without that it ends as Python ends."""
+    """Say what the process will have ended with."""
     _codes[:] = [code]
-    threading.Thread(target=_lose_patience, name="moryflow-ending", daemon=True).start()
+    threading.Thread(target=_lose_patience, name=_NAME, daemon=True).start()
 
 
 def _lose_patience() -> None:
@@ -38,10 +41,16 @@ def _lose_patience() -> None:
     _leave()
 
 
+def _end() -> None:
+    if _codes and any(thread.daemon and thread.name != _NAME for thread in threading.enumerate()):
+        _leave()
+    gc.freeze()  # what is left goes with the process: looking through it once more takes 40 ms
+
+
 def _leave() -> None:
-    if not _codes:
-        return
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
+    """Leave without taking anything down; only what waits to be written is written."""
+    for kind in (TextIOWrapper, BufferedWriter, BufferedRandom):  # text first: it waits in front of bytes
+        for file in [found for found in gc.get_objects() if type(found) is kind]:
+            with contextlib.suppress(Exception):
+                file.flush()
     os._exit(_codes[0])
