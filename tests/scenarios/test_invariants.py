@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import hashlib
 import json
 import sqlite3
+from collections import Counter
 from pathlib import Path
+from textwrap import indent
 
 import moryflow
 import moryflow.builtins
+import moryflow_builtins
+import moryflow_sdk
+import pytest
+from moryflow import RunOptions
+from moryflow_sdk import Rule, Ruling, thaw
 
 COUNT = """
     import json, pathlib
@@ -53,16 +62,69 @@ async def test_every_call_passes_the_whole_chain_exactly_once(rig):
     assert stages == ["before", "gate", "decided", "after"] * 2
 
 
+REACHES = {
+    "host/moryflow/kernel/bodies.py": {"Deadline.passed": 1, "run_body": 1},
+    "host/moryflow/kernel/invoke.py": {"Door._body": 1},
+    "host/moryflow/kernel/calls.py": {"call": 3},
+    "host/moryflow/kernel/order.py": {"_within_tier": 1},
+    "host/moryflow/kernel/records.py": {"Implementation.place": 1},
+    "host/moryflow/kernel/workers.py": {"_work": 1},
+    "host/moryflow/loading/registration.py": {"_check_order": 1, "_implementation": 3},
+    "host/moryflow/loading/tool_items.py": {"usable": 1, "place_of": 2},
+    "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported": 1, "_checked": 1},
+    "builtin_plugins/moryflow_builtins/external_tools/worker.py": {"_run": 1},
+    "plugin_sdk/moryflow_sdk/tools.py": {"Tool.arguments": 1},
+}
+"""Who mentions a field ``function``, and how often: a tool's body, a hook's, a thread's job."""
+
+
 def test_only_the_door_reaches_a_tool_body():
-    """Only the door and ``bodies.py``, which runs a body under its deadline, touch ``tool.function`` (invariant 1)."""
-    root = Path(moryflow.__file__).parent
-    users = {
-        path.relative_to(root).as_posix()
-        for path in root.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr == "function" and "tool" in ast.unparse(node.value).lower()
-    }
-    assert users <= {"kernel/invoke.py", "kernel/bodies.py"}
+    """``bodies.py`` runs a body under its deadline, for the door; whoever else takes a ``function`` is named (invariant 1)."""
+    found = {}
+    for root in (moryflow, moryflow_builtins, moryflow_sdk):
+        folder = Path(root.__file__).parent
+        for path in folder.rglob("*.py"):
+            if "testing" not in path.parts:
+                counted = Counter(reaching(ast.parse(path.read_text(encoding="utf-8")), "function"))
+                found[f"{folder.parent.name}/{path.relative_to(folder.parent).as_posix()}"] = dict(counted)
+    assert {path: counted for path, counted in found.items() if counted} == REACHES
+
+
+def test_only_the_door_runs_a_body():
+    """Nobody else calls ``run_body`` or makes keywords for a body (invariant 1)."""
+    folder = Path(moryflow.__file__).parent
+    trees = {path.relative_to(folder).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")}
+    users = {path for path, tree in trees.items() if any(reaching(tree, "run_body", "bind"))}
+    assert users == {"kernel/invoke.py"}
+
+
+def reaching(node, *names, inside=""):
+    """Yield the function around each place that takes one of `names` from something, however it is spelled."""
+    match node:
+        case ast.Attribute(attr=name) | ast.ImportFrom(names=[ast.alias(name=name)]) if name in names:
+            yield inside
+        case ast.Subscript(slice=ast.Constant(value=str(name))) if name in names:
+            yield inside
+        case ast.Call(func=ast.Name(id="getattr" | "attrgetter") | ast.Attribute(attr="attrgetter" | "__getattribute__")):
+            yield from (inside for each in node.args if isinstance(each, ast.Constant) and each.value in names)
+        case ast.MatchClass():
+            yield from (inside for name in node.kwd_attrs if name in names)
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            inside = f"{inside}.{node.name}".lstrip(".")
+    for child in ast.iter_child_nodes(node):
+        yield from reaching(child, *names, inside=inside)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "t.function(**a)", "getattr(entry, 'function')(**a)", "vars(tool)['function']()", "(t := owned.tool).function()",
+        "operator.attrgetter('function')(t)()", "match t:\n    case Tool(function=body):\n        body()",
+    ],
+)  # fmt: skip
+def test_a_second_door_would_be_found_however_it_is_spelled(code):
+    """The check above sees it (invariant 1)."""
+    assert list(reaching(ast.parse(f"def direct(t):\n{indent(code, '    ')}"), "function")) == ["direct"]
 
 
 async def test_what_was_judged_is_what_runs(rig):
@@ -143,37 +205,94 @@ async def test_tool_nodes_stand_in_call_order(rig):
 
 
 async def test_a_grant_holds_at_once_and_the_generation_stays(rig):
-    """``always`` is session state, read at each gate; the plugin set of a turn does not change (invariant 8)."""
+    """``always`` is session state, read at each gate; every turn records the plugin set it has (invariant 8)."""
     outside = rig.vault.parent / "outside.txt"
     outside.write_text("far")
-    asked = []
+    asked, sets = [], set()
 
     def watch(host, event):
+        sets.add(host.plugin_set.id)
         if event.type == "permission.asked":
             asked.append(event)
-            import asyncio
-
             asyncio.get_running_loop().create_task(host.approvals.reply(event.data["approval_id"], "always"))
 
     result, events = await rig.run(
         rig.call("read", path=str(outside)), rig.call("read", path=str(outside)), {"text": "done"}, on_ask="prompt", watch=watch
     )
     assert (result.end_reason, len(asked)) == ("completed", 1)
-    assert len({event.data["plugin_set"] for event in events if event.type == "turn.start"}) == 1
+    async with rig.host() as host:
+        runs = await host.store.runs(result.session)
+    [own] = sets
+    assert len(own) >= 16 and [event.data["plugin_set"] for event in events if event.type == "turn.start"] == [own]
+    assert [run.plugin_set for run in runs] == [own]
 
 
-async def test_every_decision_leaves_a_line(rig):
-    """Which rule, which mode, which arguments (hash), who answered (invariant 10)."""
-    rig.allow_all()
+async def test_a_change_of_mode_holds_from_the_next_gate_on(rig):
+    """Also in the middle of a turn, and back again (invariant 8, S0.68)."""
+    calls = [rig.call("bash", command=f"echo {number}") for number in range(4)]
+    modes = iter(["full_access", "agent", "agent"])
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=rig.script(*calls, {"text": "done"}))
+
+        async def switch():
+            await session.set_mode(next(modes))
+
+        def watch(event):
+            if event.type == "tool.result" and event.data["call_id"] != "call_4_1":
+                tasks.append(asyncio.get_running_loop().create_task(switch()))
+
+        tasks = []
+        host.bus.subscribe(watch)
+        await session.prompt("go")
+        rows = await host.store.calls(session=session.id)
+    assert [(row.decision, row.ruling.get("mode", "agent")) for row in rows] == [
+        ("deny", "agent"),
+        ("allow", "full_access"),
+        ("deny", "agent"),
+        ("deny", "agent"),
+    ]
+
+
+@pytest.mark.parametrize("how", ["by a rule", "by a person", "by the mode", "by nobody"])
+async def test_every_decision_leaves_a_line(rig, how):
+    """Which rule, file, mode and arguments (hash), and who answered: with the call and in the audit (invariant 10)."""
+    decision = "allow" if how == "by a rule" else "ask"
+    rig.config(permission={"rules": [{"domain": "read", "pattern": "vault:/**", "decision": decision}]})
     (rig.vault / "a.txt").write_text("alpha")
-    await rig.run(rig.call("read", path="a.txt"), rig.call("write", path="../x", content="no"), {"text": "done"})
-    for row in rig.calls:
-        ruling = row.ruling
-        assert row.decision in ("allow", "deny")
-        assert row.hash
-        assert "decision" in ruling
-    lines = [line for file in (rig.home / "logs" / "agent-audit").iterdir() for line in file.read_text().splitlines()]
-    assert len([line for line in lines if json.loads(line).get("argsHash")]) == 2
+
+    def answer(event):
+        if event.type == "permission.asked":
+            asyncio.get_running_loop().create_task(host.approvals.reply(event.data["approval_id"], "once"))
+
+    async with rig.host() as host:
+        host.bus.subscribe(answer)
+        mode = "full_access" if how == "by the mode" else "agent"
+        session = await host.new_session(
+            rig.vault, model=rig.script(rig.call("read", path="a.txt"), {"text": "done"}), mode=mode
+        )
+        await session.prompt("go", options=RunOptions(on_ask="prompt" if how == "by a person" else "deny"))
+        [row] = await host.store.calls(session=session.id)
+    ruling = Ruling(**thaw(row.ruling))
+    by = {"by a rule": "rule", "by a person": "user", "by the mode": "mode", "by nobody": "headless"}[how]
+    outcome = "deny" if how == "by nobody" else "allow"
+    assert (row.decision, ruling.decision, ruling.by, ruling.mode) == (outcome, outcome, by, mode)
+    assert (row.hash, row.args) == (hashlib.sha256(b'{"path":"a.txt"}').hexdigest(), '{"path":"a.txt"}')
+    config = str(rig.home / "config.jsonc")
+    assert ruling.rule == Rule(
+        domain="read", pattern="vault:/**", decision=decision, source="user", file=config, line=1, index=0
+    ) and (how == "by a rule" or f"rule ask 'vault:/**' ({config}:1)" in ruling.reason)
+    [file] = (rig.home / "logs" / "agent-audit").iterdir()
+    [line] = [line for line in map(json.loads, file.read_text().splitlines()) if line["type"] == "decision"]
+    told = (
+        line["decision"],
+        line["by"],
+        line["mode"],
+        line["argsHash"],
+        line["rulePattern"],
+        line["ruleFile"],
+        line["ruleLine"],
+    )
+    assert told == (outcome, by, mode, row.hash, "vault:/**", config, 1)
 
 
 async def test_the_context_is_protected_whatever_plugins_do(rig):
