@@ -47,10 +47,12 @@ class Holding:
     def mode(self) -> str:
         return self.live.mode if self.live else self._row.mode
 
-    async def keep(self) -> None:
-        """Hold it until :meth:`release`."""
-        async with self as live:
-            live.kept = True
+    async def keep(self, wait: float = 0) -> None:
+        """Hold it until :meth:`release`, once another holder has let go within `wait` seconds."""
+        async with self._loading:
+            if self.live is None:
+                self.live = await self._load(wait)
+            self.live.kept = True
 
     def release(self) -> None:
         """Let other processes have it."""
@@ -73,9 +75,9 @@ class Holding:
         if not self._users and self.live is not None and not self.live.kept:
             self.release()
 
-    async def _load(self) -> LiveSession:
+    async def _load(self, wait: float = 0) -> LiveSession:
         store = self._store
-        hold, self._begun = self._begun or await store.hold(self._row.id), None
+        hold, self._begun = self._begun or await store.hold(self._row.id, wait=wait), None
         session = hold.session
         rights = self._above or Rights(session.mode, [Rule(**grant) for grant in session.grants])
         live = LiveSession(hold=hold, rights=rights, inbox=self.inbox, notes=self.notes)

@@ -17,7 +17,9 @@ from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
 from moryflow.sessions import Hold, SessionRow
 
+from .changing import change_agent, change_mode, change_model
 from .children import Children
+from .choosing import agent_of
 from .holding import Holding, Record
 from .mentions import mentioned
 from .resuming import GO_ON, waiting_children
@@ -29,9 +31,6 @@ if TYPE_CHECKING:
     from moryflow.kernel.quarantine import Quarantine
 
     from .host import Host
-
-
-MODES = ("agent", "full_access")
 
 
 class Session:
@@ -135,41 +134,21 @@ class Session:
 
         :raises ConfigError: `mode` is not one of the two.
         """
-        chosen = "agent" if mode == "ask" else mode
-        if chosen not in MODES:
-            raise ConfigError(f"unknown mode {mode!r}", next_step="use agent or full_access")
-        if chosen == self.mode:
-            return
-        change = {"from": self.mode, "to": chosen, "by": by}
-
-        def record(journal: Journal) -> None:
-            journal.node("marker", {"mode": chosen})
-            journal.session(mode=chosen)
-            journal.event("session.mode", **change)
-
-        await self.note(record, now=lambda live: setattr(live.rights, "mode", chosen))
-        self._host.approvals.reconsider(self.id)
+        await change_mode(self._host, self, mode, by)
 
     async def set_agent(self, name: str) -> None:
         """Let another agent go on with this conversation, from the next turn on; recorded (S2.18).
 
         :raises ConfigError: there is none of that name, or this is the session of a sub-agent.
         """
-        chosen, before = self._host.agent(name), self.row.agent
-        if chosen.id == before:
-            return
-        if self.row.parent is not None:
-            raise ConfigError(
-                f"the session of a sub-agent stays with its agent, {before}", next_step=f"moryflow session fork {self.id}"
-            )
+        await change_agent(self._host, self, name)
 
-        def record(journal: Journal) -> None:
-            journal.node("marker", {"agent": chosen.id})
-            journal.session(agent=chosen.id)
-            journal.event("session.agent", **{"from": before, "to": chosen.id})
+    async def set_model(self, name: str) -> None:
+        """Let another model go on with this conversation, from the next turn on; recorded.
 
-        self.agent = chosen
-        await self.note(record)
+        :raises ConfigError: nobody knows it.
+        """
+        await change_model(self._host, self, name)
 
     async def note(
         self,
@@ -251,9 +230,16 @@ class Session:
 
     # ---------------------------------------------------------------- holding
 
-    async def keep(self) -> None:
-        """Hold the session until :meth:`release`."""
-        await self._held.keep()
+    async def keep(self, *, wait: float = 0) -> None:
+        """Hold the session until :meth:`release`.
+
+        :param wait: seconds to wait for another process that works in it; what that one changed holds here too.
+        :raises SessionBusy: it did not let go in time.
+        """
+        before = self.row.agent
+        await self._held.keep(wait)
+        if self.row.agent != before:
+            self.agent = agent_of(self.row, self._host.agents, self._host.agent(None))
 
     def release(self) -> None:
         """Let other processes have the session."""

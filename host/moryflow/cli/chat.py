@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from .options import Flags, flags_of, talk_options
+from .options import Flags, TurnCommand, flags_of, talk_options
 
 
-@click.command("chat")
+@click.command("chat", cls=TurnCommand)
 @talk_options
 @click.pass_context
 def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:

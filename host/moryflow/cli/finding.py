@@ -35,18 +35,18 @@ def summary(row: Any) -> dict[str, Any]:
 
 
 async def node_called(store: Any, session: str, name: str) -> str:
-    """Return the id of the node that `name` means.
+    """Return the id of the node that `name` means: a label, an id, or the beginning of one.
 
     :raises ConfigError: none or several.
     """
+    import unicodedata
+
     from moryflow_sdk import ConfigError
 
-    from moryflow.sessions import labels
-
+    named = await store.labels(session)
+    if (label := unicodedata.normalize("NFC", name)) in named:
+        return named[label]
     nodes = await store.nodes(session)
-    labelled = labels(nodes)
-    if name in labelled:
-        return labelled[name]
     found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if node.id.startswith(name)]
     if len(found) == 1:
         return found[0]

@@ -131,6 +131,27 @@ def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float
     return value
 
 
+class TurnCommand(click.Command):
+    """A command that runs turns. ``--wait`` has its seconds behind an equals sign: the word after it is the prompt."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        said = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, ["--wait=" if word == "--wait" else word for word in args[:said]] + args[said:])
+
+
+def _patience(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """Return how many seconds to wait: without a number as long as it takes."""
+    if not value:
+        return None if value is None else math.inf
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise click.BadParameter(f"{value!r} is no number of seconds; --wait alone waits as long as it takes.")
+    return seconds
+
+
 _TURN = (
     click.option("-m", "--model", help="The model, for example openai/gpt-4.1 or local."),
     click.option("--agent", help="The agent's id."),
@@ -138,6 +159,14 @@ _TURN = (
     click.option("-c", "--continue", "again", is_flag=True, help="Go on with the last session of this vault."),
     click.option(
         "-r", "--resume", metavar="[ID]", is_flag=False, flag_value="", help="Go on with this session, or the last one."
+    ),
+    click.option(
+        "--wait",
+        metavar="[=SECONDS]",
+        is_flag=False,
+        flag_value="",
+        callback=_patience,
+        help="Wait for a session that is in use, instead of ending as busy.",
     ),
     click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question."),
     click.option("--max-steps", type=click.IntRange(min=1), help="Model calls a turn may make."),
@@ -183,7 +212,7 @@ def behind_the_verb(args: list[str]) -> list[str]:
         if name in valued:
             moved += [word] if "=" in word else [word, *rest[:1]]
             del rest[: 0 if "=" in word else 1]
-        elif name in ("-c", "--continue", "-r", "--resume"):
+        elif name in ("-c", "--continue", "-r", "--resume", "--wait"):
             moved.append(word)
         else:
             kept += [word, *(rest[:1] if word in ("--vault", "--config", "--profile") else ())]

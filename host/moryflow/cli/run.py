@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from .options import Flags, flags_of, turn_options
+from .options import Flags, TurnCommand, flags_of, turn_options
 
 
 class RunFlags(NamedTuple):
@@ -29,10 +29,11 @@ class RunFlags(NamedTuple):
     on_ask: str | None
     max_steps: int | None
     max_cost: float | None
+    wait: float | None = None
     typed: int | None = None
 
 
-@click.command("run")
+@click.command("run", cls=TurnCommand)
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="Attach a text file or an image.")
 @click.option("--output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True)
@@ -98,7 +99,13 @@ async def open_session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
     if chosen.resume is None:
         await confirm_mode(chosen.mode, flags)
         return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=chosen.model)
-    session = await host.resume(vault, chosen.resume or None, model=chosen.model)
+    session = await host.resume(vault, chosen.resume or None)
+    if chosen.wait is not None:
+        from .queueing import take_turn
+
+        await take_turn(session, chosen.wait, quiet=flags.quiet)
+    if chosen.model is not None:
+        await session.set_model(chosen.model)
     if chosen.agent is not None:
         await session.set_agent(chosen.agent)
     if chosen.mode is not None and chosen.mode != session.mode:

@@ -10,11 +10,11 @@ from moryflow_sdk import Event
 from moryflow.builtins import CONTRIBUTED
 
 from .carrying import export, import_session
-from .compacting import COMMANDS, divider
+from .compacting import COMMANDS
 from .finding import find, node_called, summary, titled
 from .group import NounGroup
 from .options import Flags, asking_options, document_options, flags_of
-from .text import columns, first_line, plain, show, told_result
+from .text import columns, first_line, plain, show
 
 MOST = 1_000_000_000
 """More than anybody has, and no more than a database counts."""
@@ -80,22 +80,23 @@ def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
 def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     """Show a conversation along its active path; the last one when no SESSION is named."""
     from .hosting import with_store
+    from .showing import shown
 
     flags = flags_of(ctx)
     if stats:
         _show_stats(flags, session)
         return
 
-    async def work(store: Any) -> tuple[Any, list[Any], list[Any]]:
+    async def work(store: Any) -> tuple[Any, list[Any], list[Any], dict[str, str]]:
         row = await titled(store, await find(store, session, flags))
-        return row, await store.path(row.id), await store.runs(row.id)
+        return row, await store.path(row.id), await store.runs(row.id), await store.labels(row.id)
 
-    row, path, runs = with_store(work)
+    row, path, runs, named = with_store(work)
     document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [run._asdict() for run in runs]}
+    document["labels"] = named
     turns = f"{len(runs)} turn{'s' if len(runs) != 1 else ''}"
     head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {turns}"
-    summary_mark = SUMMARY.get(_language(), SUMMARY["en"])
-    show(flags, document, "\n\n".join([plain(head), *filter(None, (_shown(node, summary_mark) for node in path))]))
+    show(flags, document, "\n\n".join([plain(head), *shown(path, named)]))
 
 
 def _show_stats(flags: Flags, session: str | None) -> None:
@@ -109,40 +110,11 @@ def _show_stats(flags: Flags, session: str | None) -> None:
     show(flags, counts, told(counts))
 
 
-SUMMARY = {"en": "summary", "zh": "摘要"}
-"""What a person reads before a summary, by interface language (D73)."""
-
-
-def _language() -> str:
-    import os
-
-    from moryflow.config import load_config
-    from moryflow.places import home_folder
-
-    return load_config(home_folder(None, os.environ)).get("language") or "en"
-
-
 def node_json(node: Any) -> dict[str, Any]:
     """Return a node as JSON."""
     from moryflow_sdk import thaw
 
     return {**node._asdict(), "payload": thaw(node.payload)}
-
-
-_ROLES = {"user": "you", "assistant": "agent", "note": "note"}
-
-
-def _shown(node: Any, summary_mark: str) -> str:
-    payload = node.payload
-    if node.kind in ("compaction", "prune"):
-        return plain(divider(node, summary_mark))
-    if node.kind == "tool":
-        return plain(f"[{payload.get('tool')}] {told_result(str(payload.get('status')), payload.get('output', ''))}")
-    if node.kind not in _ROLES:
-        return ""
-    text = payload.get("text") or ""
-    calls = [f"→ {call.get('name')} {first_line(str(call.get('arguments', '')), 100)}" for call in payload.get("calls", ())]
-    return plain("\n".join([f"{_ROLES[node.kind]}: {text}".rstrip(), *calls]))
 
 
 @command.command("tree")
@@ -158,15 +130,15 @@ def show_tree(ctx: click.Context, session: str | None) -> None:
 
     flags = flags_of(ctx)
 
-    async def work(store: Any) -> tuple[Any, list[Any], list[Kin]]:
+    async def work(store: Any) -> tuple[Any, list[Any], list[Kin], dict[str, str]]:
         row = await find(store, session, flags)
-        return row, await store.nodes(row.id), await kin_of(store, row)
+        return row, await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id)
 
-    row, nodes, kin = with_store(work)
+    row, nodes, kin, named = with_store(work)
     document = {"session": row.id, "parent": row.parent, "active": row.active, "nodes": [node_json(node) for node in nodes]}
-    document["children"] = [asdict(child) for child in kin]
+    document |= {"labels": named, "children": [asdict(child) for child in kin]}
     head = f"{row.id} is a session of {row.agent}, started by {row.parent}\n" if row.parent else ""
-    show(flags, document, head + drawn(nodes, row.active, kin) if nodes else "the session is empty")
+    show(flags, document, head + drawn(nodes, row.active, kin, named) if nodes else "the session is empty")
 
 
 @command.command("switch")

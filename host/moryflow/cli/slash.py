@@ -95,8 +95,7 @@ class Slash:
     async def _model(self, name: str) -> str:
         talk = self._talk
         if name:
-            talk.host.models(talk.host.plugin_set).choose(name)
-            talk.session.model = name
+            await talk.session.set_model(name)
             talk.choose(model=name)
         talk.say(f"model: {talk.host.choose_model(talk.session)[1].id}")
         return ""

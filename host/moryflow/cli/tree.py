@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from moryflow_sdk import MoryflowError
 
+from .showing import labels_of
 from .text import first_line, plain
 
 
@@ -61,11 +62,14 @@ async def _started_by(store: Any, row: Any) -> list[Kin]:
     return found
 
 
-def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = ()) -> str:
-    """Return the tree of `nodes` as text, one line a node. Built without recursion: a long session is deep."""
-    from moryflow.sessions import labels, tree
+def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = (), named: Mapping[str, str] | None = None) -> str:
+    """Return the tree of `nodes` as text, one line a node. Built without recursion: a long session is deep.
 
-    named = {node: label for label, node in labels(nodes).items()}
+    :param named: label → node id.
+    """
+    from moryflow.sessions import tree
+
+    labels = labels_of(named or {})
     known = {child.copy_of or child.session: child for child in kin}
     told = {_started(node) for node in nodes}
     cut_off = defaultdict[str, list[Kin]](list)
@@ -77,7 +81,7 @@ def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = ()) -> 
         branch, depth = waiting.pop()
         node = branch.node
         mark = "*" if node.id == active else " "
-        label = f" ({named[node.id]})" if node.id in named else ""
+        label = f" ({labels[node.id]})" if node.id in labels else ""
         lines.append(plain(f"{mark} {'  ' * depth}{node.id[:8]} {node.kind}{label}: {_gist(node)}".rstrip(": ")))
         if (child := known.pop(_started(node), None)) is not None:
             lines += _kin_lines(child, depth + 1)
@@ -108,6 +112,9 @@ def _gist(node: Any) -> str:
         return first_line(f"{payload.get('tool')} {payload.get('status')}", 80)
     text = payload.get("text") or payload.get("summary") or ""
     calls = ", ".join(str(call.get("name")) for call in payload.get("calls", ()))
+    if node.kind == "marker" and "label" in payload:
+        called = payload.get("node", node.parent)
+        return f"label {payload['label']} {f'names {str(called)[:8]}' if called else 'removed'}"
     if node.kind == "marker":
         return ", ".join(f"{key} {value}" for key, value in payload.items())
     return first_line(text, 80) or (f"calls {calls}" if calls else "")

@@ -13,6 +13,7 @@ from .covering import needed
 from .errors import Damaged, StoreError
 from .records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
 from .tables import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, decode_stored, execute, text
+from .tree import labels
 
 R = TypeVar("R")
 
@@ -111,6 +112,14 @@ def nodes_of(connection: sqlite3.Connection, session: str) -> list[Node]:
     """Return all nodes of a session, in their order."""
     rows = execute(connection, f"{NODES.select} WHERE session = ? ORDER BY seq", (session,))
     return [node_of(row) for row in rows]
+
+
+def labels_of(connection: sqlite3.Connection, session: str) -> dict[str, str]:
+    """Return label -> node id of all branches; what an import brought may name a node that is not there."""
+    markers = execute(connection, f"{NODES.select} WHERE session = ? AND kind = 'marker' ORDER BY seq", (session,))
+    named = labels(node_of(row) for row in markers.fetchall())
+    there = "SELECT 1 FROM nodes WHERE session = ? AND id = ?"
+    return {label: node for label, node in named.items() if execute(connection, there, (session, node)).fetchone()}
 
 
 def calls_of(

@@ -147,6 +147,10 @@ class Store:
         """Return all nodes of all branches, in their order (S1.6)."""
         return await self._database.read(lambda db: reading.nodes_of(db, session))
 
+    async def labels(self, session: str) -> dict[str, str]:
+        """Return label -> node id, of all branches."""
+        return await self._database.read(lambda db: reading.labels_of(db, session))
+
     async def calls(
         self, session: str | None = None, since: str | None = None, states: Collection[str] | None = None
     ) -> list[CallRow]:

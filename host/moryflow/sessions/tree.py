@@ -41,9 +41,18 @@ def path_to(nodes: Mapping[str, Node], node: str | None) -> list[Node]:
 
 
 def labels(nodes: Iterable[Node]) -> dict[str, str]:
-    """Return label -> node id; a ``marker {label}`` names the node it follows, and the last one of a name counts."""
-    marked = (node for node in nodes if node.kind == "marker" and node.parent)
-    return {str(node.payload["label"]): str(node.parent) for node in marked if node.payload.get("label")}
+    """Return label -> node id, in the order in which the labels were given.
+
+    A ``marker {label, node}`` names the node of that id, wherever it stands itself; without ``node`` the one it follows, and
+    with ``None`` none any more. The last marker of a label counts.
+    """
+    named: dict[str, str] = {}
+    for node in nodes:
+        if node.kind == "marker" and (label := node.payload.get("label")):
+            named.pop(str(label), None)
+            if called := node.payload.get("node", node.parent):
+                named[str(label)] = str(called)
+    return named
 
 
 class Unfinished(NamedTuple):
