@@ -1,0 +1,78 @@
+"""Nobody but the door takes a tool's body in hand, read off the code itself (invariant 1)."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+from textwrap import indent
+
+import moryflow
+import moryflow.builtins
+import moryflow_builtins
+import moryflow_sdk
+import pytest
+
+REACHES = {
+    "host/moryflow/kernel/bodies.py": {"Deadline.passed": 1, "run_body": 1},
+    "host/moryflow/kernel/invoke.py": {"Door._body": 1},
+    "host/moryflow/kernel/calls.py": {"call": 3},
+    "host/moryflow/kernel/order.py": {"_within_tier": 1},
+    "host/moryflow/kernel/records.py": {"Implementation.place": 1},
+    "host/moryflow/kernel/workers.py": {"_work": 1},
+    "host/moryflow/loading/registration.py": {"_check_order": 1, "_implementation": 3},
+    "host/moryflow/loading/tool_items.py": {"usable": 1, "place_of": 2},
+    "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported": 1, "_checked": 1},
+    "builtin_plugins/moryflow_builtins/external_tools/worker.py": {"_run": 1},
+    "plugin_sdk/moryflow_sdk/tools.py": {"Tool.arguments": 1},
+}
+"""Who mentions a field ``function``, and how often: a tool's body, a hook's, a thread's job."""
+
+
+def test_only_the_door_reaches_a_tool_body():
+    """``bodies.py`` runs a body under its deadline, for the door; whoever else takes a ``function`` is named (invariant 1)."""
+    found = {}
+    for root in (moryflow, moryflow_builtins, moryflow_sdk):
+        folder = Path(root.__path__[0])
+        for path in folder.rglob("*.py"):
+            if "testing" not in path.parts:
+                counted = Counter(reaching(ast.parse(path.read_text(encoding="utf-8")), "function"))
+                found[f"{folder.parent.name}/{path.relative_to(folder.parent).as_posix()}"] = dict(counted)
+    assert {path: counted for path, counted in found.items() if counted} == REACHES
+
+
+def test_only_the_door_runs_a_body():
+    """Nobody else calls ``run_body`` or makes keywords for a body (invariant 1)."""
+    folder = Path(moryflow.builtins.__file__).parent
+    trees = {path.relative_to(folder).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")}
+    users = {path for path, tree in trees.items() if any(reaching(tree, "run_body", "bind"))}
+    assert users == {"kernel/invoke.py"}
+
+
+def reaching(node, *names, inside=""):
+    """Yield the function around each place that takes one of `names` from something, however it is spelled."""
+    match node:
+        case ast.Attribute(attr=name) | ast.ImportFrom(names=[ast.alias(name=name)]) if name in names:
+            yield inside
+        case ast.Subscript(slice=ast.Constant(value=str(name))) if name in names:
+            yield inside
+        case ast.Call(func=ast.Name(id="getattr" | "attrgetter") | ast.Attribute(attr="attrgetter" | "__getattribute__")):
+            yield from (inside for each in node.args if isinstance(each, ast.Constant) and each.value in names)
+        case ast.MatchClass():
+            yield from (inside for name in node.kwd_attrs if name in names)
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            inside = f"{inside}.{node.name}".lstrip(".")
+    for child in ast.iter_child_nodes(node):
+        yield from reaching(child, *names, inside=inside)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "t.function(**a)", "getattr(entry, 'function')(**a)", "vars(tool)['function']()", "(t := owned.tool).function()",
+        "operator.attrgetter('function')(t)()", "match t:\n    case Tool(function=body):\n        body()",
+    ],
+)  # fmt: skip
+def test_a_second_door_would_be_found_however_it_is_spelled(code):
+    """The check above sees it (invariant 1)."""
+    assert list(reaching(ast.parse(f"def direct(t):\n{indent(code, '    ')}"), "function")) == ["direct"]
