@@ -13,6 +13,7 @@ from .carrying import export, import_session
 from .compacting import COMMANDS
 from .finding import find, node_called, summary, titled
 from .group import NounGroup
+from .labelling import label
 from .options import Flags, asking_options, document_options, flags_of
 from .text import columns, first_line, plain, show
 
@@ -166,7 +167,7 @@ def switch(ctx: click.Context, session: str, node: str) -> None:
 
 @command.command("fork")
 @click.argument("session", required=False)
-@click.option("--node", help="Copy the path to this node instead of the active one.")
+@click.option("--node", help="Copy the path to this node (an id or a label) instead of the active one.")
 @click.option("--title", default="", help="Title of the copy.")
 @document_options
 @click.pass_context
@@ -245,5 +246,5 @@ def _tell_notice(event: Event) -> None:
         click.echo(plain(f"moryflow: {said}"), err=True)
 
 
-command.add_command(export)
-command.add_command(import_session)
+for verb in (export, import_session, label):
+    command.add_command(verb)

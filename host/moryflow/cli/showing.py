@@ -33,7 +33,7 @@ def labels_of(named: Mapping[str, str]) -> dict[str, str]:
     """Return node id → its labels, for people; `named` is label → node id."""
     found: dict[str, list[str]] = {}
     for label, node in named.items():
-        found.setdefault(node, []).append(label)
+        found.setdefault(node, []).append(first_line(label, 80))  # an import may bring anything
     return {node: ", ".join(labels) for node, labels in found.items()}
 
 

@@ -33,6 +33,7 @@ class Slash:
             "parent": ("go back to the session that started this one", family.parent),
             "stop": ("stop the sub-agents that work in the background", family.stop),
             "reply": ("answer a sub-agent in the background: /reply QUESTION once|always|stop", family.reply),
+            "label": ("name what was said last, or list the names: /label TEXT, /label --remove TEXT", self._label),
             "new": ("begin a new session", self._new),
             "resume": ("go on with another session: /resume ID", self._resume),
             "tools": ("list the tools", self._tools),
@@ -99,6 +100,11 @@ class Slash:
             talk.choose(model=name)
         talk.say(f"model: {talk.host.choose_model(talk.session)[1].id}")
         return ""
+
+    async def _label(self, rest: str) -> str:
+        from .labelling import slash_label
+
+        return await slash_label(self._talk, rest)
 
     async def _new(self, _: str) -> str:
         talk = self._talk

@@ -114,7 +114,7 @@ def _gist(node: Any) -> str:
     calls = ", ".join(str(call.get("name")) for call in payload.get("calls", ()))
     if node.kind == "marker" and "label" in payload:
         called = payload.get("node", node.parent)
-        return f"label {payload['label']} {f'names {str(called)[:8]}' if called else 'removed'}"
+        return f"label {first_line(str(payload['label']), 80)} {f'names {str(called)[:8]}' if called else 'removed'}"
     if node.kind == "marker":
-        return ", ".join(f"{key} {value}" for key, value in payload.items())
+        return first_line(", ".join(f"{key} {value}" for key, value in payload.items()), 120)
     return first_line(text, 80) or (f"calls {calls}" if calls else "")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .encoding import now, random_id
 from .errors import invalid
 from .fulltext import forget, rewind
-from .reading import path_of, session_row
-from .records import Node, SessionRow
+from .reading import labels_of, path_of, session_row
+from .records import NewNode, Node, SessionRow
 from .tables import CALLS, NODES, execute
-from .writing import insert_session
+from .writing import append, insert_session
 
 
 def fork(connection: sqlite3.Connection, session: str, node: str | None, title: str) -> SessionRow:
@@ -32,6 +32,7 @@ def fork(connection: sqlite3.Connection, session: str, node: str | None, title: 
     )  # fmt: skip
     insert_session(connection, row)
     _copy_nodes(connection, source.id, row.id, path)
+    row = _with_labels(connection, source.id, row, path)
     statement = """INSERT INTO plugin_state (session, plugin, scope, value)
         SELECT ?, plugin, scope, value FROM plugin_state WHERE session = ? AND scope = 'session' ORDER BY number"""
     execute(connection, statement, (row.id, source.id))
@@ -48,6 +49,20 @@ def _copy_nodes(connection: sqlite3.Connection, source: str, copy: str, path: It
         statement = f"""INSERT INTO {table.name} (session, {columns}) SELECT ?, {columns} FROM {table.name}
             WHERE session = ? AND {key} IN (SELECT id FROM copied) ORDER BY {order}"""
         execute(connection, statement, (copy, source))
+
+
+def _with_labels(connection: sqlite3.Connection, source: str, copy: SessionRow, path: Sequence[Node]) -> SessionRow:
+    """Give the nodes of a copied path the labels they have in the original, wherever it was said; return the session."""
+    copied = {node.id for node in path}
+    wanted = {label: node for label, node in labels_of(connection, source).items() if node in copied}
+    there = labels_of(connection, copy.id)
+    markers = [{"label": label, "node": node} for label, node in wanted.items() if there.get(label) != node]
+    markers += [{"label": label, "node": None} for label in there.keys() - wanted.keys()]
+    if not markers:
+        return copy
+    active = append(connection, copy, [NewNode("marker", marker) for marker in markers])[-1].id
+    execute(connection, "UPDATE sessions SET active = ? WHERE id = ?", (active, copy.id))
+    return copy._replace(active=active)
 
 
 def purge(connection: sqlite3.Connection, sessions: Iterable[str]) -> None:

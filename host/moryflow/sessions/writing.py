@@ -52,7 +52,7 @@ def apply(connection: sqlite3.Connection, session: str, epoch: int, commit: Comm
     held = require_epoch(connection, session, epoch)
     if commit.after is not None and held.active != commit.after:
         raise Outdated("another node is active now; nothing was stored", where=f"session {session}")
-    nodes = _append(connection, held, commit.nodes)
+    nodes = append(connection, held, commit.nodes)
     last = nodes[-1].id if nodes else held.active
     active = last if commit.active is None else commit.active or None
     if active != last:
@@ -97,7 +97,7 @@ def set_plugin_state(connection: sqlite3.Connection, session: str, plugin: str, 
     execute(connection, statement, (session, plugin, scope, encode(value)))
 
 
-def _append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNode]) -> list[Node]:
+def append(connection: sqlite3.Connection, held: SessionRow, new: Sequence[NewNode]) -> list[Node]:
     """Append `new` below the active node; the tree on disk, not the caller's memory, says where that is."""
     if not new:
         return []

@@ -161,6 +161,25 @@ def test_labels_name_the_node_they_follow_and_the_last_counts():
     assert labels(Node(i, "s", n, p, k, v, 0, "", "") for n, (i, p, k, v) in enumerate(kinds)) == {"x": "c"}
 
 
+Given = tuple[str, str | None]
+
+
+@given(given=st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from(["n1", "n2", "n3", None])), max_size=12))
+def test_the_last_marker_of_a_label_counts_wherever_it_stands(given: list[Given]):
+    """A label names one node, moves to another and is taken back, and nothing else changes (S1.2)."""
+    expected: dict[str, str] = {}
+    for label, node in given:
+        expected.pop(label, None)
+        if node:
+            expected[label] = node
+    markers = [
+        Node(f"m{at}", "s", at, "n1", "marker", {"label": label, "node": node}, 0, "", "")
+        for at, (label, node) in enumerate(given)
+    ]
+    found = labels([*markers, Node("o", "s", 99, "n1", "marker", {"mode": "agent"}, 0, "", "")])
+    assert list(found.items()) == list(expected.items())
+
+
 Step = tuple[str, int]
 
 
