@@ -11,8 +11,10 @@ import click
 from .text import plain
 
 
-async def take_turn(session: Any, seconds: float, *, quiet: bool) -> None:
+async def take_turn(host: Any, session: Any, seconds: float, *, quiet: bool) -> None:
     """Hold `session` as soon as nobody else does, for the rest of this command. Of several that wait, any may be next.
+
+    What was saved meanwhile holds, a rule for example; code that has appeared waits for a person's yes.
 
     :raises SessionBusy: not within `seconds`.
     :raises click.Abort: the person gave up, or the process was told to end.
@@ -24,6 +26,8 @@ async def take_turn(session: Any, seconds: float, *, quiet: bool) -> None:
     except SessionBusy as error:
         at_most = "" if math.isinf(seconds) else f" for at most {seconds:g} s"
         await _unless_stopped(session, seconds, "" if quiet else f"{error.message}; waiting{at_most} (Ctrl-C gives up)")
+        host.hold_new_code()
+        await host.refresh()
 
 
 async def _unless_stopped(session: Any, seconds: float, told: str) -> None:

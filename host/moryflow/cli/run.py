@@ -103,7 +103,7 @@ async def open_session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
     if chosen.wait is not None:
         from .queueing import take_turn
 
-        await take_turn(session, chosen.wait, quiet=flags.quiet)
+        await take_turn(host, session, chosen.wait, quiet=flags.quiet)
     if chosen.model is not None:
         await session.set_model(chosen.model)
     if chosen.agent is not None:

@@ -110,6 +110,24 @@ async def test_what_the_other_changed_meanwhile_holds(tmp_path: Path) -> None:
         assert (second.agent.id, second.mode, len(await two.store.path(second.id))) == ("plan", "full_access", 2)
 
 
+def test_a_rule_that_was_saved_meanwhile_holds(cli: Any) -> None:
+    """Who waited runs with the configuration there is then; code that appeared waits for a yes (invariant 3, S0.77)."""
+    _, running = begun(cli)
+    model = cli.script(cli.calls("hello", name="Ada"), "done")
+    waiting = start(cli, "run", "-c", "--wait", "-m", model, "greet", "--output", "json")
+    assert "waiting" in waiting.stderr.readline()
+    cli.rules(("read", "*", "deny"))
+    cli.plugin("late", "import pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\n")
+    running.kill()  # so that it is not the one to notice the code
+    running.communicate()
+    out, err = waiting.communicate(timeout=30)
+    assert waiting.returncode == 0, err
+    assert [denial["tool"] for denial in json.loads(out)["denied"]] == ["hello"]
+    assert not (cli.home / "plugins" / "late.ran").exists()
+    assert "late" in cli("plugin", "list").stdout
+    assert not (cli.home / "plugins" / "late.ran").exists()
+
+
 def test_a_session_that_is_deleted_meanwhile(cli: Any) -> None:
     """Who waits for a session that goes away is told so (ARCHITECTURE §5)."""
     session, running = begun(cli)
