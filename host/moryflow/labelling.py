@@ -42,11 +42,11 @@ class Naming(NamedTuple):
     def sentence(self) -> str:
         """What a person is told."""
         if self.node is None:
-            return f"{self.label!r} names nothing any more; it was {(self.was or '')[:8]}"
+            return f"'{self.label}' names nothing any more; it was {(self.was or '')[:8]}"
         if not self.changes:
-            return f"{self.node[:8]} is called {self.label!r} already"
+            return f"{self.node[:8]} is called '{self.label}' already"
         taken = f"; {self.was[:8]} is not any more" if self.was else ""
-        return f"{self.node[:8]} is called {self.label!r} now{taken}"
+        return f"{self.node[:8]} is called '{self.label}' now{taken}"
 
 
 def naming(text: str, node: str | None, nodes: Sequence[Node], named: Mapping[str, str], active: str | None) -> Naming:
@@ -58,7 +58,7 @@ def naming(text: str, node: str | None, nodes: Sequence[Node], named: Mapping[st
     label = checked(text)
     known = {each.id: each for each in nodes}
     if label in known:
-        raise ConfigError(f"{label!r} is the id of a node, so it cannot name one", next_step="choose another label")
+        raise ConfigError(f"'{label}' is the id of a node, so it cannot name one", next_step="choose another label")
     said = [each.id for each in path_to(known, active) if each.kind in SPOKEN]
     called = node or (said[-1] if said else None)
     if called is None:
@@ -74,8 +74,9 @@ def removal(text: str, named: Mapping[str, str]) -> Naming:
     label = unicodedata.normalize("NFC", text.strip())
     if label not in named:
         near = difflib.get_close_matches(label, named, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(map(repr, named)) or 'none'}"
-        raise ConfigError(f"there is no label {label[:LONGEST]!r}{hint}", next_step="moryflow session tree")
+        there = ", ".join(f"'{each}'" for each in named) or "none"
+        hint = f"; did you mean '{near[0]}'?" if near else f"; there are {there}"
+        raise ConfigError(f"there is no label '{label[:LONGEST]}'{hint}", next_step="moryflow session tree")
     return Naming(label, None, named[label])
 
 
