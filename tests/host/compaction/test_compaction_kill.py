@@ -44,7 +44,7 @@ async def test_kill_9_while_compacting_leaves_a_whole_session(bench, point):
     (bench.home / "plugins" / "killer.py").unlink()
     bench.config()
     async with bench.host(ANSWER, window=100_000) as host:
-        again = await host.resume(bench.vault, session.id)
+        again = await host.resume(bench.vault, session.id, model="scripted")
         result = await again.prompt("go on")
         path = await host.store.path(session.id)
     assert result.text == "the answer"
