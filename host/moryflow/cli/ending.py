@@ -38,7 +38,8 @@ def _lose_patience() -> None:
     time.sleep(GRACE)
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"moryflow: a thread or a clean-up of a plugin did not end within {GRACE:g} s and was left behind\n")
-    _leave()
+        sys.stderr.flush()
+    os._exit(_codes[0])  # and write nothing more: that may be what waits for ever
 
 
 def _end() -> None:

@@ -27,8 +27,10 @@ LEAVING = """
 """
 
 CLINGING = """
-    import atexit, threading, time
+    import atexit, os, threading, time
     from moryflow_sdk import hookimpl
+
+    full = os.fdopen(os.pipe()[1], "wb")
 
     @hookimpl
     def event(event):
@@ -54,9 +56,14 @@ def test_without_a_key_it_ends_with_its_exit_code_each_time(cli: Any) -> None:
     assert {cli("run", "-m", "openai/gpt-4.1", "hi").returncode for _ in range(6)} == {7}
 
 
-@pytest.mark.parametrize(
-    "hold", ["atexit.register(time.sleep, 600)", "threading.Thread(target=time.sleep, args=(600,), daemon=False).start()"]
-)
+HOLDS = [
+    "atexit.register(time.sleep, 600)",
+    "threading.Thread(target=time.sleep, args=(600,), daemon=False).start()",
+    "threading.Thread(target=full.write, args=(bytes(1 << 20),), daemon=True).start()",
+]
+
+
+@pytest.mark.parametrize("hold", HOLDS, ids=["a clean-up", "a thread", "a file that nobody reads"])
 def test_a_plugin_cannot_hold_up_the_end_for_ever(cli: Any, hold: str) -> None:
     """A clean-up that hangs is left behind with a sentence; the answer and the exit code are the turn's (invariant 9)."""
     cli.plugin("clinging", CLINGING.replace("HOLD", hold))
