@@ -33,7 +33,7 @@ from .prepare import call_as_judged
 from .records import OwnedTool
 from .results import as_result, capped, crash, failure, refusal, tool_payload
 from .scope import TurnScope
-from .values import apart
+from .values import apart, taken
 from .verdicts import combine, floor, tightened
 from .views import ToolView
 
@@ -196,7 +196,7 @@ class Door:
     def _asker(self, call: ToolCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
             with deadline.stopped():
-                verdicts = [("tool", apart(question))]
+                verdicts = [("tool", taken(question))]
                 ruling = await self._settle(call, combine(verdicts, mode=self._scope.live.mode), later=False)
             if ruling.decision == "stop":
                 self._scope.ending = ruling.end_reason or "denied"  # what runs beside it still gets its result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -13,6 +14,7 @@ from moryflow_sdk import (
     CompactionPlan,
     Deny,
     Frozen,
+    FrozenDict,
     Message,
     Stop,
     SystemBlock,
@@ -102,13 +104,40 @@ def judged(hook: str, returned: Any, by: Implementation) -> Verdict | None:
     if type(returned) not in (Allow, Ask, Deny, Stop):
         raise Nonsense(f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(returned).__name__}")
     verdict = _rebuilt(type(returned), returned)
-    return verdict if by.tier == "builtin" else apart(verdict)
+    return verdict if by.tier == "builtin" else taken(verdict)
 
 
 def apart(value: Any) -> Any:
-    """Return a copy of a frozen value that shares nothing changeable with it, for or from code that is not the host's.
+    """Return a copy of a frozen value of the host's that shares nothing changeable with it, for code that is not.
 
     Python keeps nobody from changing a frozen value all the same; what is judged, asked, recorded and run is never theirs.
+    It is copied field by field: to write it out and read it again takes twice as long, at every hook.
+    """
+    if not isinstance(value, Frozen):
+        return value
+    made = copy(value)
+    fields = vars(made)
+    for name, held in fields.items():
+        if held.__class__ not in _UNCHANGING:
+            fields[name] = _apart(held)
+    return made
+
+
+_UNCHANGING = frozenset({str, int, float, bool, type(None), bytes})
+
+
+def _apart(held: Any) -> Any:
+    if isinstance(held, dict):
+        return FrozenDict({key: _apart(item) for key, item in cast("dict[str, Any]", held).items()})
+    if isinstance(held, tuple):
+        return tuple([_apart(item) for item in cast("tuple[Any, ...]", held)])
+    return apart(held)
+
+
+def taken(value: Any) -> Any:
+    """Return a frozen value that other code made, built anew and checked; nothing of it stays in that code's hands.
+
+    :raises ValueError: it is not what it should be.
     """
     return type(value).model_validate(value.model_dump(warnings=False)) if isinstance(value, Frozen) else value
 
