@@ -33,7 +33,7 @@ _SAFE = "/%:@!$&'()*+,;=~[]"
 
 
 def load_httpcore() -> Any:
-    """Import httpcore without HTTP/2, which is never used here and a quarter of its time.
+    """Import httpcore without HTTP/2, which is never used here and a third of its time.
 
     It imports that inside ``try … except ImportError``. ``None`` in ``sys.modules`` is Python's own way to say that a
     module is not there; it is taken back at once, so that whoever asks for a pool with ``http2=True`` later gets it.
