@@ -11,6 +11,8 @@ STOPPED = 130
 """What a shell reports of a program that Ctrl-C has ended: 128 + SIGINT."""
 
 try:
+    from moryflow import pydantic_plugins
+
     from . import ending, stdout, stray
     from .group import cli
 except KeyboardInterrupt:  # a third of a start is these imports, and nobody who stops it there wants to see in which one
@@ -40,6 +42,7 @@ def _main(arguments: list[str] | None) -> int:
     _prepare_streams(apart=arguments is None)
     if arguments is None:  # a program that calls this function has its own way with what is raised in its threads
         stray.install()
+        pydantic_plugins.leave_out()
     try:
         code = _run(arguments)
         sys.stdout.flush()
