@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
 from .config import Config, load_config
@@ -33,7 +33,7 @@ STRICT_WAIT = 60.0
 """The same under ``--strict``, where nothing is left out that was asked for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sources:
     """What a generation is made from; the same for all generations of a host.
 
@@ -116,8 +116,7 @@ class Sources:
         return keeper
 
 
-@dataclass(frozen=True)
-class _Build:
+class _Build(NamedTuple):
     """What one generation is built from; it may take two attempts."""
 
     sources: Sources

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from moryflow_sdk import ModelError, MoryflowError, Ruling, ToolResult
@@ -29,8 +28,7 @@ class DirectCall(NamedTuple):
     result: ToolResult | None
 
 
-@dataclass(frozen=True)
-class DirectResult:
+class DirectResult(NamedTuple):
     """What ``moryflow tool run`` gave: result, ruling, and every hook call on the way."""
 
     result: ToolResult

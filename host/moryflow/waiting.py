@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .kernel.outcome import RunOptions, TurnResult
@@ -19,21 +18,20 @@ async def with_background(session: Session, result: TurnResult, options: RunOpti
     children = session.children
     while result.end_reason == "completed" and (await children.settled() or children.stopped or await children.unheard()):
         if children.stopped:
-            return replace(result, end_reason="stopped")
+            return result._replace(end_reason="stopped")
         left = options.max_steps and options.max_steps - result.steps
         if left is not None and left <= 0:
-            return replace(result, end_reason="max_steps")
+            return result._replace(end_reason="max_steps")
         cost = options.max_cost and options.max_cost - (result.cost or 0.0)
         if cost is not None and cost <= 0:
-            return replace(result, end_reason="budget")
-        result = _together(result, await session.proceed(replace(options, max_steps=left, max_cost=cost)))
+            return result._replace(end_reason="budget")
+        result = _together(result, await session.proceed(options._replace(max_steps=left, max_cost=cost)))
     return result
 
 
 def _together(before: TurnResult, after: TurnResult) -> TurnResult:
     known = [cost for cost in (before.cost, after.cost) if cost is not None]
-    return replace(
-        after,
+    return after._replace(
         usage=before.usage + after.usage,
         cost=sum(known) if known else None,
         steps=before.steps + after.steps,

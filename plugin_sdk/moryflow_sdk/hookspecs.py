@@ -11,8 +11,7 @@ The table :data:`HOOKS` is the one place that says what kind each hook is and ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from .agents import Agent
 from .commands import Command
@@ -28,8 +27,7 @@ from .verdicts import Ruling, Verdict
 HookKind = Literal["life", "contribute", "transform", "gate", "observe"]
 
 
-@dataclass(frozen=True)
-class HookInfo:
+class HookInfo(NamedTuple):
     """One row of the hook table: `value` names the argument that a transform replaces, `timeout` is in seconds."""
 
     name: str

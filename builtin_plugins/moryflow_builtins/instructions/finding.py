@@ -7,7 +7,6 @@ names: what is nearer to the work is read later. In each folder ``AGENTS.md`` is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from .reading import TWICE, Instructions, read_instructions
@@ -26,11 +25,10 @@ def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> 
         read = read_instructions(path, root, settings.max_bytes)
         size = len(read.text.encode("utf-8", "replace"))
         if size > left:
-            read = replace(
-                read, text="", problems=(*read.problems, f"left out: all files together may have {settings.total_bytes} bytes")
-            )
+            left_out = f"left out: all files together may have {settings.total_bytes} bytes"
+            read = read._replace(text="", problems=(*read.problems, left_out))
         elif read.text and any(read.text == other.text for other in found):
-            read = replace(read, text="", problems=(TWICE,))
+            read = read._replace(text="", problems=(TWICE,))
         else:
             left -= size
         found.append(read)

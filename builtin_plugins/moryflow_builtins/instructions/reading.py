@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 DEPTH = 5
 """Includes within includes that are followed."""
@@ -17,8 +18,7 @@ TWICE = "left out: it says the same as a file before it"
 _INCLUDE = re.compile(r"@(\S+\.(?:md|txt))\s*")
 
 
-@dataclass(frozen=True)
-class Instructions:
+class Instructions(NamedTuple):
     """A file and what it says.
 
     :ivar text: with what it includes; empty when it is left out.
@@ -35,7 +35,7 @@ class Instructions:
         return len(self.text) // 4
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Reading:
     """What is known while one file and its includes are read."""
 

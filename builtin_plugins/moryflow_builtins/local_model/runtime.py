@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from moryflow_sdk import ModelError
 
@@ -31,8 +31,7 @@ SPACE = 350_000_000
 """Bytes that must be free: the downloads, unpacked, beside what is being replaced."""
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(NamedTuple):
     """The runtime in one home folder.
 
     :param requirements: what is pinned; `weights_size` are the bytes of the unpacked weights.

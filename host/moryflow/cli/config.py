@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -116,9 +115,9 @@ def explain(ctx: click.Context, key: str) -> None:
     if not config.setters(key):
         refuse_unknown(known, key)
     default = default_of(known, key)
-    layers = [{"value": value, **asdict(origin)} for value, origin in config.setters(key)]
+    layers = [{"value": value, **origin._asdict()} for value, origin in config.setters(key)]
     layers.append({"value": default, "source": "default", "file": None, "line": None})
-    document = {"key": key, "value": layers[0]["value"], "origin": asdict(config.origin(key)), "layers": layers}
+    document = {"key": key, "value": layers[0]["value"], "origin": config.origin(key)._asdict(), "layers": layers}
     rows = [(_mark(index), json.dumps(layer["value"], ensure_ascii=False), _place(layer)) for index, layer in enumerate(layers)]
     notes = [plain(str(problem)) for problem in config.problems if key in problem.message]
     show(flags_of(ctx), document, "\n".join([key, columns(rows), *notes]))
@@ -158,7 +157,7 @@ def check(ctx: click.Context) -> int:
     config, problems = examined(ctx)
     flags = flags_of(ctx)
     failed = any(problem.fatal for problem in problems) or (flags.strict and bool(problems))
-    document = {"ok": not failed, "file": str(config.path), "problems": [asdict(problem) for problem in problems]}
+    document = {"ok": not failed, "file": str(config.path), "problems": [problem._asdict() for problem in problems]}
     lines = [f"{'error' if problem.fatal else 'warning'}: {plain(str(problem))}" for problem in problems]
     show(flags, document, "\n".join(lines) or f"{config.path}: nothing is wrong")
     return 3 if failed else 0

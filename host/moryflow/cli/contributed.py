@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,12 +154,12 @@ def _common_flags() -> list[click.Option]:
     def keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
         holder = ctx.find_object(HostContext)
         if value and holder is not None and parameter.name:
-            holder.flags = replace(holder.flags, **{parameter.name: value})
+            holder.flags = holder.flags._replace(**{parameter.name: value})
 
     def form(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
         holder = ctx.find_object(HostContext)
         if value == "json" and holder is not None:
-            holder.flags = replace(holder.flags, as_json=True)
+            holder.flags = holder.flags._replace(as_json=True)
 
     # Those of the host are read before it is opened, see flags_ahead; here they are accepted and explained.
     held = [(settings, keep) for settings in (*HOST, JSON, YES)]

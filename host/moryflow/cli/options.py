@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Flags:
+class Flags(NamedTuple):
     """What the common flags said; ``None`` and ``False`` mean not given."""
 
     vault: Path | None = None
@@ -40,9 +38,8 @@ FOLLOWING = "moryflow.following"
 
 def flags_in(ctx: click.Context) -> Flags:
     """Return the flags of a group whose own function has not been called yet."""
-    names = {field.name for field in fields(Flags)}
-    said = {name: value for name, value in ctx.params.items() if name in names and value}
-    return replace(flags_of(ctx), **said)
+    said = {name: value for name, value in ctx.params.items() if name in Flags._fields and value}
+    return flags_of(ctx)._replace(**said)
 
 
 def flags_ahead(ctx: click.Context) -> Flags:
@@ -57,7 +54,7 @@ def flags_ahead(ctx: click.Context) -> Flags:
             said[name[2:]] = value if equals else next(waiting, None)
         elif word in ("--safe-mode", "--strict"):
             said[word[2:].replace("-", "_")] = True
-    return replace(flags_in(ctx), **{name: value for name, value in said.items() if value})
+    return flags_in(ctx)._replace(**{name: value for name, value in said.items() if value})
 
 
 Settings = tuple[tuple[str, ...], dict[str, Any]]
@@ -89,7 +86,7 @@ _JSON_UNSEEN = _switch("--json", "as_json", hidden=True)
 
 
 def _collecting(function: F, *options: Settings) -> F:
-    names = {field.name for field in fields(Flags)}
+    names = set(Flags._fields)
 
     @functools.wraps(function)
     def collect(*args: Any, **given: Any) -> Any:
@@ -97,7 +94,7 @@ def _collecting(function: F, *options: Settings) -> F:
         own = {name: given.pop(name) for name in names & set(given)}
         own["as_json"] = given.pop("form", None) == "json" or own.get("as_json")
         said = {name: value for name, value in own.items() if value}
-        ctx.obj = replace(flags_of(ctx), **said)
+        ctx.obj = flags_of(ctx)._replace(**said)
         return function(*args, **given)
 
     wrapped: Any = collect

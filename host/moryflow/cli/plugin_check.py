@@ -165,7 +165,7 @@ def _with_problem(row: Row) -> Candidate:
     if candidate.problem is not None or record.status != "failed" or record.stage != "discover":
         return candidate
     problem = LoadFailure("discover", record.error, file=record.file, line=record.line, hint=record.hint)
-    return replace(candidate, problem=problem)
+    return candidate._replace(problem=problem)
 
 
 def _at(path: Path) -> list[Candidate]:
@@ -193,4 +193,4 @@ def _of_project(folder: Path) -> list[Candidate]:
         raise ConfigError("this project declares no plugin", where=str(folder / "pyproject.toml"), next_step=hint)
     sys.path[:0] = [str(root) for root in (folder / "src", folder) if root.is_dir()]
     made = (Candidate(card.name, "installed", f"{package.name} {package.version}", card.target) for card in package.cards)
-    return [replace(candidate, manifest=manifest_file(folder, candidate.name), version=package.version) for candidate in made]
+    return [candidate._replace(manifest=manifest_file(folder, candidate.name), version=package.version) for candidate in made]

@@ -119,9 +119,8 @@ def drift_notices(home: Path) -> list[str]:
 
 def as_document(row: Row) -> dict[str, Any]:
     """Return a plugin as JSON shows it."""
-    from dataclasses import asdict
 
     loaded = {"loaded_at": row.known.at if row.known else None, "tokens": dict(row.tokens)}
     card = row.card
     capabilities = dict(card.capabilities) if card else None
-    return {**asdict(row.record), **loaded, "manifest": card is not None, "capabilities": capabilities}
+    return {**row.record._asdict(), **loaded, "manifest": card is not None, "capabilities": capabilities}

@@ -109,7 +109,6 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
     Arguments are given one by one (--path README.md) or all at once (--json '{"path": "README.md"}'). -v and
     --output json show every hook on the way: which plugin, what came of it, how long it took.
     """
-    from dataclasses import replace
 
     from .hosting import with_host
     from .run import confirm_mode
@@ -123,7 +122,7 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
         from .render import TerminalView
         from .tool_files import installed_for
 
-        given_flags = replace(flags, yes=flags.yes or sure)
+        given_flags = flags._replace(yes=flags.yes or sure)
         await confirm_mode(options["mode"], given_flags)
         await installed_for(host, name, given_flags)
         args = tool_arguments(_find(host, name).tool, given, ctx.args)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +120,7 @@ class Config:
         """Return the settings that hold once `newer` was read: those, unless its file is torn and this one's was not."""
         if newer.torn is None or (self.torn is not None and not self._outlived):
             return newer
-        torn = replace(newer.torn, hint="the settings before hold until it is mended")
+        torn = newer.torn._replace(hint="the settings before hold until it is mended")
         kept = copy(self)
         kept._outlived = True
         kept.problems = (*(item for item in self.problems if item.code not in _TORN), torn)

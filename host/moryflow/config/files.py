@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
@@ -22,8 +22,7 @@ class Unreadable(Exception):
         self.message, self.code, self.hint = message, code, hint
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """The text of a file, and why it may not loosen anything (empty: it may)."""
 
     text: str

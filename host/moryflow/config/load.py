@@ -62,7 +62,7 @@ def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], 
         rest = ", and what can still be read of deny rules and disabled plugins" if layer.text else ""
         hint = f"defaults hold until it is mended{rest}"
         layers = [kept]
-    problems.append(replace(fault, hint=f"{fault.hint}; {hint}" if fault.hint else hint))
+    problems.append(fault._replace(hint=f"{fault.hint}; {hint}" if fault.hint else hint))
     return layers
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 SourceName = Literal["default", "user", "environment", "inline", "flag"]
 
@@ -11,8 +10,7 @@ MOST = 50
 """Problems reported per file; more are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing that is wrong: where, what, and what helps.
 
     :param code: the class of the report, for example ``config_syntax`` or ``rule_invalid``.
@@ -37,8 +35,7 @@ class Problem:
         return f"{self.where}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Which layer a value comes from; `file` is the variable's name for the environment."""
 
     source: SourceName

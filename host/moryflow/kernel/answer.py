@@ -31,7 +31,7 @@ from .request import RequestBuilder
 from .scope import TurnScope
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Tally:
     """What a turn has used and met so far."""
 

@@ -44,7 +44,7 @@ _PROBLEMS = {
 }
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Judged:
     """A call after its gates: either a ruling to run it, or the result that stands in its place."""
 

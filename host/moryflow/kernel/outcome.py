@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from moryflow_sdk import MoryflowError, Usage
 
@@ -34,8 +33,7 @@ NOBODY_ASKED = 4
 DEFAULT_MAX_STEPS = 200
 
 
-@dataclass(frozen=True)
-class RunOptions:
+class RunOptions(NamedTuple):
     """How one turn is run.
 
     :param on_ask: ``prompt`` waits for a person, ``deny`` tells the model no, ``fail`` ends the turn.
@@ -51,11 +49,10 @@ class RunOptions:
         steps = limits.get("maxSteps")
         if steps and agent_steps and agent_steps < steps:
             steps = None
-        return replace(self, max_steps=self.max_steps or steps, max_cost=self.max_cost or limits.get("maxCost"))
+        return self._replace(max_steps=self.max_steps or steps, max_cost=self.max_cost or limits.get("maxCost"))
 
 
-@dataclass(frozen=True)
-class TurnResult:
+class TurnResult(NamedTuple):
     """What a turn gave; the fields of the ``result`` object of ``--output json``."""
 
     session: str
@@ -66,7 +63,7 @@ class TurnResult:
     steps: int
     denied: tuple[dict[str, Any], ...] = ()
     unasked: bool = False
-    error: MoryflowError | None = field(default=None, compare=False)
+    error: MoryflowError | None = None
 
     @property
     def exit_code(self) -> int:

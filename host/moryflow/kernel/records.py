@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from moryflow_sdk import Agent, Command, HookOptions, ModelProvider, PluginError, Tool
 
@@ -37,8 +37,7 @@ class ConfigReader(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class PluginSettings:
+class PluginSettings(NamedTuple):
     """What a person wants loaded.
 
     :param disabled: names that a person switched off; only this lifts the floor of a missing gate.
@@ -51,8 +50,7 @@ class PluginSettings:
     safe_mode: bool = False
 
 
-@dataclass(frozen=True)
-class LoadRecord:
+class LoadRecord(NamedTuple):
     """What became of one plugin that was found; every surface shows it (invariant 5).
 
     :param error: why it failed; of a loaded plugin, what it had to leave out.
@@ -97,7 +95,7 @@ class Pending(LoadFailure):
     """A plugin is not loaded yet: it waits for a person, or for the probe."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Implementation:
     """One function of one plugin for one hook.
 
@@ -115,7 +113,7 @@ class Implementation:
     options: HookOptions
     is_async: bool
     timeout: float
-    life: Life = field(repr=False, compare=False)
+    life: Life = field(repr=False)
     position: int = 0
     plugin_hash: str = ""
     inline: bool = False
@@ -137,7 +135,7 @@ class Implementation:
         return (code.co_filename, code.co_firstlineno) if code else ("", 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plugin:
     """A loaded plugin.
 
@@ -151,22 +149,21 @@ class Plugin:
     version: str
     tier: Tier
     hash: str
-    object: Any = field(repr=False, compare=False)
-    config: Any = field(repr=False, compare=False)
-    life: Life = field(repr=False, compare=False)
+    object: Any = field(repr=False)
+    config: Any = field(repr=False)
+    life: Life = field(repr=False)
     file: str = ""
     services: tuple[str, ...] = ()
     gate: bool = False
 
 
-@dataclass(frozen=True)
-class OwnedTool:
+class OwnedTool(NamedTuple):
     """A tool and the plugin it goes with."""
 
     tool: Tool
     plugin: str
     tier: Tier
-    life: Life = field(repr=False, compare=False)
+    life: Life
 
     @property
     def foreign(self) -> bool:
@@ -174,8 +171,7 @@ class OwnedTool:
         return self.tier != "builtin" or bool(self.tool.source)
 
 
-@dataclass(frozen=True)
-class HookFailure:
+class HookFailure(NamedTuple):
     """A hook call that failed, and what was done about it.
 
     :param outcome: ``failed``, ``timeout``, ``withheld`` or ``blocked`` (it kept the loop from running).
@@ -192,7 +188,7 @@ class HookFailure:
     hint: str = ""
     action: str = "skipped"
     quarantined: bool = False
-    count: int = 1
+    count: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]  # the method of tuples, which nobody calls
 
     def as_event(self) -> dict[str, Any]:
         """Return the fields of ``plugin.failed`` or ``plugin.quarantined`` (CONTRACT §2)."""
@@ -207,7 +203,7 @@ def _empty() -> Mapping[str, Any]:
     return MappingProxyType({})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PluginSet:
     """All plugins of one generation; never changes once it was started (invariant 8).
 
@@ -228,8 +224,8 @@ class PluginSet:
     command_owners: Mapping[str, str] = field(default_factory=_empty)
     missing_gates: tuple[str, ...] = ()
     kept: Mapping[str, str] = field(default_factory=_empty)
-    home: Path = field(default_factory=Path, repr=False, compare=False)
-    number: int = field(default_factory=_numbers.__next__, compare=False)
+    home: Path = field(default_factory=Path, repr=False)
+    number: int = field(default_factory=_numbers.__next__)
 
     def ordered(self, hook: str) -> tuple[Implementation, ...]:
         """Return the implementations of `hook` in the order they are called.

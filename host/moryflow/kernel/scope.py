@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .records import HookFailure, OwnedTool, PluginSet
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Surroundings:
     """What a turn needs of its host. One per host; the only way the kernel reaches outside itself."""
 
@@ -56,7 +56,7 @@ class Surroundings:
     watched: tuple[Path, ...] = ()
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class LiveSession:
     """A session held by this process: what may change while a turn runs (invariant 8)."""
 
@@ -115,7 +115,7 @@ class Wish(NamedTuple):
     background: bool
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TurnScope:
     """One turn: its generation, its place, its records. Implements what dispatch needs of a scope.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from moryflow_sdk import PluginError
 from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
@@ -20,8 +20,7 @@ from .sources import check_owned
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A plugin that was found.
 
     :param source: where it comes from, for people.

@@ -10,9 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from moryflow.places import keep
@@ -24,8 +23,7 @@ _RACY = 2.0
 """Seconds for which a folder that was just changed is looked at again."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """One entry point: `file` and `line` say where it is declared.
 
     :param editable: of a package that is installed from its sources: the folder of the project.
@@ -43,8 +41,7 @@ class Found:
     roots: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(NamedTuple):
     """What is installed: the plugins, and a hash of the names and versions of everything."""
 
     found: tuple[Found, ...]
@@ -74,7 +71,7 @@ def look_around(cache: Path) -> Installed:
     surroundings = hashlib.sha256("\n".join([sys.version, *sorted(names)]).encode()).hexdigest()
     if _just_changed(key):  # an installation may be half done, and what follows may change no folder's time
         return Installed(found, surroundings)
-    content = {"found": [asdict(item) for item in found], "surroundings": surroundings}
+    content = {"found": [item._asdict() for item in found], "surroundings": surroundings}
     keep(file, json.dumps({"key": key, **content}))
     return Installed(found, surroundings)
 

@@ -8,11 +8,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from moryflow_sdk import PluginError
 
@@ -32,8 +31,7 @@ Check = Callable[[str], None]
 """Called with the hash of code before it is imported; raises when it is not to be."""
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(NamedTuple):
     """A plugin object, the hash of its sources, and how to let go of its modules."""
 
     object: Any

@@ -124,7 +124,7 @@ async def _end(plugin: Plugin) -> None:
         life.forget = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Taking:
     """Accepts what plugins contribute, item by item."""
 
@@ -211,16 +211,16 @@ class _Taking:
             return record
         if record.name in self.failed:
             text, file, line = self.failed[record.name]
-            return replace(record, status="failed", stage="start", error=text, file=file, line=line)
+            return record._replace(status="failed", stage="start", error=text, file=file, line=line)
         names = tuple(tool.tool.name for tool in self.tools.values() if tool.plugin == record.name)
-        record = replace(record, tools=names)
+        record = record._replace(tools=names)
         notes = self.remarks.get(record.name)
         if not notes:
             return record
         said = "; ".join([text for text, _, _ in notes])
         error = f"{record.error}; {said}" if record.error else said
         place = {"file": notes[0][1], "line": notes[0][2], "notes": tuple(text for text, _, _ in notes)}
-        return replace(record, stage=record.stage or "contribute", error=error, **place)
+        return record._replace(stage=record.stage or "contribute", error=error, **place)
 
     # ---------------------------------------------------------------- one item each; the answer says what is wrong
 

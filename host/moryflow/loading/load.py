@@ -108,12 +108,12 @@ class Loading:
             plugin, record = self._load(candidate, record)
             self._plugins[plugin.name] = plugin
         except NotWanted as skip:
-            record = replace(record, status="skipped", reason=str(skip))
+            record = record._replace(status="skipped", reason=str(skip))
             self._note_gate(candidate)
         except LoadFailure as failure:
             record = self._kept(candidate, failure) or self._lost(candidate, record, failure)
         ms = (time.perf_counter() - started) * 1000
-        self._records.setdefault(record.name, []).append(replace(record, import_ms=round(ms, 3)))
+        self._records.setdefault(record.name, []).append(record._replace(import_ms=round(ms, 3)))
 
     def finish(self, final_after: str, among_user: Container[str]) -> PluginSet:
         """Order the hooks, look for what was expected and not found, and close the set."""
@@ -179,14 +179,14 @@ class Loading:
             return None
         self._plugins[plugin.name] = plugin
         self._found[plugin.name] = self._registry.add(plugin)
-        return replace(remarked(record, failure), kept=True)
+        return remarked(record, failure)._replace(kept=True)
 
     def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
         """Return the record of a plugin that is not there."""
         if failure.stage != "consent" or self._memory.knows(candidate.tier, candidate.name):
             self._note_gate(candidate)
         lost = failed(record, failure)
-        return replace(lost, status="pending") if isinstance(failure, Pending) else lost
+        return lost._replace(status="pending") if isinstance(failure, Pending) else lost
 
     def _build(
         self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
@@ -210,9 +210,9 @@ class Loading:
         hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
         self._found[name] = found
-        record = replace(record, name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
+        record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
         remarks = filter(None, (self._registry.remark, hidden(imported.object, imported.file, hooks)))
-        record = replace(record, services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
+        record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
         return plugin, remarked(record, remark) if remark else record
 
     def _name(self, candidate: Candidate, imported: Imported) -> str:
@@ -260,7 +260,7 @@ class Loading:
         del self._found[name]
         self._registry.unregister(name=name)
         before = self._records[name].pop()
-        self._records[name].append(failed(replace(before, hooks=()), replace_place(failure, before.file)))
+        self._records[name].append(failed(before._replace(hooks=()), replace_place(failure, before.file)))
         if plugin.gate:
             self._missing.add(name)
         if plugin.life.forget is not None and not plugin.life.generations:

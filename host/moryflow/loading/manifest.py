@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from moryflow_sdk import API
 from moryflow_sdk.services import SERVICES
@@ -18,8 +17,7 @@ ATTRIBUTES = ("version", "api", "services", "gate", "config_path", "config_model
 """What a plugin's module may say about itself."""
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """A plugin's own words, checked.
 
     :param gate: losing this plugin must raise the floor (invariant 4).
@@ -69,8 +67,8 @@ def declared(plugin: Any, base: Manifest | None) -> Manifest:
     said = {name: value for name in ATTRIBUTES if not _is_no_word(value := getattr(plugin, name, None))}
     model = said.pop("config_model", None)
     if base is not None:
-        return replace(base, config_model=model, config_path=base.config_path or str(said.get("config_path", "")))
-    return replace(_checked(said), config_model=model)
+        return base._replace(config_model=model, config_path=base.config_path or str(said.get("config_path", "")))
+    return _checked(said)._replace(config_model=model)
 
 
 def _is_no_word(value: Any) -> bool:

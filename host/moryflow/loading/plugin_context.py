@@ -20,7 +20,7 @@ from .code import LoadedCode, read_consented
 from .hub import Hub
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PlainContext:
     """A :class:`moryflow_sdk.PluginContext` of a host that stores no events of plugins."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from moryflow.kernel.calls import describe, root_of
@@ -24,12 +23,12 @@ def told(record: LoadRecord) -> str:
 
 
 def failed(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
-    return replace(remarked(record, failure), status="failed")
+    return remarked(record, failure)._replace(status="failed")
 
 
 def remarked(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
     place = {"file": failure.file or record.file, "line": failure.line}
-    return replace(record, stage=failure.stage, error=failure.message, hint=failure.hint, **place)
+    return record._replace(stage=failure.stage, error=failure.message, hint=failure.hint, **place)
 
 
 def placed(imported: Imported, work: Callable[[], T]) -> T:

@@ -12,11 +12,11 @@ import os
 import stat
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import NamedTuple
 
 from moryflow_sdk import PluginError
 from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
@@ -27,8 +27,7 @@ _live: dict[str, Sources] = {}
 _users: dict[str, int] = {}
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(NamedTuple):
     """The files of one plugin as they were read, by absolute path, and the hash of all of them."""
 
     main: Path

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from .sources import digest
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """What is loaded and reloaded together: a top-level module, or package with all below it.
 
     :param name: its dotted name; below a namespace package it is not the first part.

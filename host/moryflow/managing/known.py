@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from moryflow.kernel.records import LoadRecord, PluginSet
 from moryflow.places import keep
@@ -17,8 +16,7 @@ _KEEP = 1000
 """Plugins that are remembered at most; the oldest are forgotten."""
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """A remembered load.
 
     :param tokens: what its tools cost in every request, by name: a quarter of the characters of schema and description.
@@ -50,7 +48,7 @@ def remember(plugin_set: PluginSet) -> None:
     known = _read(file)
     for record in told:
         more = {"tokens": _tokens(plugin_set, record), "at": now, "stamp": stamps[record.file]}
-        entry = {**asdict(record), **more, "settings": _settings(record, plugin_set.home)}
+        entry = {**record._asdict(), **more, "settings": _settings(record, plugin_set.home)}
         known.pop(_key(record), None)
         known[_key(record)] = entry
     _write(file, key, dict(list(known.items())[-_KEEP:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from moryflow.builtins import BUILTINS
@@ -85,19 +85,19 @@ class _Looking:
         base = before.record if before else self._own.get(candidate.source) or _unknown(candidate)
         card = manifest_card(candidate)
         if before is None and card is not None:
-            base = replace(base, hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate)
+            base = base._replace(hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate)
         return Row(self._state(base, candidate, before), candidate, before, card, before.tokens if before else {})
 
     def _state(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
         if reason := _unwanted(base.name, candidate, self._settings):
-            return replace(base, status="skipped", reason=reason, error="", stage="")
+            return base._replace(status="skipped", reason=reason, error="", stage="")
         other = self._taken.setdefault(base.name, candidate)
         if other is not candidate:
             error = f"the name {base.name!r} is taken by the {other.tier} plugin {other.source}, which comes first"
-            return replace(base, status="failed", stage="discover", error=error, hint=TAKEN_HINT)
+            return base._replace(status="failed", stage="discover", error=error, hint=TAKEN_HINT)
         if (problem := candidate.problem) is not None:
             place = {"file": problem.file or base.file, "line": problem.line, "hint": problem.hint}
-            return replace(base, status="failed", stage="discover", error=problem.message, **place)
+            return base._replace(status="failed", stage="discover", error=problem.message, **place)
         return base if candidate.tier == "builtin" else self._third(base, candidate, before)
 
     def _third(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
@@ -109,7 +109,7 @@ class _Looking:
 
 
 def _pending(base: LoadRecord, reason: str) -> LoadRecord:
-    return replace(base, status="pending", reason=reason.format(name=base.name), error="", stage="", hint="")
+    return base._replace(status="pending", reason=reason.format(name=base.name), error="", stage="", hint="")
 
 
 def _unwanted(name: str, candidate: Candidate, settings: PluginSettings) -> str:
@@ -127,7 +127,7 @@ def _unknown(candidate: Candidate) -> LoadRecord:
     """Return what there is to say of a plugin that has not been loaded yet."""
     record = LoadRecord(candidate.name, candidate.version, candidate.tier, "pending", candidate.source)
     gate = looks_like_gate(candidate.manifest, candidate.file if candidate.tier == "user" else "")
-    return replace(record, file=candidate.file, line=candidate.line, gate=gate)
+    return record._replace(file=candidate.file, line=candidate.line, gate=gate)
 
 
 def manifest_card(candidate: Candidate) -> Card | None:

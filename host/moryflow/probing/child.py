@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -129,7 +128,7 @@ def _file(path: Path) -> dict[str, Any]:
         import_sources(Candidate(path.stem, "user", str(path), str(path), file=str(path)), None)
     except LoadFailure as failure:
         record = LoadRecord(path.stem, "", "user", "failed", str(path), failure.stage, failure.message)
-        return _failed(replace(record, file=failure.file or str(path), line=failure.line, hint=failure.hint))
+        return _failed(record._replace(file=failure.file or str(path), line=failure.line, hint=failure.hint))
     return {"ok": True, "stage": "import", "file": str(path)}
 
 

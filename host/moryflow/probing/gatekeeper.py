@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,4 +187,4 @@ def _request(item: Item, home: Path, config: Mapping[str, Any], seconds: float) 
     if isinstance(item, Path):
         return {**common, "file": str(item)}
     root = item.file if item.tier == "user" else _root(item)
-    return {**common, "candidate": asdict(replace(item, problem=None)), "root": str(root)}
+    return {**common, "candidate": item._replace(problem=None)._asdict(), "root": str(root)}

@@ -135,8 +135,7 @@ class RunRow(NamedTuple):
     ended: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HookCallRow:
+class HookCallRow(NamedTuple):
     """One line of the ledger: which implementation ran, how it ended, how long it took and what it changed."""
 
     session: str
@@ -150,10 +149,10 @@ class HookCallRow:
     us: int
     call_id: str | None = None
     delta: Any = None
-    count: int = 1
+    count: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]  # the method of tuples, which nobody calls
 
 
-@dataclass
+@dataclass(eq=False)
 class Commit:
     """Everything that becomes true in one transaction.
 

@@ -26,7 +26,7 @@ Problem = Literal["truncated", "incomplete", "args_too_large"]
 _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEF"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Call:
     id: str = ""
     name: str = ""

@@ -82,7 +82,7 @@ async def test_every_tool_has_a_deadline(bench: Any):
     bench.user("mine", TOOLS)
     bench.builtin("inside", TOOLS.replace("work", "busy"))
     tools = (await bench.start()).tools
-    found_in_file = replace(tools["busy"], tool=replace(tools["busy"].tool, source="/h/tools/t.py"))
+    found_in_file = tools["busy"]._replace(tool=replace(tools["busy"].tool, source="/h/tools/t.py"))
     owned = (tools["work"], found_in_file, tools["busy"], tools["hangs"])
     assert [Deadline(each).seconds for each in owned] == [TIMEOUT, TIMEOUT, BUILTIN_TIMEOUT, 0.1]
 

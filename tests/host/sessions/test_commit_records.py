@@ -7,7 +7,6 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ async def test_all_records_of_a_commit_come_back(store: Store, hold: Hold, sessi
     committed = await hold.commit(commit)
     assert await store.calls(session.id) == [row._replace(ruling={"verdict": "allow", "rules": (1, {"file": "config.jsonc"})})]
     assert await store.runs(session.id) == [run]
-    assert await store.hook_calls(session.id) == [replace(line, delta={"a": (1,)})]
+    assert await store.hook_calls(session.id) == [line._replace(delta={"a": (1,)})]
     assert committed.events == await store.events(session.id) == [event.replace(seq=1)]
     assert await store.plugin_state(session.id) == {("doom", "session"): {"n": 1}, ("doom", "turn:t1"): (1, "a")}
     assert await store.artifacts(session.id) == [await store.artifact("out1")] == [artifact(session.id)]
