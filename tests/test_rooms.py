@@ -42,7 +42,7 @@ ROOM_OF: dict[str, tuple[str, ...]] = {
 """Libraries that may be imported at module level in one room only."""
 
 SLOW = (
-    *ROOM_OF, "httpx", "httpcore", "rich", "prompt_toolkit", "tree_sitter", "tree_sitter_bash", "importlib_metadata", "json5",
+    *ROOM_OF, "httpx", "h11", "rich", "prompt_toolkit", "tree_sitter", "tree_sitter_bash", "importlib_metadata", "json5",
     "frontmatter", "yaml", "wcmatch", "pathspec", "re2", "pytest",
 )  # fmt: skip
 """Libraries that importing the host and the built-in plugins must not load; functions import them when they are needed."""

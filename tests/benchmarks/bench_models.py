@@ -1,4 +1,4 @@
-"""What a model call costs beside the model: loading httpcore, the first and the next request, step 500, and litellm's share."""
+"""What a model call costs beside the model: loading h11, the first and the next request, step 500, and litellm's share."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Figure = tuple[str, float, str, float]
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
 
 _OURS = """
-import sys, time
-from moryflow_sdk.chat_completions.transport import load_httpcore
-t = time.perf_counter(); load_httpcore(); print(time.perf_counter() - t)
+import asyncio, time
+import moryflow_sdk.chat_completions.transport
+t = time.perf_counter(); import moryflow_sdk.chat_completions.connection; print(time.perf_counter() - t)
 """
 _FIRST = """
 import asyncio, sys, time
@@ -69,7 +69,7 @@ def figures() -> list[Figure]:
         litellm = _run(_LITELLM, server.url)
         following = asyncio.run(_following(server))
     return [
-        ("import httpcore as we do", _milliseconds(_OURS), "ms", 60.0),
+        ("import the wire: h11 and our connection", _milliseconds(_OURS), "ms", 40.0),
         ("first request of a process, everything loaded for it", first, "ms", 150.0),
         ("a request on a kept connection, server included", following, "ms", 3.0),
         ("body of step 500, 1,000 messages of 2 KB", _step_500(), "ms", 2.0),

@@ -76,7 +76,7 @@ class OpenAICompatible(BaseProvider):
         return [info for info in found if info is not None]
 
     def prepare(self, model: ModelInfo) -> None:
-        """Load httpcore in a thread."""
+        """Load what speaks HTTP, in a thread."""
         self._client(model.id.partition("/")[0]).prepare()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:

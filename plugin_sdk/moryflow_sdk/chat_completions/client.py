@@ -14,12 +14,12 @@ from moryflow_sdk.models import ModelEvent, ModelRequest, ReasoningDelta, TextDe
 from moryflow_sdk.redact import redact
 
 from .answer import Answer
-from .connection_errors import check, connection_error, unsendable, wire_errors
+from .connection_errors import WIRE_ERRORS, Broken, TimedOut, check, connection_error, unsendable
 from .encode import Encoder
 from .endpoint import Endpoint
 from .failures import from_status, next_step
 from .sse import DONE, AnswerReader
-from .transport import Answered, Preparation, Wire, load_httpcore
+from .transport import Answered, Preparation, Wire
 
 if TYPE_CHECKING:
     import ssl
@@ -77,7 +77,7 @@ class ChatClient:
             async with contextlib.aclosing(self._deltas(response, answer)) as deltas:
                 async for delta in deltas:
                     yield delta
-        except wire_errors() as error:
+        except WIRE_ERRORS as error:
             lost = connection_error(error, self.endpoint, answered=answer.begun)
             if lost.code != "incomplete":
                 lost.tool_calls = answer.unfinished_calls()
@@ -99,7 +99,7 @@ class ChatClient:
                 if response.status != 200:
                     raise await self._failure(response)
                 return _names(await _limited(response, LIST_BODY))
-        except (*wire_errors(), TimeoutError) as error:
+        except (*WIRE_ERRORS, TimeoutError) as error:
             raise connection_error(error, self.endpoint) from error
 
     async def aclose(self) -> None:
@@ -145,13 +145,12 @@ class ChatClient:
         A kept connection may have been closed by the server at the very moment of its use, so a request that gets no
         answer at all on one is sent once more.
         """
-        core = load_httpcore()
         again, self._kept = self._kept, False
         try:
             response = await client.send(method, path, body)
-        except (ValueError, core.LocalProtocolError):
+        except ValueError:
             raise unsendable(self.endpoint) from None
-        except (core.RemoteProtocolError, core.ReadError, core.WriteError):
+        except Broken:
             if not again:
                 raise
             return await self._send(client, method, path, body)
@@ -160,7 +159,7 @@ class ChatClient:
 
     async def _failure(self, response: Answered) -> ModelError:
         body = b""
-        with contextlib.suppress(*wire_errors()):
+        with contextlib.suppress(*WIRE_ERRORS):
             body = await _limited(response, ERROR_BODY)
         return from_status(response.status, response.headers, body, self.endpoint)
 
@@ -190,18 +189,18 @@ class ChatClient:
         try:
             async with asyncio.timeout(AFTER_FINISH if answer.finished else max(silence, 0.0)):
                 return await anext(pieces, None)
-        except (*wire_errors(), TimeoutError) as error:
+        except (*WIRE_ERRORS, TimeoutError) as error:
             if answer.finished:
                 return None
             if isinstance(error, TimeoutError):
-                raise load_httpcore().ReadTimeout("no part of the answer came in time") from None
+                raise TimedOut("no part of the answer came in time") from None
             raise
 
     @staticmethod
     async def _drain(pieces: AsyncIterator[bytes]) -> None:
         """Read the end of the body, so that the connection can be used again."""
         rest = 0
-        with contextlib.suppress(*wire_errors(), TimeoutError):
+        with contextlib.suppress(*WIRE_ERRORS, TimeoutError):
             async with asyncio.timeout(AFTER_DONE):
                 async for piece in pieces:
                     rest += len(piece)

@@ -9,23 +9,35 @@ from moryflow_sdk.redact import redact
 
 from .endpoint import Endpoint
 from .failures import next_step, plain
-from .transport import Undecodable, load_httpcore
 
 
-def wire_errors() -> tuple[type[Exception], ...]:
-    """Return what httpcore raises when a connection or what comes over it fails."""
-    core = load_httpcore()
-    return (core.NetworkError, core.TimeoutException, core.ProtocolError, core.ProxyError, Undecodable)
+class ConnectFailed(Exception):
+    """No connection came about: nobody answers, the certificate is not good, the proxy refuses."""
+
+
+class TimedOut(Exception):
+    """The other side did not do its part in time."""
+
+
+class Broken(Exception):
+    """The connection ended, or what came over it is not HTTP."""
+
+
+class Undecodable(Exception):
+    """An answer is compressed in a way that cannot be read."""
+
+
+WIRE_ERRORS = (ConnectFailed, TimedOut, Broken, Undecodable)
+"""What a connection fails with."""
 
 
 def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = False) -> ModelError:
     """Return the error for a connection that failed; `answered`: a part of an answer had come."""
-    core = load_httpcore()
     where = f"{endpoint.label} at {endpoint.shown}"
     code: ModelErrorCode
-    if isinstance(error, core.ConnectError | core.ConnectTimeout | core.ProxyError):
+    if isinstance(error, ConnectFailed):
         code, message = "unreachable", f"cannot reach {where}: {_reason(error)}"
-    elif isinstance(error, core.TimeoutException | TimeoutError):
+    elif isinstance(error, TimedOut | TimeoutError):
         code, message = "timeout", f"{where} did not answer in time"
     elif isinstance(error, Undecodable):
         code, message = "protocol", f"{where} sent a compressed answer that cannot be read"

@@ -1,63 +1,37 @@
-"""httpcore, the engine of httpx: loaded and set up in a thread, and its errors in our words.
-
-What httpx adds around it (redirects, cookies, a client's settings) is not wanted here, and costs a tenth of a step.
-"""
+"""From an endpoint to an answer that begins to come: what is loaded first, which proxy, which headers, which connection."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import sys
 import threading
 import zlib
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future
-from functools import cached_property
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote, unquote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from moryflow_sdk.errors import ModelError
 
+from .connection_errors import Undecodable
 from .endpoint import Endpoint
 
 if TYPE_CHECKING:
     import ssl
 
-    import httpcore
+    import h11
 
-_lock = threading.Lock()
+    from .connection import Connection, Headers, Place
+
+_KEPT = 4
+"""Connections that wait for the next request at most."""
 _SAFE = "/%:@!$&'()*+,;=~[]"
 """What stays as it is in a path, beside letters and digits; what is quoted already among it."""
 
 
-def load_httpcore() -> Any:
-    """Import httpcore without HTTP/2, which is never used here and a third of its time.
-
-    It imports that inside ``try … except ImportError``. ``None`` in ``sys.modules`` is Python's own way to say that a
-    module is not there; it is taken back at once, so that whoever asks for a pool with ``http2=True`` later gets it.
-    """
-    loaded = sys.modules.get("httpcore")
-    if loaded is not None and hasattr(loaded, "AsyncConnectionPool"):
-        return loaded
-    with _lock:
-        hidden = "h2" not in sys.modules
-        if hidden:
-            sys.modules["h2"] = cast("Any", None)
-        try:
-            return importlib.import_module("httpcore")
-        finally:
-            if hidden:
-                sys.modules.pop("h2", None)
-
-
-class Undecodable(Exception):
-    """An answer is compressed in a way that cannot be read."""
-
-
 class Preparation:
-    """What a first request needs: httpcore, its locks, and for https the TLS set-up, made in a thread."""
+    """What a first request needs: asyncio's and h11's code, and for https the TLS set-up, made in a thread."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -72,9 +46,7 @@ class Preparation:
 
     def _work(self, future: Future[ssl.SSLContext | None]) -> None:
         try:
-            load_httpcore()
-            importlib.import_module("moryflow_sdk.chat_completions.network")
-            importlib.import_module("anyio._backends._asyncio")  # httpcore's locks
+            importlib.import_module("moryflow_sdk.chat_completions.connection")
             future.set_result(_tls_context() if self._endpoint.is_tls else None)
         except BaseException as error:  # whoever waits must hear of it, whatever it is
             future.set_exception(error)
@@ -93,31 +65,32 @@ def _tls_context() -> ssl.SSLContext:
 class Answered:
     """The head of an answer, and its body as it comes."""
 
-    def __init__(self, response: httpcore.Response) -> None:
-        self.status: int = response.status
-        self._response = response
-
-    @cached_property
-    def headers(self) -> dict[str, str]:
+    def __init__(self, wire: Wire, connection: Connection, head: h11.Response) -> None:
+        self.status: int = head.status_code
+        self.headers: dict[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
         """The header lines; names in small letters, and of several with one name the last."""
-        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._response.headers}
+        self._wire = wire
+        self._connection: Connection | None = connection
+        self._body = connection.pieces()
 
     def pieces(self) -> AsyncIterator[bytes]:
         """Return the body as it comes, unpacked where a server compresses although it was asked not to.
 
         :raises Undecodable: it is compressed in a way that cannot be read.
         """
-        pieces = aiter(cast("AsyncIterable[bytes]", self._response.stream))
         coding = self.headers.get("content-encoding", "identity").strip().lower()
         if coding in ("identity", ""):
-            return pieces
+            return self._body
         if coding not in ("gzip", "x-gzip", "deflate"):
             raise Undecodable(coding)
-        return _unpacked(pieces)
+        return _unpacked(self._body)
 
     async def aclose(self) -> None:
         """Give the connection back, or drop it where the answer has not ended."""
-        await self._response.aclose()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._body.aclose()
+            self._wire.take_back(connection)
 
 
 async def _unpacked(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
@@ -137,81 +110,129 @@ class Wire:
     """
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
-        from .network import Network
-
-        self._core = core = load_httpcore()
         self._endpoint = endpoint
+        self._context = context
+        self._proxy = _proxy(endpoint)
         self._headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in _headers(endpoint).items()]
-        self._urls: dict[str, httpcore.URL] = {}
-        limits = {"connect": 15.0, "pool": 15.0, "read": endpoint.timeout, "write": endpoint.timeout}
-        self._extensions: dict[str, Any] = {"timeout": limits}
-        self._pool: httpcore.AsyncConnectionPool = core.AsyncConnectionPool(
-            ssl_context=context,
-            proxy=_proxy(endpoint),
-            max_connections=100,
-            max_keepalive_connections=4,
-            keepalive_expiry=60,
-            network_backend=Network(),
-        )
+        if self._proxy is not None and context is None:  # it reads the request itself
+            self._headers += _authorization(self._proxy, b"proxy-authorization")
+        self._targets: dict[str, bytes] = {}
+        self._idle: list[Connection] = []
 
     async def send(self, method: str, path: str, body: bytes | None) -> Answered:
-        """Send a request and return what begins to come."""
-        if path not in self._urls:
-            self._urls[path] = self._url(path)
-        length = [] if body is None else [(b"content-length", b"%d" % len(body))]
-        headers = [*self._headers, *length]
-        request = self._core.Request(method, self._urls[path], headers=headers, content=body, extensions=self._extensions)
-        return Answered(await self._pool.handle_async_request(request))
+        """Send a request and return what begins to come.
 
-    def _url(self, path: str) -> httpcore.URL:
-        parts = urlsplit(self._endpoint.url(path))
-        target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE + '?')}" if parts.query else "")
-        host = _host(parts.hostname or "")
-        return self._core.URL(scheme=parts.scheme, host=host, port=parts.port, target=target)
+        :raises ValueError: it cannot be written.
+        :raises ConnectFailed, TimedOut, Broken: it did not get through.
+        """
+        target = self._targets.get(path) or self._targets.setdefault(path, self._target(path))
+        length = [] if body is None else [(b"content-length", b"%d" % len(body))]
+        connection = await self._connection()
+        try:
+            head = await connection.request(method.encode(), target, [*self._headers, *length], body)
+        except BaseException:
+            connection.close()
+            raise
+        return Answered(self, connection, head)
+
+    def take_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request, if it can be used for one."""
+        if connection.finish():
+            self._idle.append(connection)
+            while len(self._idle) > _KEPT:
+                self._idle.pop(0).close()
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        await self._pool.aclose()
+        """Close the connections that wait."""
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _connection(self) -> Connection:
+        while self._idle:
+            if (kept := self._idle.pop()).is_usable:
+                return kept
+            kept.close()
+        from .connection import Connection, Place
+
+        parts = urlsplit(self._endpoint.base_url)
+        server = Place(_host(parts), parts.port or (443 if self._context else 80), self._context)
+        if self._proxy is None:
+            return await Connection.open(server, self._endpoint.timeout)
+        connection = await Connection.open(_place_of(self._proxy), self._endpoint.timeout)
+        if self._context is None:
+            return connection
+        try:
+            return await connection.tunnel(server, _authorization(self._proxy, b"proxy-authorization"))
+        except BaseException:
+            connection.close()
+            raise
+
+    def _target(self, path: str) -> bytes:
+        """Return what a request asks for: a path, or the whole address where a proxy has to know it."""
+        parts = urlsplit(self._endpoint.url(path))
+        target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE + '?')}" if parts.query else "")
+        if self._proxy is None or self._context is not None:
+            return target.encode()
+        return f"http://{_shown_host(parts)}{target}".encode()
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:
     """Return what every request carries. A compressed stream would be held back until a block is full, so none is asked for."""
     address = urlsplit(endpoint.base_url)
     headers = {
-        "host": _host(address.netloc.rpartition("@")[2]),
+        "host": _shown_host(address),
         "accept": "text/event-stream, application/json",
         "accept-encoding": "identity",
         "user-agent": "moryflow",
     }
     if address.username:
-        pair = f"{unquote(address.username)}:{unquote(address.password or '')}"
-        headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        headers["authorization"] = _authorization(address, b"authorization")[0][1].decode()
     elif endpoint.key:
         headers["authorization"] = f"Bearer {endpoint.key}"
     own = {name.lower(): value for name, value in endpoint.headers.items()}
     return {**headers, "content-type": "application/json", **own}
 
 
-def _host(place: str) -> str:
-    """Return a host, with its port where there is one, as HTTP and DNS want it. (The codec takes 2 ms to load.)"""
-    return place.lower() if place.isascii() else place.lower().encode("idna").decode()
+def _authorization(address: SplitResult, name: bytes) -> Headers:
+    """Return the header for the name and password in an address, if it has any."""
+    if not address.username:
+        return []
+    pair = f"{unquote(address.username)}:{unquote(address.password or '')}"
+    return [(name, b"Basic " + b64encode(pair.encode()))]
 
 
-def _proxy(endpoint: Endpoint) -> httpcore.Proxy | None:
-    """Return the proxy to use.
+def _host(address: SplitResult) -> str:
+    """Return the host as DNS knows it. (The codec takes 2 ms to load.)"""
+    host = address.hostname or ""
+    return host if host.isascii() else host.encode("idna").decode()
+
+
+def _shown_host(address: SplitResult) -> str:
+    """Return the host, with its port where there is one, as HTTP wants it."""
+    host = _host(address)
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{address.port}" if address.port else host
+
+
+def _place_of(proxy: SplitResult) -> Place:
+    from .connection import Place
+
+    context = _tls_context() if proxy.scheme == "https" else None
+    return Place(_host(proxy), proxy.port or (443 if context else 80), context)
+
+
+def _proxy(endpoint: Endpoint) -> SplitResult | None:
+    """Return the address of the proxy to use.
 
     :raises ModelError: it cannot be used.
     """
     address = proxy_for(endpoint)
     if address is None:
         return None
-    core = load_httpcore()
     try:
         parts = urlsplit(address)
-        usable = parts.scheme in ("http", "https") or (parts.scheme in ("socks5", "socks5h") and bool(find_spec("socksio")))
-        if usable and parts.hostname:
-            bare = core.URL(scheme=parts.scheme, host=parts.hostname, port=parts.port, target="/")
-            return core.Proxy(bare, auth=(unquote(parts.username), unquote(parts.password or "")) if parts.username else None)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
     except ValueError:
         pass
     raise ModelError(

@@ -128,7 +128,7 @@ async def test_an_encrypted_server_is_reached_through_a_tunnel(certificate: Path
         monkeypatch.delenv("no_proxy", raising=False)
         assert await ask("https://model.invalid/v1") == "hello"
     assert asked[0].startswith(b"CONNECT model.invalid:443 HTTP/1.1\r\n")
-    assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in asked[0] and b"Bearer" not in asked[0]
+    assert b"proxy-authorization: Basic bWU6cEBzcw==" in asked[0] and b"Bearer" not in asked[0]
 
 
 async def test_a_request_leaves_in_one_piece() -> None:
@@ -153,3 +153,18 @@ async def test_an_address_may_have_a_path_that_needs_quoting_and_a_query() -> No
         address = server.url.removesuffix("/v1") + "/größe/a%20b/v1?api-version=2026-01-01&x=ä"
         assert await ask(address) == "a"
     assert server.requests[0].path == "/gr%C3%B6%C3%9Fe/a%20b/v1/chat/completions?api-version=2026-01-01&x=%C3%A4"
+
+
+async def test_what_a_server_says_unasked_is_not_the_answer_to_the_next_request() -> None:
+    """One answer too many would put every later one in the wrong place (S4.7)."""
+    connections: list[int] = []
+
+    def serve(connection: socket.socket) -> None:
+        connections.append(1)
+        connection.recv(1 << 20)
+        connection.sendall(REPLY + REPLY.replace(b"hello", b"wrong"))
+        connection.recv(1)
+
+    with listening(serve) as port:
+        assert await ask(f"http://127.0.0.1:{port}/v1", REQUEST, REQUEST) == "hellohello"
+    assert len(connections) == 2
