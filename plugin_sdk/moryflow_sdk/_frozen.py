@@ -6,13 +6,20 @@ Every type a hook receives is built on :class:`Frozen`: attributes are read-only
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NoReturn, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, SkipValidation
 
 MAX_LEVELS = 100
 """How deep a value may be nested; whoever copies, compares or writes one does it level by level."""
+
+
+# Named here: `str | bytes` within a function makes a new object at each call, and every value of every step comes through.
+_PLAIN: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
+_TEXTS_AND_NUMBERS = (str, bytes, int, float)
+_SEQUENCES = (list, tuple, set, frozenset)
+_type_of: Callable[[Any], type[Any]] = type
 
 
 class FrozenDict(dict[str, Any]):
@@ -43,29 +50,35 @@ def freeze(value: Any, levels: int = MAX_LEVELS) -> Any:
 
     :raises ValueError: it is nested more than `levels` deep.
     """
-    if isinstance(value, str | bytes | int | float | None):
+    kind = _type_of(value)
+    if kind in _PLAIN or kind is FrozenDict or isinstance(value, _TEXTS_AND_NUMBERS):
         return value
-    if isinstance(value, FrozenDict):
-        return value
-    if levels < 1 and isinstance(value, Mapping | list | tuple | set | frozenset):
+    is_mapping = kind is dict or isinstance(value, Mapping)
+    if not (is_mapping or isinstance(value, _SEQUENCES)):
+        return cast("Any", value)
+    if levels < 1:
         raise ValueError(f"it is nested more than {MAX_LEVELS} levels deep")
-    if isinstance(value, Mapping):
-        return FrozenDict({str(key): freeze(item, levels - 1) for key, item in cast("Mapping[Any, Any]", value).items()})
-    if isinstance(value, list | tuple | set | frozenset):
-        return tuple(freeze(item, levels - 1) for item in cast("list[Any]", value))
-    return value
+    if is_mapping:
+        items = cast("Mapping[Any, Any]", value).items()
+        return FrozenDict({str(key): item if type(item) in _PLAIN else freeze(item, levels - 1) for key, item in items})
+    return tuple([freeze(item, levels - 1) for item in cast("list[Any]", value)])
 
 
 def thaw(value: Any) -> Any:
     """Return a deep, ordinary copy: mappings become ``dict``, tuples become lists."""
-    if isinstance(value, Mapping):
+    kind = _type_of(value)
+    if kind in _PLAIN:
+        return value
+    if kind is FrozenDict or isinstance(value, Mapping):
         return {key: thaw(item) for key, item in cast("Mapping[str, Any]", value).items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [thaw(item) for item in cast("list[Any]", value)]
     return value
 
 
 def _freeze_mapping(value: Any) -> FrozenDict:
+    if type(value) is FrozenDict:
+        return value
     if not isinstance(value, Mapping):
         raise ValueError("a mapping is expected here")
     return freeze(value)

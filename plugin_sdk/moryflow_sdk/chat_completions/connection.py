@@ -141,9 +141,11 @@ class Connection:
         self._writer.transport.abort()
 
     async def _send(self, out: bytes) -> None:
+        self._writer.write(out)
+        if not self._writer.transport.get_write_buffer_size():  # the system has taken it all
+            return
         try:
             async with asyncio.timeout(self._timeout):
-                self._writer.write(out)
                 await self._writer.drain()
         except TimeoutError:
             raise TimedOut("the request was not taken in time") from None
