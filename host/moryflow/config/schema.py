@@ -42,7 +42,7 @@ class RootSettings(Settings):
     trace: bool = Field(default=False, description="after each `run`, print what the hooks did on standard error")
     limits: LimitSettings = LimitSettings()
     models: dict[str, Any] = Field(default={}, description="settings of single models, by name")
-    plugins: dict[str, Any] = Field(default={}, description="settings of plugins, by name")
+    plugins: dict[str, dict[str, Any]] = Field(default={}, description="settings of plugins, by name")
 
 
 class AgentSettings(Settings):

@@ -193,16 +193,16 @@ def test_a_deny_that_is_oddly_written_is_a_deny(written: str, tmp_path: Path) ->
 @pytest.mark.parametrize(("depth", "reported"), [(64, False), (65, True)])
 def test_depth_has_a_limit(depth: int, reported: bool, tmp_path: Path) -> None:
     """64 levels are enough for anybody; the place of the 65th is named."""
-    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": ' + "[" * (depth - 2) + "]" * (depth - 2) + "}}")
+    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": {"y": ' + "[" * (depth - 3) + "]" * (depth - 3) + "}}}")
     assert [problem.code for problem in load(tmp_path).problems] == (["config_syntax"] if reported else [])
 
 
 def test_half_a_character_is_refused_where_nobody_checks_it(tmp_path: Path) -> None:
     """It could be neither printed nor stored later."""
-    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": ["\\ud800"]}}')
+    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": {"y": ["\\ud800"]}}}')
     assert [problem.code for problem in load(tmp_path).problems] == ["config_syntax"]
-    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": ["\\ud83d\\ude00"]}}')
-    assert load(tmp_path).get("plugins.x") == ["\U0001f600"]
+    (tmp_path / "config.jsonc").write_text('{"plugins": {"x": {"y": ["\\ud83d\\ude00"]}}}')
+    assert load(tmp_path).get("plugins.x.y") == ["\U0001f600"]
 
 
 def test_an_infinite_number_is_dropped_where_nobody_checks_it(tmp_path: Path) -> None:

@@ -120,10 +120,10 @@ FINE: dict[str, str | bytes] = {
     "trailing commas": f'{{{REST}, "limits": {{"maxSteps": 3,}},}}',
     "comments everywhere": f"/**/{{/*a*/{REST}/*b*/,//c\n/***/}}//",
     "a comment that looks like a rule": f"{{// {DENY}\n{REST}}}",
-    "a text that looks like a comment": f'{{{REST}, "plugins": {{"x": "// no /* no"}}}}',
+    "a text that looks like a comment": f'{{{REST}, "plugins": {{"x": {{"y": "// no /* no"}}}}}}',
     "64 levels": f'{{{REST}, "plugins": {{"x": {deep(62)}}}}}',
     "a hundred thousand blanks": f"{{{REST}{' ' * 100_000}}}",
-    "letters of every script": f'{{{REST}, "plugins": {{"\N{CJK UNIFIED IDEOGRAPH-4E2D}": "\U0001f600"}}}}',
+    "letters of every script": f'{{{REST}, "plugins": {{"\N{CJK UNIFIED IDEOGRAPH-4E2D}": {{"y": "\U0001f600"}}}}}}',
 }
 
 
@@ -157,8 +157,9 @@ WRONG: dict[str, tuple[str, str]] = {
     '"agents": {"runtime": []}': ("agents.runtime", "must be an object, not a list"),
     '"agents": true': ("agents", "must be an object, not a boolean"),
     '"plugins": "x"': ("plugins", "object"),
-    '"plugins": {"x": "${HOME}"}': ("plugins.x", "variables are not filled in"),
-    '"plugins": {"x": ["{env:KEY}"]}': ("plugins.x[0]", "variables are not filled in"),
+    '"plugins": {"x": {"y": "${HOME}"}}': ("plugins.x.y", "variables are not filled in"),
+    '"plugins": {"x": {"y": ["{env:KEY}"]}}': ("plugins.x.y[0]", "variables are not filled in"),
+    '"plugins": {"x": 5}': ("plugins.x", "should be an object, not 5"),
     '"limits": {"maxCost": "5"}': ("limits.maxCost", "valid number"),
     '"limits": {"maxSteps": 0}': ("limits.maxSteps", "greater than 0"),
     '"profile": "mobile"': ("profile", "'local' or 'remote'"),
