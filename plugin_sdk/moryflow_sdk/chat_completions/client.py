@@ -14,7 +14,7 @@ from moryflow_sdk.models import ModelEvent, ModelRequest, ReasoningDelta, TextDe
 from moryflow_sdk.redact import redact
 
 from .answer import Answer
-from .connection_errors import WIRE_ERRORS, Broken, TimedOut, check, connection_error, unsendable
+from .connection_errors import WIRE_ERRORS, TimedOut, check, connection_error, unsendable
 from .encode import Encoder
 from .endpoint import Endpoint
 from .failures import from_status, next_step
@@ -47,7 +47,6 @@ class ChatClient:
         self._client: Wire | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._counts_tokens = True
-        self._kept = False
 
     def prepare(self) -> None:
         """Load what a request needs, in a thread."""
@@ -116,7 +115,7 @@ class ChatClient:
         # Shielded: whoever is stopped while it loads must not take it from those who come after.
         context = await asyncio.shield(asyncio.wrap_future(self._preparation.start()))
         if self._client is None or self._loop is not loop:
-            self._client, self._loop, self._kept = self._wire(context), loop, False
+            self._client, self._loop = self._wire(context), loop
         return self._client
 
     def _wire(self, context: ssl.SSLContext | None) -> Wire:
@@ -140,36 +139,25 @@ class ChatClient:
         return self._encoder.body(request, name, usage=self._counts_tokens)
 
     async def _send(self, client: Wire, method: str, path: str, body: bytes | None = None) -> Answered:
-        """Send a request and return what begins to come.
-
-        A kept connection may have been closed by the server at the very moment of its use, so a request that gets no
-        answer at all on one is sent once more.
-        """
-        again, self._kept = self._kept, False
         try:
-            response = await client.send(method, path, body)
+            return await client.send(method, path, body)
         except ValueError:
             raise unsendable(self.endpoint) from None
-        except Broken:
-            if not again:
-                raise
-            return await self._send(client, method, path, body)
-        self._kept = True
-        return response
 
     async def _failure(self, response: Answered) -> ModelError:
         body = b""
-        with contextlib.suppress(*WIRE_ERRORS):
-            body = await _limited(response, ERROR_BODY)
+        with contextlib.suppress(*WIRE_ERRORS, TimeoutError):
+            async with asyncio.timeout(self.endpoint.timeout):
+                body = await _limited(response, ERROR_BODY)
         return from_status(response.status, response.headers, body, self.endpoint)
 
     async def _deltas(self, response: Answered, answer: Answer) -> AsyncGenerator[TextDelta | ReasoningDelta]:
         """Yield deltas until ``[DONE]`` or the end; a connection lost after the answer's end is no error."""
         reader = AnswerReader()
-        pieces = response.pieces()
         heard = time.monotonic()
         ended = False
         try:
+            pieces = response.pieces()
             while not ended:
                 piece = await self._next(pieces, heard, answer)
                 ended = piece is None

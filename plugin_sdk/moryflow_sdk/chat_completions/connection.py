@@ -14,19 +14,17 @@ from typing import Any, NamedTuple
 
 import h11
 
-from .connection_errors import Broken, ConnectFailed, TimedOut
+from .carrier import Carrier
+from .connection_errors import Broken, ConnectFailed, NoAnswer, TimedOut
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 CONNECT_TIMEOUT = 15.0
-"""Seconds until a connection must stand, encrypted and through a proxy."""
+"""Seconds until a connection must stand, with TLS to whatever it leads to; through a proxy as long again for the tunnel."""
 IDLE = 60.0
 """Seconds after which an unused connection is not used again."""
 
-_PIECE = 64 * 1024
 _HEAD_LIMIT = 100 * 1024
-_NEXT_ADDRESS = 0.25
-"""Seconds after which a name's next address is tried beside the first (RFC 8305)."""
 
 
 class Place(NamedTuple):
@@ -43,14 +41,14 @@ class Place(NamedTuple):
 class Connection:
     """Sends one request after another. Whoever has one uses it alone; what fails in it cannot be used again.
 
-    :param timeout: seconds that a write or a read may take.
+    :param timeout: seconds that sending a request, the head of its answer and each further piece may take.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout: float) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, carrier: Carrier, timeout: float) -> None:
+        self._carrier = carrier
         self._timeout = timeout
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
+        self._heard = False
         self._since = 0.0
 
     @classmethod
@@ -61,14 +59,14 @@ class Connection:
         """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                opened = asyncio.open_connection(
-                    place.host, place.port, ssl=place.tls, happy_eyeballs_delay=_NEXT_ADDRESS, limit=_PIECE
-                )
-                return cls(*await opened, timeout)
+                carrier = await Carrier.to(place.host, place.port)
+                if place.tls is not None:
+                    await carrier.encrypt(place.tls, place.host)
+                return cls(carrier, timeout)
         except TimeoutError:
             raise ConnectFailed(f"no answer within {CONNECT_TIMEOUT:g} s") from None
         except OSError as error:
-            raise ConnectFailed(str(error)) from error
+            raise ConnectFailed(_words(error)) from None
 
     async def tunnel(self, to: Place, headers: Headers) -> Connection:
         """Ask the proxy at the other end for a connection to `to`, and return that.
@@ -82,40 +80,48 @@ class Connection:
                 if not 200 <= answer.status_code < 300:
                     reason = bytes(answer.reason).decode("latin-1")
                     raise ConnectFailed(f"the proxy answered {answer.status_code} {reason}".strip())
+                if self._carrier.has_more or self._protocol.trailing_data[0]:  # it would pass for what TLS protects
+                    raise ConnectFailed("the proxy sent more than its answer")
                 if to.tls is not None:
-                    await self._writer.start_tls(to.tls, server_hostname=to.host)
-        except TimeoutError:
-            raise ConnectFailed(f"no answer within {CONNECT_TIMEOUT:g} s") from None
-        except (OSError, Broken, TimedOut) as error:
-            raise ConnectFailed(str(error)) from error
-        return Connection(self._reader, self._writer, self._timeout)
+                    await self._carrier.encrypt(to.tls, to.host)
+        except (TimeoutError, TimedOut):
+            raise ConnectFailed("the proxy did not answer in time") from None
+        except Broken:  # what came instead is not quoted: it may be what was sent, with the password
+            raise ConnectFailed("the proxy closed the connection, or does not speak HTTP") from None
+        except OSError as error:
+            raise ConnectFailed(_words(error)) from None
+        return Connection(self._carrier, self._timeout)
 
     @property
     def is_usable(self) -> bool:
-        """Whether another request may be sent: the last one is over, and neither side has closed it since."""
-        ended = self._reader.at_eof() or self._reader.exception() is not None or self._writer.is_closing()
-        return not ended and time.monotonic() - self._since < IDLE
+        """Whether another request may be sent: the last one is over, and the other side has said or closed nothing since."""
+        return time.monotonic() - self._since < IDLE and self._carrier.is_quiet
 
     async def request(self, method: bytes, target: bytes, headers: Headers, body: bytes | None) -> h11.Response:
         """Send a request in one piece, and return the head of its answer.
 
         :raises ValueError: it cannot be written.
         :raises TimedOut: the server did not take it, or did not answer, in time.
-        :raises Broken: the connection ended, or what came is not HTTP.
+        :raises NoAnswer: the connection ended before a single byte of an answer.
+        :raises Broken: it ended in the middle, or what came is not HTTP.
         """
+        self._heard = False
         try:
             out = self._protocol.send(h11.Request(method=method, target=target, headers=[*headers])) or b""
             out += (self._protocol.send(h11.Data(data=body)) or b"") if body else b""
             out += self._protocol.send(h11.EndOfMessage()) or b""
         except h11.LocalProtocolError as error:
             raise ValueError(str(error)) from error
-        await self._send(out)
-        while True:
-            event = await self._event()
-            if isinstance(event, h11.Response):
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                await self._carrier.send(out)
+                limit.reschedule(asyncio.get_running_loop().time() + self._timeout)
+                while not isinstance(event := await self._event(), h11.Response):
+                    if not isinstance(event, h11.InformationalResponse):
+                        raise Broken("the connection was closed")
                 return event
-            if not isinstance(event, h11.InformationalResponse):
-                raise Broken("the connection was closed")
+        except TimeoutError:
+            raise TimedOut("no answer came in time") from None
 
     async def pieces(self) -> AsyncGenerator[bytes]:
         """Yield the body of the answer as it comes.
@@ -123,7 +129,14 @@ class Connection:
         :raises TimedOut: nothing came in time.
         :raises Broken: the connection ended before it, or what came is not HTTP.
         """
-        while isinstance(event := await self._event(), h11.Data):
+        while True:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    event = await self._event()
+            except TimeoutError:
+                raise TimedOut("nothing came in time") from None
+            if not isinstance(event, h11.Data):
+                return
             yield bytes(event.data)
 
     def finish(self) -> bool:
@@ -137,34 +150,23 @@ class Connection:
         return False
 
     def close(self) -> None:
-        """Drop it at once; a farewell that TLS would wait for is left out."""
-        self._writer.transport.abort()
-
-    async def _send(self, out: bytes) -> None:
-        self._writer.write(out)
-        if not self._writer.transport.get_write_buffer_size():  # the system has taken it all
-            return
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._writer.drain()
-        except TimeoutError:
-            raise TimedOut("the request was not taken in time") from None
-        except OSError:
-            pass  # a server may answer and close before it has read all: what it says is read next
+        """Drop it at once."""
+        self._carrier.abort()
 
     async def _event(self) -> Any:
-        """Return what h11 makes of what has come.
+        """Return what h11 makes of what has come, waiting for something.
 
-        :raises TimedOut: nothing came in time.
         :raises Broken: the connection ended in the middle, or what came is not HTTP.
         """
         try:
             while (event := self._protocol.next_event()) is h11.NEED_DATA:
-                async with asyncio.timeout(self._timeout):
-                    data = await self._reader.read(_PIECE)
+                data = await self._carrier.read()
+                self._heard = self._heard or bool(data)
                 self._protocol.receive_data(data)
-        except TimeoutError:
-            raise TimedOut("nothing came in time") from None
         except (OSError, h11.RemoteProtocolError) as error:
-            raise Broken(str(error)) from error
+            raise (Broken if self._heard else NoAnswer)(str(error)) from error
         return event
+
+
+def _words(error: OSError) -> str:
+    return str(error) or "the connection was closed"

@@ -23,6 +23,10 @@ class Broken(Exception):
     """The connection ended, or what came over it is not HTTP."""
 
 
+class NoAnswer(Broken):
+    """The connection ended before a single byte of an answer."""
+
+
 class Undecodable(Exception):
     """An answer is compressed in a way that cannot be read."""
 
@@ -36,7 +40,7 @@ def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = F
     where = f"{endpoint.label} at {endpoint.shown}"
     code: ModelErrorCode
     if isinstance(error, ConnectFailed):
-        code, message = "unreachable", f"cannot reach {where}: {_reason(error)}"
+        code, message = "unreachable", f"cannot reach {where}: {plain(str(error))[:300]}"
     elif isinstance(error, TimedOut | TimeoutError):
         code, message = "timeout", f"{where} did not answer in time"
     elif isinstance(error, Undecodable):
@@ -75,13 +79,3 @@ def unsendable(endpoint: Endpoint) -> ModelError:
         code="bad_request",
         next_step=f"check models.providers.{endpoint.label}.headers and the address in {endpoint.url_source}",
     )
-
-
-def _reason(error: BaseException) -> str:
-    """Return the most telling words of a connection error: those of the last cause that has any."""
-    cause: BaseException | None = error
-    text = ""
-    while cause is not None:
-        text = str(cause) or text
-        cause = cause.__cause__ or cause.__context__
-    return plain(text)[:300] or type(error).__name__

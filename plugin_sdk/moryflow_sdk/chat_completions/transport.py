@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from moryflow_sdk.errors import ModelError
 
-from .connection_errors import Undecodable
+from .connection_errors import NoAnswer, Undecodable
 from .endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def _tls_context() -> ssl.SSLContext:
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if not (file or folder):
         file = importlib.import_module("certifi").where()
-    return ssl.create_default_context(cafile=file or None, capath=folder or None)
+    context = ssl.create_default_context(cafile=file or None, capath=folder or None)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 class Answered:
@@ -118,40 +120,62 @@ class Wire:
             self._headers += _authorization(self._proxy, b"proxy-authorization")
         self._targets: dict[str, bytes] = {}
         self._idle: list[Connection] = []
+        self._is_closed = False
 
     async def send(self, method: str, path: str, body: bytes | None) -> Answered:
         """Send a request and return what begins to come.
+
+        A kept connection may have been closed by the server at the very moment of its use, so a request of which not a single
+        byte was answered on one is sent once more, on a new one.
 
         :raises ValueError: it cannot be written.
         :raises ConnectFailed, TimedOut, Broken: it did not get through.
         """
         target = self._targets.get(path) or self._targets.setdefault(path, self._target(path))
         length = [] if body is None else [(b"content-length", b"%d" % len(body))]
-        connection = await self._connection()
+        request = (method.encode(), target, [*self._headers, *length], body)
+        kept = self._kept()
+        if kept is not None:
+            try:
+                return await self._ask(kept, request)
+            except NoAnswer:
+                self._drop_kept()  # they are as old
+        return await self._ask(await self._open(), request)
+
+    async def _ask(self, connection: Connection, request: tuple[bytes, bytes, Headers, bytes | None]) -> Answered:
         try:
-            head = await connection.request(method.encode(), target, [*self._headers, *length], body)
+            return Answered(self, connection, await connection.request(*request))
         except BaseException:
             connection.close()
             raise
-        return Answered(self, connection, head)
 
     def take_back(self, connection: Connection) -> None:
         """Keep a connection for the next request, if it can be used for one."""
-        if connection.finish():
+        if self._is_closed:
+            connection.close()
+        elif connection.finish():
             self._idle.append(connection)
             while len(self._idle) > _KEPT:
                 self._idle.pop(0).close()
 
     async def aclose(self) -> None:
-        """Close the connections that wait."""
+        """Close the connections that wait, and the others when their answers have ended."""
+        self._is_closed = True
+        self._drop_kept()
+
+    def _drop_kept(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
-    async def _connection(self) -> Connection:
+    def _kept(self) -> Connection | None:
+        """Return a connection that can be used at once."""
         while self._idle:
             if (kept := self._idle.pop()).is_usable:
                 return kept
             kept.close()
+        return None
+
+    async def _open(self) -> Connection:
         from .connection import Connection, Place
 
         parts = urlsplit(self._endpoint.base_url)
@@ -231,7 +255,7 @@ def _proxy(endpoint: Endpoint) -> SplitResult | None:
         return None
     try:
         parts = urlsplit(address)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+        if parts.scheme in ("http", "https") and _host(parts) and parts.port != 0:
             return parts
     except ValueError:
         pass

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import shutil
 import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,6 +38,11 @@ async def ask(url: str, *requests: ModelRequest) -> str:
     finally:
         await client.aclose()
     return "".join(said)
+
+
+async def said(client: ChatClient) -> str:
+    """The text of one answer."""
+    return "".join([event.text async for event in client.stream(REQUEST, "m") if isinstance(event, TextDelta)])
 
 
 @contextlib.contextmanager
@@ -168,3 +176,141 @@ async def test_what_a_server_says_unasked_is_not_the_answer_to_the_next_request(
     with listening(serve) as port:
         assert await ask(f"http://127.0.0.1:{port}/v1", REQUEST, REQUEST) == "hellohello"
     assert len(connections) == 2
+
+
+@pytest.mark.parametrize(
+    "late", [REPLY.replace(b"hello", b"wrong"), b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n"]
+)
+@pytest.mark.parametrize("busy", [False, True])
+async def test_what_comes_later_unasked_is_not_the_answer_either(late: bytes, busy: bool) -> None:
+    """Servers tell an idle connection that its time is over; that is not about the next prompt (S4.7)."""
+    connections: list[int] = []
+
+    def serve(connection: socket.socket) -> None:
+        connections.append(1)
+        connection.recv(1 << 20)
+        connection.sendall(REPLY)
+        time.sleep(0.1)
+        connection.sendall(late)
+        connection.recv(1)
+
+    with listening(serve) as port:
+        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=10.0))
+        assert await said(client) == "hello"
+        if busy:
+            time.sleep(0.3)  # noqa: ASYNC251
+        else:
+            await asyncio.sleep(0.3)
+        assert await said(client) == "hello"
+        await client.aclose()
+    assert len(connections) == 2
+
+
+@pytest.mark.parametrize("padding", [0, 1 << 16])
+async def test_a_proxy_cannot_answer_for_the_server(padding: int, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it sends behind its own answer would pass for what TLS protects: the model's words and calls (R29)."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    head = b"HTTP/1.1 200 ok\r\n\r\n"
+
+    def forge(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(head + b"x" * max(padding - len(head), 0) + REPLY.replace(b"hello", b"forged"))
+        encrypted(certificate, [])(connection)
+
+    with listening(forge) as port, pytest.raises(ModelError, match="the proxy sent more than its answer"):
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        await ask("https://model.invalid/v1")
+
+
+async def test_a_silent_or_garbled_proxy_is_named_and_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a proxy says may be what it was sent, with the password (R10)."""
+
+    def echo(connection: socket.socket) -> None:
+        connection.sendall(connection.recv(1 << 16).rpartition(b"Basic ")[2])
+
+    with listening(echo) as port, pytest.raises(ModelError, match="does not speak HTTP") as caught:
+        monkeypatch.setenv("https_proxy", f"http://me:secret@127.0.0.1:{port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        await ask("https://model.invalid/v1")
+    assert "bWU6" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+async def test_a_refusal_that_comes_before_the_request_was_read_is_heard() -> None:
+    """A gateway that finds a prompt too large says so; the rest of the prompt is not read (S4.7)."""
+
+    over = threading.Event()
+
+    def refuse(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 413 too large\r\ncontent-length: 5\r\n\r\nlarge")
+        over.wait(3)
+
+    large = ModelRequest(model=MODEL, messages=(Message(role="user", text="x" * 8_000_000),))
+    with listening(refuse) as port, pytest.raises(ModelError, match="413"):
+        await asyncio.wait_for(ask(f"http://127.0.0.1:{port}/v1", large), 2)
+    over.set()
+
+
+async def test_a_server_that_keeps_promising_an_answer_is_given_up() -> None:
+    """Time limits hold for whole answers to come, not only for the next byte (D55)."""
+
+    def promise(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        while True:
+            connection.sendall(b"HTTP/1.1 102 Processing\r\n\r\n")
+            time.sleep(0.05)
+
+    with listening(promise) as port:
+        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=0.5))
+        with pytest.raises(ModelError) as caught:
+            await asyncio.wait_for(said(client), 5)
+        await client.aclose()
+    assert caught.value.code == "timeout"
+
+
+async def test_kept_connections_that_all_died_cost_nothing() -> None:
+    """A server that was started anew has closed them all, perhaps while the loop was busy (S4.7)."""
+    seen: list[socket.socket] = []
+
+    def serve(connection: socket.socket) -> None:
+        seen.append(connection)
+        for _ in answer(connection):
+            pass
+
+    with listening(serve) as port:
+        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=10.0))
+        assert await asyncio.gather(*(said(client) for _ in range(3))) == ["hello"] * 3
+        for connection in seen:
+            connection.shutdown(socket.SHUT_RDWR)
+        time.sleep(0.1)  # noqa: ASYNC251
+        assert await asyncio.gather(*(said(client) for _ in range(3))) == ["hello"] * 3
+        await client.aclose()
+
+
+async def test_nothing_stays_open(recwarn: pytest.WarningsRecorder) -> None:
+    """Not after an answer that cannot be unpacked, nor after a client was closed before its answer had ended (S1.5)."""
+    gc.collect()
+    recwarn.clear()  # what tests before this one left
+    packed = REPLY.replace(b"content-type", b"content-encoding: br\r\ncontent-type")
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1 << 20)
+        connection.sendall(packed)
+        ended.append(connection.recv(1))
+
+    ended: list[bytes] = []
+    with listening(serve) as port:
+        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=10.0))
+        with pytest.raises(ModelError, match="compressed") as caught:
+            await said(client)
+        await asyncio.sleep(0.1)
+        assert ended == [b""] and caught.value.code == "protocol"  # while the error is still there
+    with LoopbackServer(text("hello")) as server:
+        client = ChatClient(Endpoint(server.url, "openai", key="k", timeout=10.0))
+        stream = client.stream(REQUEST, "m")
+        await anext(stream)
+        await client.aclose()
+        assert [event async for event in stream]
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn if issubclass(warning.category, ResourceWarning)] == []
