@@ -1,7 +1,7 @@
 """One connection to a server: h11 knows HTTP, asyncio carries the bytes.
 
-A pool for many hosts, other protocols and other event loops is not wanted here; what libraries with these add to a start
-and to each step would be a tenth of both. Importing this module imports h11.
+A pool for many hosts, other protocols and other event loops is not wanted here; httpcore, which has them, took a twelfth of a
+start. Importing this module imports h11.
 """
 
 from __future__ import annotations
