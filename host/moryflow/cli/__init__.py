@@ -13,7 +13,7 @@ STOPPED = 130
 try:
     from moryflow import pydantic_plugins
 
-    from . import ending, stdout, stray
+    from . import ending, stdout
     from .group import cli
 except KeyboardInterrupt:  # a third of a start is these imports, and nobody who stops it there wants to see in which one
     raise SystemExit(STOPPED) from None
@@ -40,8 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _main(arguments: list[str] | None) -> int:
     _collect_rarely()
     _prepare_streams(apart=arguments is None)
-    if arguments is None:  # a program that calls this function has its own way with what is raised in its threads
-        stray.install()
+    if arguments is None:
         pydantic_plugins.leave_out()
     try:
         code = _run(arguments)
@@ -66,9 +65,11 @@ def _run(arguments: list[str] | None) -> int:
 
     try:
         if "_MORYFLOW_COMPLETE" in os.environ:
+            _expect_strays(arguments)
             return cli.main(args=arguments, prog_name="moryflow", standalone_mode=False) or 0
         # Not cli.main() otherwise: that turns a broken pipe, wherever it happened, into exit code 1.
         with cli.make_context("moryflow", sys.argv[1:] if arguments is None else list(arguments)) as ctx:
+            _expect_strays(arguments)
             outcome = cli.invoke(ctx)
     except OSError as error:
         sys.stdout.flush()  # raises again if what was written is still waiting
@@ -78,6 +79,14 @@ def _run(arguments: list[str] | None) -> int:
     except BaseException as error:
         return report(error)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _expect_strays(arguments: list[str] | None) -> None:
+    """Look after what is raised where nobody waits for it; a program that calls :func:`main` has its own way with that."""
+    if arguments is None:
+        from . import stray
+
+        stray.install()
 
 
 def _nobody_reads() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -108,8 +107,15 @@ class LazyGroup(click.Group):
 def _no_such_command(name: str, known: list[str]) -> str:
     if name in known:
         return f"the plugin that brings {name!r} is not loaded; moryflow plugin list says why."
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"there is no command {name!r}." + (f" Did you mean {near[0]!r}?" if near else "")
+    near = _nearest(name, known)
+    return f"there is no command {name!r}." + (f" Did you mean {near!r}?" if near else "")
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """Return what was probably meant, or nothing."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, known, n=1)), "")
 
 
 class NounGroup(click.Group):
@@ -133,8 +139,8 @@ class NounGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
             verbs = self.list_commands(ctx)
-            near = difflib.get_close_matches(args[0], verbs, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" One of: {', '.join(verbs)}."
+            near = _nearest(args[0], verbs)
+            hint = f" Did you mean {near!r}?" if near else f" One of: {', '.join(verbs)}."
             raise click.UsageError(f"there is no command '{ctx.info_name} {args[0]}'.{hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[REACHED] = click.Context(command, ctx, name) if command else None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,11 +68,17 @@ def _switch(*spellings: str, **settings: Any) -> Settings:
     return spellings, {"is_flag": True, "default": False, **settings}
 
 
+class _Folder(click.Path):
+    """A folder, as a :class:`pathlib.Path`; help and version do without that module."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from pathlib import Path
+
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
 HOST: tuple[Settings, ...] = (
-    (
-        ("--vault",),
-        {"type": click.Path(readable=False, path_type=Path), "help": "The folder to work in (default: the current one)."},
-    ),
+    (("--vault",), {"type": _Folder(readable=False), "help": "The folder to work in (default: the current one)."}),
     (("--config",), {"metavar": "JSON|PATH", "help": "An inline layer of configuration."}),
     _switch("--safe-mode", help="Load built-in plugins only."),
     _switch("--strict", help="A failed plugin is an error (exit code 6)."),

@@ -104,7 +104,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
-sys.argv = ["moryflow", "--version"]
+sys.argv = ["moryflow", "config", "--help"]
 sys.meta_path.insert(0, Stop())
 from moryflow.cli import main
 
