@@ -15,6 +15,8 @@ from moryflow_builtins.shell.running import environment
 from moryflow_sdk import Rule, Target, ToolCall, ToolError
 from moryflow_sdk.sandbox import COMMANDS, NETWORK, confinement, find_sandbox
 
+OURS = os.getpid()
+"""Part of how long a command sleeps, by which it is found: another suite may run on the machine."""
 
 @dataclass
 class Context:
@@ -81,18 +83,18 @@ async def test_output_is_shown_as_it_comes(context):
 
 async def test_a_timeout_ends_the_whole_group(context):
     """A command over its time is stopped with everything it started (invariant 9)."""
-    result = await run(context, "sleep 71.5 & sleep 71.5", timeout=1)
+    result = await run(context, f"sleep 71.{OURS} & sleep 71.{OURS}", timeout=1)
     assert "stopped after 1 s" in result.output
     assert (result.status, result.code) == ("error", "timeout")
-    assert not processes_with("71.5")
+    assert not processes_with(f"71.{OURS}")
 
 
 async def test_children_that_ignore_signals_or_leave_the_group_end_too(context):
     """No orphan: not one that traps SIGTERM, not one in a session of its own (SECURITY §3)."""
-    command = "(trap '' TERM; exec sleep 72.5) & setsid sleep 72.5 & sleep 0.2; echo done"
+    command = f"(trap '' TERM; exec sleep 72.{OURS}) & setsid sleep 72.{OURS} & sleep 0.2; echo done"
     result = await run(context, command)
     assert "done" in result.output
-    assert not processes_with("72.5")
+    assert not processes_with(f"72.{OURS}")
 
 
 async def test_a_background_process_does_not_hold_the_tool(context):
@@ -105,12 +107,12 @@ async def test_a_background_process_does_not_hold_the_tool(context):
 
 async def test_cancelling_leaves_nothing_running(context):
     """Stopping a turn ends its commands (S4.9, S4.15)."""
-    task = asyncio.ensure_future(run(context, "sleep 74.5"))
+    task = asyncio.ensure_future(run(context, f"sleep 74.{OURS}"))
     await asyncio.sleep(0.4)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not processes_with("74.5")
+    assert not processes_with(f"74.{OURS}")
 
 
 async def test_a_flood_is_spooled_and_memory_stays_bounded(context):
