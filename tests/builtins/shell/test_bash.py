@@ -18,6 +18,7 @@ from moryflow_sdk.sandbox import COMMANDS, NETWORK, confinement, find_sandbox
 OURS = os.getpid()
 """Part of how long a command sleeps, by which it is found: another suite may run on the machine."""
 
+
 @dataclass
 class Context:
     """What ``bash`` uses of its context."""
