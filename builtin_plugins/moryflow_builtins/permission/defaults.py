@@ -118,6 +118,10 @@ def _names(parts: Iterable[str]) -> Iterator[str]:
 
 
 def matches_sensitive(rule: Rule, text: str) -> bool:
-    """Whether a target in the vault is what such a rule guards; wider than its printed globs (``.env.bak``, ``.env.``)."""
-    guarded = sensitive_name if rule.pattern == _SENSITIVE_FILES else in_sensitive_folder
-    return text.startswith("vault:") and guarded(text)
+    """Whether a target in the vault is what such a rule guards; wider than its printed globs (``.env.bak``, ``.env.``).
+
+    A folder of secrets counts as what is in it: who searches, copies or moves ``.ssh`` reaches every file below.
+    """
+    if not text.startswith("vault:"):
+        return False
+    return sensitive_name(text) if rule.pattern == _SENSITIVE_FILES else in_sensitive_folder(f"{text}/.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_ANYWHERE = re.compile(r"\b(system|getline|ARGV|ENVIRON|PROCINFO|SYMTAB|FUNCTAB)\b")
+_ANYWHERE = re.compile(r"\b(system|getline|extension|ARGV|ENVIRON|PROCINFO|SYMTAB|FUNCTAB)\b")
 _IN_CODE = re.compile(r"@|(?<!\|)\|(?!\|)|\b(close|fflush)\b")
 _OUTPUT = re.compile(r"\bprintf?\b[^;}\n]*>")
 _INNERMOST = re.compile(r"\([^()]*\)")

@@ -39,7 +39,7 @@ _COMMON = (
     "x=n i=n interactive=g open-files-in-pager=x template=r separate-git-dir=w config=c reference=r reference-if-able=r "
     "recurse-submodules=n output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
     "remote=x show-signature=g "
-    "unsafe-paths=g filters=g index-output=w "
+    "unsafe-paths=g filters=g index-output=w in-place=g "
     "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r prefix=v add-file=r "
     "message=v author=v date=v format=v pretty=n grep=v committer=v since=v until=v after=v before=v max-count=v "
     "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
@@ -132,8 +132,10 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
         if not found.operand:
             take_option(found, facts, args)
             facts.perhaps += [found.value] if found.value is not None and not found.role else []
-            if found.role == "v" and found.value is not None and found.value is args[found.index] and found.name not in _PROSE:
-                facts.perhaps += _paths(found.value)
+            if found.role == "v" and found.value is not None and found.name not in _PROSE:
+                facts.perhaps += _paths(found.value) if found.name == "L" or found.value is args[found.index] else []
+            if found.name in ("format", "pretty") and found.value is not None and "%G" in found.value.text:
+                facts.guard(found.index, "%G in a format of git runs the program that checks signatures")
             if found.name == "strategy" or (found.name == "s" and name in ("merge", "rebase", "pull")):
                 _strategy(found, facts)
         elif found.value is not None:

@@ -64,7 +64,13 @@ _ALIASES: dict[str, str] = {
 }  # fmt: skip
 _VERSIONED = re.compile(r"(python|pypy|ruby|perl|php|lua|node|tclsh|guile)\d*(?:\.\d+)*")
 STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
-_HARMLESS = frozenset({"--version", "-V", "--help", "-version", "-v", "-h"})
+_ONLY_SAYS = ("--version", "--help", "-version")
+_SAYS_BY_LETTER = {
+    "-V": frozenset({"python", "perl", "ed", "dc", "psql", "mysql", "lldb"}),
+    "-v": frozenset({"node", "perl", "ruby", "php", "lua", "bc", "gdb", "julia", "groovy"}),
+    "-h": frozenset({"node", "perl", "ruby", "php", "python", "bc", "dc", "ed", "gdb", "julia"}),
+}
+"""Where a letter asks for a version or for help; elsewhere it names a host, or makes the program talk while it runs."""
 
 
 def inspect_shell(args: Sequence[Arg], facts: Facts) -> None:
@@ -112,7 +118,7 @@ def _run_shell(args: Sequence[Arg], index: int, facts: Facts, *, text_follows: b
         facts.texts.append(InnerText(stdin_text(facts)))
         if not stdin_text(facts).static:
             facts.unseen(f"{name} runs a text that is known only when it runs")
-    elif not any(arg.text in _HARMLESS for arg in args[1:]):
+    elif not _only_says(args, ""):
         facts.unseen(f"{name} runs whatever it reads")
 
 
@@ -143,7 +149,7 @@ def inspect_language(args: Sequence[Arg], facts: Facts) -> None:
         elif found.role == "r" and found.value is not None:
             facts.reads.append(found.value)
             facts.guard(found.index, f"{args[0].text} runs {found.value.text}")
-    if not runs_code and not any(arg.text in _HARMLESS for arg in args[1:]):
+    if not runs_code and not _only_says(args, name):
         facts.unseen(f"{args[0].text} runs whatever it reads")
 
 
@@ -162,6 +168,14 @@ def _run_file(args: Sequence[Arg], index: int, facts: Facts, name: str, *, runs_
     if not runs_code:
         facts.guard(index, f"{args[0].text} runs the code in {operands[0].text}")
         facts.perhaps += operands[1:]
+
+
+def _only_says(args: Sequence[Arg], language: str) -> bool:
+    """Whether the one word after the program makes it say its version or its usage, and end (R6)."""
+    if len(args) != 2:
+        return False
+    word = args[1].text
+    return word in _ONLY_SAYS or language in _SAYS_BY_LETTER.get(word, ())
 
 
 def canonical(name: str) -> str:

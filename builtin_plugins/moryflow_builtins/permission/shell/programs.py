@@ -149,7 +149,7 @@ VERBS_THAT_RUN: dict[str, frozenset[str]] = {
         "pip pip3 pipx": "config run runpip",
         "uv": "tool x",
         "conda mamba micromamba": "config",
-        "cargo": "install --config",
+        "cargo": "install watch --config",
         "go": "run generate tool env -exec --exec -toolexec --toolexec -vettool --vettool -overlay -modfile",
         "docker podman nerdctl": "run exec create cp container context plugin config",
         "docker-compose": "run exec",

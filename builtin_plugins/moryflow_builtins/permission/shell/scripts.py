@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 
 from .awk import awk_is_dangerous
 from .facts import Facts, InnerText, Write
+from .jq import inspect_jq
 from .options import Found, read_options, spec
 from .sed import dangers
 from .words import Arg
 
-_JQ_STRING = re.compile(r'"(?:[^"\\]|\\[^(])*"')
-_JQ_DANGER = re.compile(
-    r"\$ENV\b|(?<![\w.$])env\b(?!:)|\b(?<![.\w])(import|include|input_filename|get_search_list|modulemeta)\b|\$__prog"
-)
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 
 
@@ -58,7 +55,7 @@ def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
     """``awk``: a program that runs, writes or reads by itself is not covered by a wildcard."""
     table = (
         "F=v v=v f=c file=c e=v source=v E=c exec=c i=c include=c l=c load=c W=c o=w p=w d=w dump-variables=w profile=w "
-        "pretty-print=w assign=v field-separator=v debug=g"
+        "pretty-print=w assign=v field-separator=v debug=g D=i"
     )
     found = _options(args, table, facts)
     given = [item for item in found if item.name in ("e", "source") and item.value is not None]
@@ -74,56 +71,6 @@ def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
     facts.reads += [item.value for item in files if item.value is not None and not _ASSIGNED.match(item.value.text)]
 
 
-def inspect_jq(args: Sequence[Arg], facts: Facts) -> None:
-    """``jq``: its filter may read the environment and modules."""
-    table = "f=R from-file=R L=r library-path=r indent=v tab=n i=g in-place=g"
-    operands: list[Found] = []
-    from_file = False
-    index = 1
-    while index < len(args):
-        text = args[index].text
-        taken = {"--arg": 2, "--argjson": 2, "--slurpfile": 2, "--rawfile": 2, "--argfile": 2}.get(text, 0)
-        if taken:
-            if text in ("--slurpfile", "--rawfile", "--argfile"):
-                facts.reads += args[index + 2 : index + 3]
-            index += taken + 1
-            continue
-        if text in ("--args", "--jsonargs"):
-            operands += (
-                [Found(index, "", "", args[index + 1])] if not operands and not from_file and index + 1 < len(args) else []
-            )
-            break
-        for found in read_options(args[: index + 2], spec(table), index):
-            from_file |= found.name in ("f", "from-file")
-            if found.operand:
-                operands.append(found)
-            _note(found, facts, args)
-            index = found.index
-            break
-        index += 1
-    _jq_filter(operands, facts, from_file=from_file)
-
-
-def _note(found: Found, facts: Facts, args: Sequence[Arg]) -> None:
-    from .inspect import take_option
-
-    take_option(found, facts, args)
-
-
-def _jq_filter(operands: list[Found], facts: Facts, *, from_file: bool) -> None:
-    if operands and not from_file:
-        value = operands[0].value
-        if value is not None and _JQ_DANGER.search(_without_strings(value.text)):
-            facts.guard(operands[0].index, "the filter reads the environment or other files")
-    rest = operands if from_file else operands[1:]
-    facts.reads += [item.value for item in rest if item.value is not None]
-
-
-def _without_strings(text: str) -> str:
-    """Return a filter without its strings, where they are surely strings: nothing is filled in, no comment has a quote."""
-    return text if "#" in text or "\\(" in text else _JQ_STRING.sub('""', text)
-
-
 def inspect_dd(args: Sequence[Arg], facts: Facts) -> None:
     """``dd``: ``if=`` is read, ``of=`` is written."""
     for index, arg in enumerate(args[1:], 1):
@@ -136,6 +83,8 @@ def inspect_dd(args: Sequence[Arg], facts: Facts) -> None:
 
 def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
     """``tar``: which way it goes decides whether the archive is read or written."""
+    from .inspect import take_option
+
     words = list(args)
     if len(words) > 1 and not words[1].text.startswith("-") and re.fullmatch(r"[A-Za-z]+", words[1].text):
         words[1] = Arg(f"-{words[1].text}", words[1].why)
@@ -161,7 +110,7 @@ def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
         elif item.operand and item.value is not None and not extracts:
             facts.reads.append(item.value)
         else:
-            _note(item, facts, words)
+            take_option(item, facts, words)
     if extracts:
         facts.writes.append(Write(Arg(".")))
 
@@ -180,6 +129,8 @@ def _old_style(words: list[Arg]) -> list[Arg]:
 def inspect_make(args: Sequence[Arg], facts: Facts) -> None:
     """``make``: variables on its command line can be commands; another makefile is another program."""
     table = "f=c file=c makefile=c C=d directory=d I=r include-dir=r eval=c E=c j=n l=n o=v W=v O=n"
+    if args[0].text.rpartition("/")[2] == "just":
+        table += " justfile=c shell=x shell-arg=g shell-command=g c=g command=g chooser=x d=d working-directory=d"
     for found in _options(args, table, facts):
         value = found.value
         if found.operand and value is not None and _ASSIGNED.match(value.text):
@@ -203,7 +154,7 @@ def inspect_man(args: Sequence[Arg], facts: Facts) -> None:
     """``man``: its pager and browser are programs; a page may be any file."""
     table = (
         "P=x pager=x H=i html=g C=c config-file=c M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
-        "preprocessor=v r=v prompt=v R=v T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
+        "preprocessor=v r=v prompt=v R=v B=x T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
     )
     for item in _operands(_options(args, table, facts)):
         if item.value is not None and ("/" in item.value.text or any(a.text in ("-l", "--local-file") for a in args)):

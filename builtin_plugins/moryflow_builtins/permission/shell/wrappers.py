@@ -17,21 +17,31 @@ nohup setsid unbuffer builtin command capsh linux32 linux64 i386 x86_64 fakechro
 chronic ts dbus-launch ccache distcc wine winpty busybox toybox catchsegv firejail cpulimit trickle | 0 |
 nice | 0 | n=v adjustment=v
 ionice | 0 | c=v n=v p=v P=v u=v class=v classdata=v
-chrt | 1 | T=v P=v D=v p=v
+chrt | 1 | T=v P=v D=v p=v sched-runtime=v sched-period=v sched-deadline=v pid=v
 taskset | 1 | p=v
-numactl | 0 | N=v m=v C=v i=v p=v
-stdbuf | 0 | i=v o=v e=v input=v output=v error=v
+numactl | 0 |
+    N=v m=v C=v c=v i=v p=v P=v w=v M=v I=v L=v f=w S=w interleave=v preferred=v cpunodebind=v physcpubind=v membind=v
+stdbuf | 0 | i=v o=v e=v input=v output=v error=v error=v
 timeout gtimeout | 1 | s=v k=v signal=v kill-after=v
 time | 0 | f=v o=w format=v output=w
 exec | 0 | a=v
-sudo | 0 | u=v g=v p=v C=v h=v r=v t=v T=v U=v D=d R=d user=v group=v prompt=v host=v chdir=d chroot=d role=v type=v
+sudo | 0 |
+    u=v g=v p=v C=v h=v r=v t=v T=v U=v a=v c=v D=d R=d user=v group=v prompt=v host=v chdir=d chroot=d role=v type=v
+    close-from=v command-timeout=v other-user=v auth-type=v login-class=v
 doas | 0 | u=v C=r a=v
 pkexec | 0 | user=v
 chroot | 1 | userspec=v groups=v
-unshare | 0 | S=v G=v R=d w=d wd=d root=d propagation=v setuid=v setgid=v
+unshare | 0 |
+    S=v G=v R=d w=d l=r wd=d root=d propagation=v setuid=v setgid=v map-user=v map-group=v map-users=v map-groups=v owner=v
+    setgroups=v monotonic=v boottime=v load-interp=r
 nsenter | 0 | t=v S=v G=v target=v setuid=v setgid=v
-setpriv | 0 | reuid=v regid=v groups=v inh-caps=v ambient-caps=v bounding-set=v securebits=v pdeathsig=v
-strace | 0 | e=v o=w p=v s=v u=v a=v b=v E=v I=v O=v P=v S=v X=v output=w trace=v attach=v user=v
+setpriv | 0 |
+    reuid=v regid=v ruid=v rgid=v euid=v egid=v groups=v inh-caps=v ambient-caps=v bounding-set=v securebits=v pdeathsig=v
+    selinux-label=v apparmor-profile=v landlock-access=v landlock-rule=v seccomp-filter=r ptracer=v
+strace | 0 |
+    e=v o=w p=v s=v u=v a=v b=v E=v I=v O=v P=v S=v U=v X=v output=w trace=v attach=v user=v env=v columns=v argv0=v
+    string-limit=v trace-path=v signal=v status=v inject=v fault=v abbrev=v verbose=v raw=v read=v write=v kvm=v
+    detach-on=v interruptible=v const-print-style=v summary-sort-by=v summary-columns=v summary-syscall-overhead=v
 ltrace | 0 | e=v o=w p=v s=v u=v a=v n=v l=v x=v F=r A=v D=v output=w
 valgrind | 0 | log-file=w
 setarch | 0 |
@@ -40,7 +50,10 @@ proot | 0 | r=d b=v q=v w=d R=d S=d rootfs=d bind=v cwd=d
 caffeinate | 0 | t=v w=v
 dbus-run-session | 0 | config-file=r dbus-daemon=x
 xvfb-run | 0 | e=w f=w n=v p=v s=v w=v error-file=w auth-file=w server-num=v server-args=v
-systemd-run | 0 | p=v u=v E=v M=v H=v unit=v property=v uid=v gid=v setenv=v description=v slice=v on-active=v
+systemd-run | 0 |
+    p=v u=v E=v M=v H=v C=v unit=v property=v uid=v gid=v setenv=v description=v slice=v on-active=v on-boot=v nice=v
+    on-startup=v on-unit-active=v on-unit-inactive=v on-calendar=v timer-property=v path-property=v socket-property=v
+    working-directory=d service-type=v machine=v host=v background=v expand-environment=v
 systemd-inhibit | 0 | what=v who=v why=v mode=v
 faketime | 1 | f=v
 proxychains proxychains4 | 0 | f=r
@@ -48,18 +61,25 @@ cgexec | 0 | g=v
 chpst | 0 | u=v U=v b=v e=v d=v o=v m=v
 softlimit | 0 | m=v d=v s=v l=v a=v o=v p=v f=v c=v t=v
 prlimit | 0 | p=v o=v pid=v output=v
-rlwrap | 0 | f=r H=w
+rlwrap | 0 | f=r H=w b=v C=v D=v e=v g=v l=w m=v M=v O=v p=v P=v q=v s=v S=v t=v w=v z=x filter=x
 start-stop-daemon | 0 | x=x exec=x startas=x p=v a=x n=v u=v g=v s=v c=v d=d pidfile=v name=v user=v chdir=d
 daemonize | 0 | c=d e=w o=w p=w l=w u=v E=v
-dtach abduco | 1 | A=v c=v n=v
+dtach | 0 | a=v A=v c=v n=v p=v e=v r=v
+abduco | 1 | e=v
 direnv aws-vault | 2 |
 mise rtx asdf op | 1 | env-file=r
 dotenv | 0 | f=r file=r
 perf | 1 | e=v o=w p=v
 nodemon | 0 | x=x exec=x w=v e=v watch=v ext=v
 entr | 0 |
-hyperfine | 0 | p=x prepare=x setup=x cleanup=x w=v r=v warmup=v runs=v
-parallel sem | 0 | j=v a=r I=v jobs=v arg-file=r id=v
+hyperfine | 0 |
+    p=x prepare=x s=x setup=x c=x cleanup=x C=x conclude=x S=x shell=x reference=x w=v r=v m=v M=v L=v P=v D=v n=v u=v
+    warmup=v runs=v min-runs=v max-runs=v style=v time-unit=v command-name=v input=r output=v export-json=w export-csv=w
+    export-markdown=w export-asciidoc=w export-orgmode=w
+parallel sem | 0 |
+    j=v a=r I=v N=v n=v L=v d=v C=v E=v P=v S=v s=v jobs=v arg-file=r id=v joblog=w results=w colsep=v delay=v timeout=v
+    retries=v load=v memfree=v block=v tagstring=v env=v wd=v workdir=v nice=v shuf=n halt=v tmpdir=w tempdir=w basefile=r
+    max-args=v max-procs=v max-replace-args=v sshlogin=v sshloginfile=r slf=r profile=r return=v recstart=v recend=v
 xargs | 0 |
     a=r arg-file=r I=v i=a L=v l=a e=a n=v P=v s=v d=v E=v J=v R=v S=v max-args=v max-procs=v max-chars=v delimiter=v
     process-slot-var=v
@@ -78,7 +98,7 @@ _WRAPPERS = {name: (int(before), options) for name, before, options in rows(_TAB
 """Name → how many operands come before the command, and the options."""
 
 _APPENDS = frozenset({"xargs", "parallel", "sem", "entr", "coproc"})
-_JOINS = frozenset({"watch", "ssh", "sg", "newgrp", "hyperfine", "parallel", "sem", "nodemon", "entr", "tmux", "screen"})
+_JOINS = frozenset({"watch", "ssh", "sg", "newgrp", "parallel", "sem", "nodemon", "entr", "tmux", "screen"})
 """Those that hand their words to a shell as one text."""
 
 _DOWNLOADS = frozenset({"npx", "bunx", "pnpx", "uvx"})
@@ -93,6 +113,9 @@ def inspect_wrapper(args: Sequence[Arg], facts: Facts) -> None:
     start = _start_of_command(args, facts, before, options)
     if name == "script":
         _script(args, start, facts)
+        return
+    if name == "hyperfine":  # every operand is a command of its own
+        facts.texts += [*map(InnerText, args[start:]), _joined(args[start:])]
         return
     inner = tuple(args[start:])
     if name == "command" and len(args) > 1 and args[1].text in ("-v", "-V"):
