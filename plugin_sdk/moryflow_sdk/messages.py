@@ -24,13 +24,14 @@ class ToolRequest(Frozen):
 
     :param arguments: the raw JSON text; it may be broken.
     :param problem: why it must not run, set by the provider: ``truncated`` (the answer hit its length limit),
-        ``incomplete`` (the stream was cut), ``args_too_large``.
+        ``incomplete`` (the stream was cut), ``args_too_large``,
+        ``invalid_args`` (its pieces do not say what belongs to it, or say two things).
     """
 
     id: str
     name: str
     arguments: str = ""
-    problem: Literal["truncated", "incomplete", "args_too_large"] | None = None
+    problem: Literal["truncated", "incomplete", "args_too_large", "invalid_args"] | None = None
 
 
 class Usage(Frozen):

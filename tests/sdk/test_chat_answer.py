@@ -246,7 +246,7 @@ TEXTS: dict[str, tuple[Any, str]] = {
     "null calls": (chunk(content="a", tool_calls=None), "a"),
     "empty calls": (chunk(content="a", tool_calls=[]), "a"),
     "calls that are none": (chunk(content="a", tool_calls="ls"), "a"),
-    "numbers": ({"choices": [{"delta": {"content": 5}}, {"delta": {"content": "a"}}, 7, None]}, "a"),
+    "numbers": ({"choices": [{"delta": {"content": [5, "a"]}}, 7, None]}, "a"),
     "surrogate pair": (chunk(content="\ud83d\ude00"), "\U0001f600"),
     "lone surrogate": (chunk(content="a\ud83db"), "a\ufffdb"),
     "looks like a call": (chunk(content='<tool_call>{"name":"bash"}</tool_call>'), '<tool_call>{"name":"bash"}</tool_call>'),

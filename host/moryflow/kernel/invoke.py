@@ -41,6 +41,7 @@ _PROBLEMS = {
     "truncated": "the answer was cut at its length limit before the arguments were complete; nothing was run",
     "incomplete": "the stream ended before the arguments were complete; nothing was run",
     "args_too_large": "the arguments are too large; nothing was run",
+    "invalid_args": "the call came in pieces that do not say which arguments are its own; nothing was run: call again",
 }
 
 

@@ -12,7 +12,7 @@ from moryflow_sdk.models import Finished, ReasoningDelta, TextDelta
 from .calls import CallCollector, Problem
 from .endpoint import Endpoint
 from .failures import from_object, is_error
-from .sse import DONE
+from .sse import DONE, Repeated
 from .text import TextJoiner, text_of
 
 TEXT_LIMIT = 16 * 1024 * 1024
@@ -24,11 +24,16 @@ _REASONS: dict[str, Reason] = {
     "model_context_window_exceeded": "length",
     "content_filter": "content_filter", "safety": "content_filter", "recitation": "content_filter",
     "prohibited_content": "content_filter", "blocklist": "content_filter", "refusal": "content_filter",
+    "sensitive": "content_filter", "spii": "content_filter", "image_safety": "content_filter",
     "pause_turn": "pause", "pause": "pause",
 }  # fmt: skip
 """Reasons that are more than a plain end; names of other protocols come through gateways."""
 
-_BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "network_error", "incomplete", "interrupted"})
+_BROKEN_OFF = frozenset({
+    "error", "abort", "aborted", "cancelled", "canceled", "network_error", "incomplete", "interrupted", "failed", "timeout",
+    "malformed_function_call", "unexpected_tool_call",
+})  # fmt: skip
+_NO_REASON = frozenset({"null", "none"})
 _OVERLOADED = frozenset({"insufficient_system_resource", "overloaded"})
 _PROBLEMS: dict[str, Problem] = {"length": "truncated", "content_filter": "incomplete"}
 
@@ -51,6 +56,7 @@ class Answer:
         self._usage = Usage()
         self._done = False
         self._started = False
+        self._is_late = False
 
     @property
     def finished(self) -> bool:
@@ -87,6 +93,8 @@ class Answer:
             raise error
         self._take_usage(found)
         for choice in _choices(found.get("choices")):
+            if isinstance(found, Repeated) or isinstance(choice, Repeated):
+                self._calls.lose()
             yield from self._choice(choice)
 
     def finish(self) -> Iterator[TextDelta | ReasoningDelta | Finished]:
@@ -109,7 +117,8 @@ class Answer:
         yield Finished(reason=reason, tool_calls=self._calls.requests(_PROBLEMS.get(reason)), usage=self._usage)
 
     def _is_cut(self) -> bool:
-        return not self.finished or self._reason in _BROKEN_OFF or (self._reason is None and bool(self._calls))
+        late = self._is_late and not self._done
+        return not self.finished or late or self._reason in _BROKEN_OFF or (self._reason is None and bool(self._calls))
 
     def _cut(self) -> Finished:
         if self._calls:
@@ -141,9 +150,11 @@ class Answer:
         refusal = delta.get("refusal")
         yield from self._deltas(reasoning + thought, text + (refusal if isinstance(refusal, str) else ""))
         self._take_calls(delta)
-        reason = choice.get("finish_reason")
-        if reason and self._reason not in _REASONS:
-            self._reason = str(reason)[:64].lower()
+        reason = str(choice.get("finish_reason") or "")[:64].strip().lower()
+        if reason and reason not in _NO_REASON:
+            self._is_late = False
+            if self._reason not in _REASONS and self._reason not in _BROKEN_OFF:
+                self._reason = reason
 
     def _deltas(self, reasoning: str, text: str) -> Iterator[Delta]:
         self._count(len(reasoning) + len(text))
@@ -153,7 +164,11 @@ class Answer:
             yield TextDelta(text=shown)
 
     def _take_calls(self, delta: dict[str, Any]) -> None:
+        """Take pieces of calls. Those behind the reason for the end were not whole when it came."""
         calls: Any = delta.get("tool_calls")
+        if isinstance(delta, Repeated):
+            self._calls.lose()
+        self._is_late = self._is_late or (self._reason is not None and bool(calls or delta.get("function_call")))
         items = cast("list[Any]", calls if isinstance(calls, list) else [calls])
         for position, item in enumerate(items):
             self._calls.add(item, position)
@@ -189,8 +204,8 @@ class Answer:
 def _choices(value: Any) -> list[dict[str, Any]]:
     """Return the choices of the first answer; a server may send several although one was asked for."""
     items = cast("list[Any]", value if isinstance(value, list) else [value])
-    found = [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
-    return [choice for choice in found if choice.get("index") in (None, 0, "0", False)]
+    found = [(place, cast("dict[str, Any]", item)) for place, item in enumerate(items) if isinstance(item, dict)]
+    return [choice for place, choice in found if choice.get("index") in ((0, "0") if place else (None, 0, "0"))]
 
 
 def _first_mapping(found: dict[str, Any], *keys: str) -> dict[str, Any]:

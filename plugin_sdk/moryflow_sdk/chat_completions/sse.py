@@ -20,6 +20,30 @@ BODY_LIMIT = 64 * 1024 * 1024
 """Bytes of a whole answer; 128,000 tokens sent one by one are about 40 MB."""
 
 _BOM = b"\xef\xbb\xbf"
+_AROUND = b" \t" + _BOM
+
+
+class Repeated(dict[str, Any]):
+    """A JSON object with a tool call in it that gives a key twice, with different values.
+
+    Written out again it has all of them, so that arguments which say two things are never taken for the last one.
+    """
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self._pairs = pairs
+
+    def items(self) -> Any:
+        return self._pairs
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    is_plain = len(found) == len(pairs) or all(found[key] == value for key, value in pairs)
+    return found if is_plain else Repeated(pairs)
+
+
+_with_calls = json.JSONDecoder(object_pairs_hook=_object).decode
 
 
 class Done:
@@ -105,7 +129,7 @@ class AnswerReader:
             raise _too_large("one line of the answer", self._line_limit)
 
     def _line(self, line: bytes) -> Iterator[Any]:
-        if self._first and line.strip(b" \t" + _BOM):
+        if self._first and line.strip(_AROUND):
             self._first = False
             line = line.removeprefix(_BOM)
             if line.lstrip()[:1] in (b"{", b"[", b"<"):
@@ -121,7 +145,7 @@ class AnswerReader:
 
     def _field(self, line: bytes) -> Iterator[Any]:
         name, _, value = line.partition(b":")
-        match name:
+        match name.strip(_AROUND).lower():
             case b"data":
                 yield from self._payload(value.removeprefix(b" "))
             case b"event":
@@ -133,6 +157,10 @@ class AnswerReader:
                 pass
             case _ if line.lstrip()[:1] == b"{":  # an error written into the stream as it is
                 yield from self._payload(line)
+            case _ if _has_call(line):
+                raise ModelError(
+                    f"the model's answer has a tool call in a line that is no event: {line[:80]!r}", code="protocol"
+                )
             case _:
                 self._stray = self._stray or line[:2000]
 
@@ -189,16 +217,21 @@ def _parsed(data: bytes) -> Any:
     Bytes that are not UTF-8 become replacement characters in text; in a tool call they would change what runs, so there
     they are an error.
     """
+    has_call = _has_call(data)
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        if b"tool_calls" in data or b"function_call" in data:
+        if has_call:
             raise ModelError("the model's answer has a tool call that is not valid UTF-8", code="protocol") from None
         text = data.decode(errors="replace")
     try:
-        return json.loads(text)
+        return _with_calls(text) if has_call else json.loads(text)
     except (ValueError, RecursionError):
         return _BROKEN
+
+
+def _has_call(data: bytes) -> bool:
+    return b"tool_calls" in data or b"function_call" in data
 
 
 def _each(lines: list[bytes]) -> list[Any]:
