@@ -86,13 +86,12 @@ class Worker:
         """
         if self.abandoned:
             raise Broken
-        if self._thread is None:
-            self._thread = threading.Thread(target=_serve, args=(self._queue,), name=self._name, daemon=True)
-            self._thread.start()
         job = _Job(function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context(), body)
         job.done.acquire()
         patience = 0 if self.busy else PATIENCE
         self._queue.put(job)
+        if self._thread is None:
+            self._begin()
         if patience and (_ended_soon(job) or job.done.acquire(timeout=patience)):
             return job.result()
         return await self._later(job)
@@ -100,6 +99,16 @@ class Worker:
     def stop(self) -> None:
         """Let the thread end after the call it is in."""
         self._queue.put(None)
+
+    def _begin(self) -> None:
+        """Start the thread, its first call waiting: that has mostly ended by the time that the thread is said to run."""
+        thread = threading.Thread(target=_serve, args=(self._queue,), name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives no more threads; what failed must not be called later
+            self._queue = SimpleQueue()
+            raise
+        self._thread = thread
 
     async def _later(self, job: _Job) -> Any:
         """Wait for `job` without holding up the loop."""

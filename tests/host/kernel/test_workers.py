@@ -1,0 +1,40 @@
+"""The threads of plain functions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from moryflow.kernel.workers import AWAKE, PATIENCE, Worker
+
+
+async def test_a_call_for_which_no_thread_can_be_started_fails_and_is_not_made_later(monkeypatch: pytest.MonkeyPatch):
+    """What was told to have failed must not happen after all; the next call gets its thread (S1.2, invariant 3)."""
+    worker, made = Worker("test"), list[str]()
+
+    def refused(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start"):
+            await worker.run(made.append, ["first"], 5.0)
+    await worker.run(made.append, ["second"], 5.0)
+    assert made == ["second"]
+    worker.stop()
+
+
+async def test_a_call_that_outlasts_the_patience_of_the_loop_is_awaited():
+    """The loop goes on meanwhile, and the result is the same (ARCHITECTURE §4)."""
+    worker, go_on = Worker("test"), threading.Event()
+    assert AWAKE < PATIENCE
+
+    def waits() -> str:
+        go_on.wait(5.0)
+        return threading.current_thread().name
+
+    asyncio.get_running_loop().call_later(0.01, go_on.set)  # by the loop itself: it is not held up
+    assert await worker.run(waits, [], 5.0) == "test"
+    assert await worker.run(lambda: "soon", [], 5.0) == "soon"
+    worker.stop()
