@@ -178,9 +178,10 @@ def tool(
     """
 
     def make(target: Callable[..., Any]) -> Tool:
-        doc = inspect.cleandoc(description or target.__doc__ or "")
+        said = description or target.__doc__
+        doc = inspect.cleandoc(said) if isinstance(said, str) else ""
         return Tool(
-            name=name or target.__name__,
+            name=name or _name_of(target),
             description=doc,
             function=target,
             domain=domain,
@@ -193,6 +194,19 @@ def tool(
         )
 
     return make(function) if function is not None else make
+
+
+def _name_of(target: Any) -> str:
+    """Return the name of a function.
+
+    :raises TypeError: it is none, as the text in ``@tool("name")``, or has none, as a ``functools.partial``.
+    """
+    if not callable(target):
+        raise TypeError(f"@tool marks a function, not {target!r:.60}; a name is given as @tool(name=…)")
+    found = getattr(target, "__name__", None)
+    if not isinstance(found, str):
+        raise TypeError(f"{type(target).__name__} has no name of its own; give one: tool(name=…)")
+    return found
 
 
 _CONTEXTS = ("ToolContext", "Turn")

@@ -1,4 +1,4 @@
-"""Names in the configuration that nothing has: the agent that should answer, the tools that hooks are about.
+"""Names in the configuration that nothing has: the agent that should answer, plugins that are off, tools that hooks are about.
 
 Only a host knows which there are. A name that is not known is a warning and nothing else: what it stands for may come.
 """
@@ -22,6 +22,7 @@ _GLOB = frozenset("*?[")
 def unknown_names(host: Host) -> Iterator[Problem]:
     """Say which names are not known, each with its line."""
     yield from _agent(host)
+    yield from _disabled(host)
     for hook in ("before", "after"):
         yield from _tools(host, hook)
 
@@ -36,6 +37,18 @@ def _agent(host: Host) -> Iterator[Problem]:
     hint = _meant(name, host.agents) or "moryflow agent list"
     text = f"there is no agent {name!r}; the default one answers"
     yield Problem(origin.file or origin.source, origin.line, None, text, hint, code="agent_unknown")
+
+
+def _disabled(host: Host) -> Iterator[Problem]:
+    """Say which plugins are to be off and are not there: one that was mistyped is on."""
+    path = ("disabledPlugins",)
+    layer = next((layer for layer in reversed(host.config.layers) if isinstance(layer.find(path), list)), None)
+    known = {record.name for record in host.plugin_set.records}
+    for index, name in enumerate(layer.find(path) if layer is not None else ()):
+        if layer is not None and isinstance(name, str) and name not in known:
+            text = f"disabledPlugins[{index}]: there is no plugin {name!r}, so nothing is switched off"
+            hint = _meant(name, known) or "moryflow plugin list"
+            yield layer.problem((*path, index), text, hint=hint, code="config_value")
 
 
 def _tools(host: Host, hook: str) -> Iterator[Problem]:

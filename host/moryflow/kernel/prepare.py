@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from moryflow_sdk import TargetRequest, ToolCall, ToolError
 
 from .arguments import canonical, digest, validated
 from .records import OwnedTool
 from .scope import TurnScope
+from .workers import text_of
+
+T = TypeVar("T")
 
 
 def call_as_judged(
@@ -21,7 +24,7 @@ def call_as_judged(
     :raises ToolError: the arguments do not fit the tool.
     """
     owned = scope.plugin_set.tools[tool]
-    encoded = canonical(validated(owned.tool, args))
+    encoded = _of_the_tool(owned, "could not check its arguments", lambda: canonical(validated(owned.tool, args)))
     resolve = scope.around.services["resolve"](scope, plugin)
     targets = tuple(resolve(item) for item in _requests(owned, json.loads(encoded)))
     call = ToolCall(
@@ -39,12 +42,20 @@ def call_as_judged(
 
 def _requests(owned: OwnedTool, values: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
     """Return what the tool says it touches; one that cannot say is not run."""
+    return _of_the_tool(owned, "could not say what it touches", lambda: owned.tool.target_requests(values))
+
+
+def _of_the_tool(owned: OwnedTool, failed: str, work: Callable[[], T]) -> T:
+    """Do `work` that runs code of the tool's own: validators, types, targets. What breaks there costs this call alone.
+
+    :raises ToolError: it broke, or it says itself what is wrong with the arguments.
+    """
     try:
-        return owned.tool.target_requests(values)
-    except ToolError:  # it says itself what is wrong with the arguments
+        return work()
+    except ToolError:
         raise
-    except Exception as error:
-        what = f"{owned.tool.name} (plugin {owned.plugin}) could not say what it touches: {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        what = f"{owned.tool.name} (plugin {owned.plugin}) {failed}: {type(error).__name__}: {text_of(error)}"
         raise ToolError(what, code="tool_failed", next_step=f"moryflow plugin info {owned.plugin}") from error
 
 

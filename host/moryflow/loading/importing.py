@@ -150,7 +150,7 @@ def _parts(target: str) -> tuple[str, list[str]]:
 
 def _failure(error: BaseException, file: str, candidate: Candidate, module: str = "") -> LoadFailure:
     """Say what went wrong while importing, at the last line of the plugin's own code; Ctrl-C goes on."""
-    if isinstance(error, KeyboardInterrupt) and _pressed():
+    if isinstance(error, KeyboardInterrupt) and pressed():
         raise error
     root = root_of(file or _first_file(error))
     text, found, line = describe(error, root)
@@ -165,7 +165,7 @@ def _failure(error: BaseException, file: str, candidate: Candidate, module: str 
     return LoadFailure("import", text, file=found, line=line, hint=hint)
 
 
-def _pressed() -> bool:
+def pressed() -> bool:
     """Whether a KeyboardInterrupt is a person's: asyncio cancels the task at the first Ctrl-C and raises at the second."""
     try:
         task = asyncio.current_task()

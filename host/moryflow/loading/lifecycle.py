@@ -18,8 +18,8 @@ from moryflow.kernel.calls import Outcome, call, describe, root_of
 from moryflow.kernel.records import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
 
 from .plugin_context import plain_context
-from .recording import at, note_on, unclean
-from .tool_items import MOST_TOOLS, Refused, usable
+from .recording import at, note_on, said_of, unclean
+from .tool_items import MOST_TOOLS, Refused, source_of, usable
 
 log = logging.getLogger(__name__)
 CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")
@@ -154,14 +154,14 @@ class _Taking:
             step = f"; next: moryflow plugin check {implementation.plugin}" if implementation.tier != "builtin" else ""
             notes.append((f"{at(file, line)}{implementation.hook}: {text}{step}", file, line))
             return
-        wrong = [item for item in outcome.value or () if isinstance(item, Diagnostic)]
+        wrong = [item for item in outcome.value or () if issubclass(type(item), Diagnostic)]  # isinstance asks the item too
         notes += [(str(item), item.file, item.line or 0) for item in wrong]
-        right = [item for item in outcome.value or () if not isinstance(item, Diagnostic)]
+        right = [item for item in outcome.value or () if not issubclass(type(item), Diagnostic)]
         for item in (*right, *self._before(implementation, right, wrong)):
             try:
                 problem = getattr(self, f"_{implementation.hook}")(implementation, item)
-            except Exception as error:  # an item of a plugin may break when it is looked at
-                problem = f"{type(error).__name__}: {error}"
+            except BaseException as error:  # an item of a plugin may break when it is looked at, in whatever way
+                problem, _, _ = said_of(error, "")
             if problem:
                 notes.append(note_on(implementation, item, problem))
 
@@ -169,7 +169,7 @@ class _Taking:
         """Yield what files that are wrong now, and give nothing, gave in the generation before."""
         if self.previous is None:
             return
-        given = {str(getattr(item, "source", "")) for item in right}
+        given = {source_of(item) for item in right}
         for file, text in {item.file: item.sentence for item in wrong if item.file not in given}.items():
             for known in made_of(self.previous, implementation.hook, implementation.plugin, file):
                 self.kept[file] = text
@@ -225,7 +225,7 @@ class _Taking:
     # ---------------------------------------------------------------- one item each; the answer says what is wrong
 
     def _tools(self, by: Implementation, item: Any) -> str:
-        origin = str(getattr(item, "source", "") or by.plugin)
+        origin = source_of(item) or by.plugin
         self.offered[origin] += 1
         if self.offered[origin] > MOST_TOOLS:
             return f"more than {MOST_TOOLS} tools: the others are left out" * (self.offered[origin] == MOST_TOOLS + 1)

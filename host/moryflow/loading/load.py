@@ -153,7 +153,7 @@ class Loading:
             raise self._held_back[candidate.name]
         imported = self._import(candidate, known)
         try:
-            return self._build(candidate, imported, manifest, record)
+            return placed(imported, lambda: self._build(candidate, imported, manifest, record))
         except (LoadFailure, NotWanted):
             if imported.forget is not None:
                 imported.forget()
@@ -193,8 +193,8 @@ class Loading:
     ) -> tuple[Plugin, LoadRecord]:
         """Check what was imported, read its settings, register its hooks."""
         name = self._name(candidate, imported)
-        manifest = placed(imported, lambda: declared(imported.object, base))
-        config, remark = placed(imported, lambda: settings_of(name, candidate.tier, manifest, self._config))
+        manifest = declared(imported.object, base)
+        config, remark = settings_of(name, candidate.tier, manifest, self._config)
         plugin = Plugin(
             name=name,
             version=manifest.version or candidate.version,
@@ -206,13 +206,13 @@ class Loading:
             file=imported.file,
             services=manifest.services,
         )
-        found = placed(imported, lambda: self._registry.add(plugin))
+        found = self._registry.add(plugin)
         hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
         plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
-        self._found[name] = found
         record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
         remarks = filter(None, (self._registry.remark, hidden(imported.object, imported.file, hooks)))
         record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
+        self._found[name] = found  # last: whatever looks at the plugin's object before may break, and then it is not there
         return plugin, remarked(record, remark) if remark else record
 
     def _name(self, candidate: Candidate, imported: Imported) -> str:

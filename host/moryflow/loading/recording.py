@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from moryflow.kernel.calls import describe, root_of
 from moryflow.kernel.records import Implementation, LoadFailure, LoadRecord, Plugin
 
-from .importing import Imported
+from .importing import Imported, pressed
 from .tool_items import next_step, place_of
+from .wanted import NotWanted
 
 T = TypeVar("T")
 
@@ -32,11 +33,27 @@ def remarked(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
 
 
 def placed(imported: Imported, work: Callable[[], T]) -> T:
-    """Do `work`; a failure that does not know its file is given the plugin's."""
+    """Do `work`, which looks at a plugin's objects; a failure that does not know its file is given the plugin's.
+
+    :raises LoadFailure: something is wrong, or one of the objects raised what they may: anything.
+    """
     try:
         return work()
     except LoadFailure as failure:
         raise replace_place(failure, imported.file) from failure.__cause__
+    except NotWanted:
+        raise
+    except BaseException as error:
+        text, file, line = said_of(error, imported.file)
+        raise LoadFailure("register", text, file=file, line=line) from error
+
+
+def said_of(error: BaseException, file: str) -> tuple[str, str, int]:
+    """Return what a plugin raised when it was looked at, and where in its code; Ctrl-C of a person goes on."""
+    if isinstance(error, KeyboardInterrupt) and pressed():
+        raise error
+    text, found, line = describe(error, root_of(file))
+    return (text, found, line) if found else (text, file, 0)
 
 
 def replace_place(failure: LoadFailure, file: str) -> LoadFailure:

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 import pluggy
@@ -106,6 +106,8 @@ def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
     def refuse(text: str, hint: str = "") -> None:
         raise LoadFailure("register", text, hint=hint, **_place(function))
 
+    if not isinstance(cast("object", hook), str):
+        refuse(f"specname={hook!r} is not the name of a hook")
     info = HOOKS.get(hook)
     if info is None:
         refuse(f"unknown hook {hook!r}", did_you_mean(hook, HOOKS))
@@ -117,8 +119,12 @@ def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
         )
     wishes = _options(function)
     timeout = wishes.timeout
-    if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout <= LONGEST and math.isfinite(timeout)):
+    if timeout is not None and not (_is_number(timeout) and 0 < timeout <= LONGEST and math.isfinite(timeout)):
         refuse(f"{hook}: timeout={timeout!r} is not a number of seconds above 0 and up to {LONGEST:g}")
+    if odd := [each for each in (*wishes.before, *wishes.after, *wishes.events) if not isinstance(cast("object", each), str)]:
+        refuse(f"{hook}: before=, after= and events= take names, not {odd[0]!r}")
+    if needed := _by_keyword_only(function):
+        refuse(f"{hook}: takes {', '.join(needed)} by keyword only; a hook is given its arguments by place", "drop the *")
     if wishes.events and hook != "event":
         refuse(f"{hook}: events= is for the hook event; this one is not told of any")
     if wishes.on_failure not in ("skip", "withhold"):
@@ -127,6 +133,19 @@ def _check(hook: str, function: Any, options: Mapping[str, Any]) -> None:
         refuse(f'{hook}: on_failure="withhold" is for transforms; this hook is of the kind {info.kind}')
     if inspect.isasyncgenfunction(function) or (inspect.isgeneratorfunction(function) and info.kind != "contribute"):
         refuse(f"{hook}: a generator cannot be a hook of the kind {info.kind}", "return the value")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _by_keyword_only(function: Any) -> list[str]:
+    """Return what a function needs and cannot be given by place."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return []
+    names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    return [name for name in names if name not in (function.__kwdefaults__ or {})]
 
 
 def _check_order(name: str, implementations: Iterable[Implementation]) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from moryflow_sdk import Tool
+from moryflow_sdk.targets import DOMAINS
+from moryflow_sdk.type_hints import parameters
 
 from moryflow.kernel.records import Implementation
+from moryflow.kernel.workers import text_of
 
+from .manifest import did_you_mean
 from .tool_schemas import accepted, can_be_sent
 
 MOST_TOOLS = 256
@@ -32,27 +37,37 @@ def usable(item: Any, tier: str) -> tuple[Tool, str]:
 
     :raises Refused: it cannot be offered.
     """
-    if not isinstance(item, Tool):
+    if not issubclass(type(item), Tool):  # isinstance would believe what the item says of itself
         shown = f"the function {item.__name__}" if isinstance(item, FunctionType) else f"{item!r:.80}"
         raise Refused(f"{shown} is not a tool; make it with @tool")
     if not isinstance(item.name, str) or not _NAME.fullmatch(item.name):
         raise Refused(f"{item.name!a:.80} is not a tool name: {_RULE}")
     if not callable(item.function):
         raise Refused(f"{item.name!r} has no function")
-    if problem := _time_problem(item.timeout):
-        raise Refused(f"the timeout of {item.name!r} {problem}")
-    return _described(_with_schema(item, tier))
+    if problem := _time_problem(item.timeout) or _declared_problem(item):
+        what, _, wrong = problem.partition(" ")
+        raise Refused(f"the {what} of {item.name!r} {wrong}")
+    tool, remark = _described(_with_schema(item, tier))
+    return tool, remark or _domain_remark(item)
 
 
 def place_of(item: Any) -> tuple[str, int] | None:
     """Return file and line of what a plugin contributed, or the file it was taken from; ``None`` when it is not known."""
-    source = _source(item)
-    code = (
-        getattr(inspect.unwrap(item.function), "__code__", None) if isinstance(item, Tool) and callable(item.function) else None
-    )
+    source, code = source_of(item), _code_of(item)
     if code is None or (source and code.co_filename != source):
         return (source, 0) if source else None
     return code.co_filename, code.co_firstlineno
+
+
+def _code_of(item: Any) -> CodeType | None:
+    """Return the code of a tool's function; looking at it may break."""
+    if not issubclass(type(item), Tool):
+        return None
+    try:
+        code = getattr(inspect.unwrap(item.function), "__code__", None)
+    except BaseException:
+        return None
+    return code if isinstance(code, CodeType) else None
 
 
 _LISTS = {"tools": "moryflow tool check", "agents": "moryflow agent check", "commands": "moryflow doctor"}
@@ -61,16 +76,16 @@ _LISTS = {"tools": "moryflow tool check", "agents": "moryflow agent check", "com
 
 def next_step(item: Any, by: Implementation) -> str:
     """Return the command that looks at what a plugin contributed again once its file was changed."""
-    if (source := _source(item)) and by.hook in _LISTS:
+    if (source := source_of(item)) and by.hook in _LISTS:
         return f"change {Path(source).name}, then {_LISTS[by.hook]}"
     return f"moryflow plugin check {by.plugin}" if by.tier != "builtin" else ""
 
 
-def _source(item: Any) -> str:
+def source_of(item: Any) -> str:
     """Return the file that an item names; looking at it may break, like anything of a plugin."""
     try:
         source = item.source
-    except Exception:
+    except BaseException:
         return ""
     return source if isinstance(source, str) else ""
 
@@ -79,8 +94,25 @@ def _time_problem(timeout: Any) -> str:
     if timeout is None:
         return ""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        return f"is {timeout!a:.40}, not a number of seconds"
-    return "" if timeout > 0 and math.isfinite(timeout) else f"is {timeout}, not a number of seconds above 0"
+        return f"timeout is {timeout!a:.40}, not a number of seconds"
+    return "" if timeout > 0 and math.isfinite(timeout) else f"timeout is {timeout}, not a number of seconds above 0"
+
+
+def _declared_problem(item: Tool) -> str:
+    """Say what else a tool declares that would be taken for something else: a text for a yes, a list for a function."""
+    if not isinstance(item.domain, str):
+        return f"domain is {item.domain!a:.40}, not a text"
+    if not isinstance(item.parallel_safe, bool):
+        return f"parallel_safe is {item.parallel_safe!a:.40}, not True or False"
+    functions = {"targets": item.targets, "offered": item.offered, "offered_in": item.offered_in}
+    wrong = next((name for name, value in functions.items() if value is not None and not callable(value)), "")
+    return f"{wrong} is {functions[wrong]!a:.40}, not a function" if wrong else ""
+
+
+def _domain_remark(item: Tool) -> str:
+    if item.domain in DOMAINS:
+        return ""
+    return f"the domain of {item.name!r} is {item.domain!a:.40}, which no rule can name; {did_you_mean(item.domain, DOMAINS)}"
 
 
 def _with_schema(item: Tool, tier: str) -> Tool:
@@ -88,10 +120,26 @@ def _with_schema(item: Tool, tier: str) -> Tool:
     if item.schema is None and tier == "builtin" and not item.source:
         return item
     try:
-        schema = accepted(item.parameters)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pydantic's: of its own names (copy, json, schema), for those who derive models
+            schema = accepted(item.parameters)
     except ValueError as error:
         raise Refused(f"the schema of {item.name!r} cannot be used: {error}") from error
-    return item if item.schema is None else replace(item, schema=schema)
+    except Exception as error:  # what pydantic, or a type of the plugin's own, raises over a type hint
+        raise Refused(f"no schema can be made of the type hints of {item.name!r}: {_briefly(error)}") from error
+    if item.schema is not None:
+        return replace(item, schema=schema)
+    given = item.arguments.model_fields
+    lost = [name for name in parameters(item.function) if name not in given and name != item.context_parameter]
+    if lost:  # pydantic keeps such names for itself and says nothing
+        raise Refused(f"nothing can be given to the parameter {lost[0]!r} of {item.name!r}; rename it")
+    return item
+
+
+def _briefly(error: Exception) -> str:
+    """Return what is said of a type hint, without what pydantic advises its own users to do."""
+    said = " ".join(text_of(error).partition("\n\n")[0].partition(" Set `arbitrary_types_allowed")[0].split()).rstrip(".")
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _described(item: Tool) -> tuple[Tool, str]:

@@ -97,7 +97,8 @@ def _raised(error: BaseException, root: str) -> dict[str, Any]:
     """Say what was raised, and where, unless what says so is broken by now."""
     found = {"ok": False, "stage": "import", "error": type(error).__name__, "file": root}
     with suppress(BaseException):
-        found["error"], found["file"], found["line"] = describe(error, root_of(root))
+        found["error"], file, found["line"] = describe(error, root_of(root))
+        found["file"] = file or root
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from pathlib import Path
 from types import MappingProxyType
@@ -253,3 +254,56 @@ async def test_each_tool_that_is_refused_is_named_with_file_line_reason_and_comm
     ]
     assert record.notes[5] == f"{file}:12: 5 is not a tool; make it with @tool{step}"
     assert "the function made is not a tool; make it with @tool" in record.notes[6]
+
+
+def hello(a: str = "") -> str:
+    """Say hello."""
+    return a
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"domain": 5}, "the domain of 'hello' is 5, not a text"),
+        ({"parallel_safe": "no"}, "the parallel_safe of 'hello' is 'no', not True or False"),
+        ({"targets": ["a"]}, "the targets of 'hello' is ['a'], not a function"),
+        ({"offered": True}, "the offered of 'hello' is True, not a function"),
+    ],
+)
+def test_what_a_tool_declares_is_what_it_says(changed: dict[str, Any], said: str):
+    """A text is no yes and a list no function: such a tool is not offered (invariant 5, S2.15)."""
+    with pytest.raises(Refused, match=re.escape(said)):
+        usable(tool(**changed)(hello), "user")
+
+
+def test_a_domain_that_no_rule_can_name_is_told():
+    """With what was meant (S0.31, invariant 5)."""
+    _, remark = usable(tool(domain="raed")(hello), "user")
+    assert "which no rule can name; did you mean 'read'?" in remark
+
+
+def test_hints_that_make_no_schema_are_told_in_a_line():
+    """Whatever pydantic raises over them, and without its advice to its own users (invariant 5)."""
+    source = "def odd(a: ValueError, b: {'x': int}): 'd'"
+    for hint in ("ValueError", "{'x': int}", "'5+'"):
+        names: dict[str, Any] = {}
+        exec(source.replace("ValueError, b: {'x': int}", hint), names)
+        with pytest.raises(Refused, match=r"^no schema can be made of the type hints of 'odd': [^\n]+$") as caught:
+            usable(tool(names["odd"]), "user")
+        assert "arbitrary_types_allowed" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["_a", "__a", "model_config"])
+def test_a_parameter_that_nothing_can_be_given_to_is_told(name: str):
+    """pydantic keeps such names for itself: the model would be told of a tool that cannot be called (invariant 5)."""
+    names: dict[str, Any] = {}
+    exec(f"def odd({name}: str): 'd'", names)
+    with pytest.raises(Refused, match=f"nothing can be given to the parameter '{name}' of 'odd'; rename it"):
+        usable(tool(names["odd"]), "user")
+
+
+@pytest.mark.parametrize("wrong", ["a name", 5, tool(hello)])
+def test_what_is_no_function_is_no_tool(wrong: Any):
+    """``@tool("name")`` says how a name is given (S2.15)."""
+    with pytest.raises(TypeError, match=r"@tool marks a function, not .*@tool\(name=…\)"):
+        tool(wrong)
