@@ -113,8 +113,8 @@ def _text(data: bytes) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise WrongFile("encoding", "it is not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
-    if "\0" in text:
-        raise WrongFile("encoding", "it holds a NUL character")
+    if (place := text.find("\0")) >= 0:
+        raise WrongFile("encoding", "it holds a NUL character", text.count("\n", 0, place) + 1)
     return text.replace("\r\n", "\n")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from moryflow_sdk.markdown_files import WrongFile, read_markdown
+from moryflow_sdk.own_files import leads_nowhere
 
 VAULT_FOLDERS = (".moryflow/skills", ".agents/skills", ".claude/skills")
 """Where a vault keeps skills; the convention of agentskills, and what users of other systems have."""
@@ -51,18 +53,22 @@ def skills_for(vault: Path, home: Path) -> list[Skill]:
 def _places(vault: Path, home: Path) -> Iterator[tuple[Path, Path, str]]:
     folders = [(home / "skills", home, "user"), *((vault / name, vault, "vault") for name in VAULT_FOLDERS)]
     for folder, root, source in folders:
-        if not folder.is_dir():
+        try:
+            places = sorted(folder.iterdir())
+        except OSError:  # it is not there, is no folder, or is not to be looked into
             continue
-        for place in sorted(folder.iterdir()):
-            if (place / "SKILL.md").exists() or (place / "SKILL.md").is_symlink():
+        for place in places:
+            if os.path.lexists(place / "SKILL.md"):
                 yield place / "SKILL.md", root, source
 
 
 def _read(file: Path, root: Path, source: str) -> Skill:
-    if not file.resolve().is_relative_to(root.resolve()):
-        return _wrong(file, root, source, f"it leads out of {root}")
     try:
+        if not file.resolve().is_relative_to(root.resolve()):
+            return _wrong(file, root, source, f"it leads out of {root}")
         read = read_markdown(file)
+    except (OSError, RuntimeError) as error:  # the second, up to Python 3.12, is a link that leads in a circle
+        return _wrong(file, root, source, leads_nowhere(file) or f"it cannot be read: {error}")
     except WrongFile as wrong:
         place = f"line {wrong.line}: " if wrong.line else ""
         return _wrong(file, root, source, f"{place}{wrong}")
@@ -87,6 +93,8 @@ def _name_problem(name: Any) -> str:
 def _description_problem(description: Any) -> str:
     if not isinstance(description, str) or not description.strip():
         return "it has no description: say when it is to be used, in a line 'description: …'"
+    if any("\ud800" <= character <= "\udfff" for character in description):
+        return "the description holds what is no Unicode text, so no model can be told of it"
     if len(description) > LONGEST_DESCRIPTION:
         return f"the description is longer than {LONGEST_DESCRIPTION} characters"
     return ""

@@ -82,7 +82,8 @@ def _text(path: Path) -> str:
 def _missing(name: str, found: list[Skill]) -> ToolError:
     broken = next((skill for skill in found if skill.name == name), None)
     if broken is not None:
-        return ToolError(f"the skill {name!r} cannot be used: {broken.problem}", code="invalid", where=str(broken.file))
+        problem = f"the skill {name!r} cannot be used: {broken.problem}"
+        return ToolError(problem, code="invalid", where=str(broken.file), next_step="moryflow skill list")
     names = [skill.name for skill in found if skill.usable]
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(names) or 'none'}"

@@ -15,7 +15,7 @@ name = "user_commands"
 @hookimpl
 def commands(ctx: PluginContext) -> list[Command | Diagnostic]:
     """Read every command file; one that is wrong is left out and named."""
-    files, problems = own_files(ctx.home / "commands", ".md")
+    files, problems = own_files(ctx.home / "commands", ".md", next_step="moryflow doctor")
     if not files:
         return list(problems)
     from .reading import command_in

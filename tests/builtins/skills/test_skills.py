@@ -186,3 +186,22 @@ async def test_an_agent_that_cannot_read_a_skill_is_not_told_of_it(vault, home):
         requests = provider._scripts[str(script)].requests
     told = {request.purpose: "Skills:" in request.messages[0].text for request in requests}
     assert told == {"main": True, "child": False}
+
+
+def test_a_link_in_a_circle_costs_itself(home: Path, vault: Path) -> None:
+    """Every skill was lost with it, and a repository can bring one (invariant 5, S2.5)."""
+    put(home / "skills", "good")
+    loop = vault / ".agents" / "skills" / "loop"
+    loop.mkdir(parents=True)
+    (loop / "SKILL.md").symlink_to("SKILL.md")
+    assert [(found.name, found.problem) for found in skills_for(vault, home)] == [
+        ("good", ""),
+        ("loop", "this is a link that leads nowhere: SKILL.md"),
+    ]
+
+
+def test_a_description_that_cannot_be_sent_is_no_skill(home: Path, vault: Path) -> None:
+    """Half of a surrogate pair would end every turn (invariant 5, S2.5)."""
+    put(home / "skills", "odd", '---\n{"name": "odd", "description": "\\ud800"}\n---\nx')
+    (found,) = skills_for(vault, home)
+    assert "no Unicode text" in found.problem

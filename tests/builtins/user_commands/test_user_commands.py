@@ -102,3 +102,33 @@ def test_every_word_of_chat_is_reserved() -> None:
         host = None
 
     assert set(Slash(Talk())._own) <= RESERVED["slash"]  # type: ignore[arg-type]
+
+
+def test_a_file_larger_than_the_memory_costs_itself(tmp_path: Path) -> None:
+    """It is read no further than a command may be long: all commands were lost with it (invariant 5)."""
+    file = tmp_path / "huge.md"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    (problem,) = command_in(file)
+    assert isinstance(problem, Diagnostic)
+    assert (problem.message, problem.next_step) == ("it is larger than 1024 KiB", "moryflow doctor")
+
+
+@pytest.mark.parametrize("body", [b"a\nb\nc\xe9", b"a\nb\nc\0"])
+def test_the_line_is_the_one_in_the_file(tmp_path: Path, body: bytes) -> None:
+    """Also of a file without frontmatter (issue 6, commands)."""
+    (tmp_path / "odd.md").write_bytes(body)
+    (problem,) = command_in(tmp_path / "odd.md")
+    assert isinstance(problem, Diagnostic) and problem.line == 3
+
+
+def test_fields_that_nobody_heeds_are_named(tmp_path: Path) -> None:
+    """Each with its line, and what was meant; the command is there (issue 6, commands)."""
+    (tmp_path / "odd.md").write_text("---\ndescripton: x\nmodel: big\ndescription: [1]\n---\nBody")
+    command, *problems = command_in(tmp_path / "odd.md")
+    assert isinstance(command, Command)
+    assert [(each.line, each.message) for each in problems if isinstance(each, Diagnostic)] == [
+        (2, "the field 'descripton' is not known and is ignored; did you mean 'description'?"),
+        (3, "the field 'model' is not known and is ignored"),
+        (4, "description must be text; it is ignored"),
+    ]
