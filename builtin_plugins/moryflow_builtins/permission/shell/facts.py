@@ -68,6 +68,7 @@ class Facts:
     :ivar reads_here: it reads the folder it runs in; `trusts_here`: and takes configuration from it.
     :ivar moves: where ``cd`` leads; `moved` when the folder changes in a way that is not known.
     :ivar stdin: a here-document or here-string that is fed in.
+    :ivar code: texts in other languages that are run; only what no mode opens is looked for in them.
     """
 
     known: bool = False
@@ -84,6 +85,7 @@ class Facts:
     moves: Arg | None = None
     moved: bool = False
     stdin: Word | None = None
+    code: list[Arg] = field(default_factory=list[Arg])
 
     def guard(self, index: int, why: str) -> None:
         """Note that a rule must spell out the words up to `index`."""

@@ -144,6 +144,8 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
             if creates and "://" not in found.value.text:
                 facts.writes.append(Write(found.value, asks=True))
             facts.perhaps += _paths(found.value)
+    if name == "init" and not facts.writes:
+        facts.writes.append(Write(Arg("."), asks=True))
 
 
 _PROSE = frozenset({"m", "message", "grep", "author", "committer", "trailer", "S", "G", "word-diff-regex", "format", "date"})

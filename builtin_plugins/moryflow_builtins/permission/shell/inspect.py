@@ -124,7 +124,8 @@ def _take_operands(kind: str, files: list[Arg], facts: Facts, args: Sequence[Arg
         case "p" | "p.":
             facts.reads += files if has_pattern else files[1:]
         case "w":
-            facts.writes += [Write(arg) for arg in files]
+            # With a folder to work in and no file, as for patch, what is changed there is said by what it reads.
+            facts.writes += [Write(arg) for arg in files or ([Arg(".")] if facts.base else [])]
         case "W":
             facts.writes += [Write(arg, whole=True) for arg in files]
         case "rw" | "Ww":
@@ -189,7 +190,7 @@ _OUTSIDE = re.compile(r"/.|~|\.\.(?:/|\Z)")
 
 def _no_value_after_all(word: Arg, facts: Facts) -> None:
     """Versions of a program differ in which letters take a value and where options end; the word may be a file."""
-    if len(word.text) > 1 and (_OUTSIDE.match(word.text) or sensitive(word.text) or "/" in word.text):
+    if len(word.text) > 1 and (_OUTSIDE.match(word.text) or "/" in word.text or sensitive(word.text)):
         facts.perhaps.append(word)
 
 
@@ -223,3 +224,5 @@ def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:
     for arg in args[1:]:
         value = arg.cut(arg.text.index("=") + 1) if "=" in arg.text else arg
         facts.perhaps += [word for word in dict.fromkeys((arg, value)) if not word.text.startswith("-")]
+        if arg.text[:1] == "-" != arg.text[1:2]:
+            _no_value_after_all(arg.cut(2), facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from .facts import Facts, InnerText
+from .facts import Facts, InnerText, Write
 from .options import read_options, spec
 from .words import Arg
 
@@ -134,14 +134,17 @@ def inspect_language(args: Sequence[Arg], facts: Facts) -> None:
     """An interpreter of another language: neither code nor a script's content is understood here."""
     name = canonical(args[0].text.rpartition("/")[2])
     table = spec(_LANGUAGES[name])
-    runs_code = False
+    runs_code = in_place = False
     for found in read_options(args, table, stop_at_operand=True):
         if found.operand and found.value is not None:
             _run_file(args, found.index, facts, name, runs_code=runs_code)
+            facts.writes += map(Write, args[found.index :]) if in_place else ()
             return
+        in_place |= found.role == "i" and found.name == "i"
         if found.role == "c":
             runs_code = True
             facts.guard(found.index, f"{args[0].text} -{found.name} runs what it is given")
+            facts.code += [found.value] if found.value is not None else []
             if name == "python" and found.name in ("c", "m"):
                 return
         elif found.role in ("g", "i", "w", "x"):
@@ -156,8 +159,6 @@ def inspect_language(args: Sequence[Arg], facts: Facts) -> None:
 def _run_file(args: Sequence[Arg], index: int, facts: Facts, name: str, *, runs_code: bool) -> None:
     operands = args[index:]
     if name in ("vim", "ed", "emacs"):
-        from .facts import Write
-
         facts.writes += [Write(arg) for arg in operands if not arg.text.startswith(("+", "-"))]
         facts.guard(len(args) - 1, f"{args[0].text} is an editor that runs commands")
         return

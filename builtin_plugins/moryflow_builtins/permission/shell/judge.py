@@ -128,6 +128,8 @@ class Judge:
             self.ask(" ".join(arg.text for arg in args), f"{found} looks like a git repository with a configuration of its own")
         for path in facts.perhaps:
             self._places.perhaps(path, bases, exact=exact)
+        for code in facts.code:
+            self._places.limits(code.text)
 
     def _hidden(self, facts: Facts, args: Sequence[Arg]) -> None:
         """Look for a denied command in other letters, or behind a program that is not known to run others."""

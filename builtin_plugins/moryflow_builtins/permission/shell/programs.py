@@ -131,7 +131,11 @@ hostnamectl timedatectl locale tty cal ncal | - |
 pwd echo true false : sleep seq yes factor expr basename dirname type which whereis printenv | - |
 kill pkill killall pgrep pidof jobs | - |
 ping ping6 dig host nslookup whois traceroute tracepath ss netstat ip ifconfig route arp | - | f=r
-openssl gpg gpg2 age ssh-keygen ssh-add keytool | r | in=r out=w f=w C=v o=w output=w d=n
+openssl | r | -in=r -out=w -keyout=w -writerand=w -rand=r -inkey=r -CA=r -config=r -pass=v -passin=v -passout=v -subj=v
+    -days=v -kfile=r
+gpg gpg2 age | r | o=w output=w C=v d=n homedir=r keyring=r i=r identity=r R=r recipients-file=r r=v recipient=v
+ssh-keygen ssh-add | r | f=w C=v t=v b=v N=v P=v d=n
+keytool | r | -keystore=w -file=w -infile=r -outfile=w -srckeystore=r -destkeystore=w -storepass=v -alias=v
 pbcopy pbpaste xclip | - |"""
 
 

@@ -65,6 +65,7 @@ def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
     programs, files = [*given, *operands[:1]], operands if given or from_file else operands[1:]
     for item in programs:
         assert item.value is not None
+        facts.code.append(item.value)
         if awk_is_dangerous(item.value.text):
             facts.guard(item.index, "the awk program runs, reads or writes something by itself")
     facts.reads += [item.value for item in from_file if item.value is not None]
@@ -137,6 +138,9 @@ def inspect_make(args: Sequence[Arg], facts: Facts) -> None:
             facts.guard(found.index, f"make {value.text.partition('=')[0]}=… can change what is run")
         elif found.role == "c" and found.name != "eval" and value is not None:
             facts.reads.append(value)
+        elif found.role == "d":
+            facts.base = value
+    facts.reads_here = True
     if any(arg.text == "-" for arg in args[1:]):
         facts.unseen("make runs whatever it reads")
 
