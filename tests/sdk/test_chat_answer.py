@@ -312,6 +312,16 @@ ERRORS: list[tuple[Any, str]] = [
     ([{"error": {"code": 403, "message": "m", "status": "PERMISSION_DENIED"}}], "auth"),
     ({"error": [[[{"message": "m", "code": 400}]]]}, "bad_request"),
     ({"error": {"message": {"deep": ["sk-SECRET-KEY"]}, "code": 500}}, "overloaded"),
+    ({"choices": [{"index": 0, "delta": {}, "error": {"message": "m", "code": 429}}]}, "rate_limit"),
+    ({"choices": [{"index": 0, "delta": {"error": {"message": "m", "code": 401}}}]}, "auth"),
+    ({"choices": [], "detail": {"message": "m", "code": 401}}, "auth"),
+    ({"errors": [{"message": "m", "code": 400}]}, "bad_request"),
+    ({"type": "error", "message": "m", "code": 429}, "rate_limit"),
+    ({"status": "error", "message": "m"}, "overloaded"),
+    ({"success": False, "msg": "m", "code": 401}, "auth"),
+    ({"code": 500, "message": "m"}, "overloaded"),
+    ({"choices": None, "base_resp": {"status_code": 1004, "status_msg": "m"}}, "overloaded"),
+    ({"fault": {"faultstring": "m", "code": 429}}, "rate_limit"),
 ]
 
 
@@ -322,6 +332,23 @@ def test_an_error_inside_the_stream_is_that_error_and_stops_the_calls(sent: Any,
     assert played.error is not None
     assert (played.error.code, played.calls) == (code, [("ls", '{"path":"."}', "incomplete")])
     assert "SECRET" not in str(played.error)
+
+
+NO_ERRORS: list[Any] = [
+    {},
+    {"type": "ping"},
+    {"error": None, "choices": []},
+    {"choices": [], "prompt_filter_results": []},
+    {"choices": [{"index": 0, "delta": {}}], "base_resp": {"status_code": 0, "status_msg": ""}, "status": "error"},
+    {"code": 0, "message": "success", "success": True, "status": "in_progress"},
+    {"choices": [{"index": 0, "delta": {"error": None}, "error": None}]},
+]
+
+
+@pytest.mark.parametrize("sent", NO_ERRORS)
+def test_what_only_looks_like_an_error_is_none(sent: Any) -> None:
+    """Servers add fields of their own (S4.6)."""
+    assert Played(chunk(content="a"), sent, chunk("stop")).text == "a"
 
 
 @pytest.mark.parametrize("sent", [5, 5.5, True, "text", [1], [[1]]])

@@ -33,6 +33,8 @@ _BROKEN_OFF = frozenset({
     "error", "abort", "aborted", "cancelled", "canceled", "network_error", "incomplete", "interrupted", "failed", "timeout",
     "malformed_function_call", "unexpected_tool_call",
 })  # fmt: skip
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
+"""Where servers put reasoning; some fill two with the same."""
 _NO_REASON = frozenset({"null", "none"})
 _OVERLOADED = frozenset({"insufficient_system_resource", "overloaded"})
 _PROBLEMS: dict[str, Problem] = {"length": "truncated", "content_filter": "incomplete"}
@@ -44,9 +46,11 @@ class Answer:
     """Feed it chunks; it gives deltas, and at the end a :class:`Finished` or an error.
 
     :param endpoint: for the words of errors.
+    :ivar parts: pieces of text, reasoning and calls that have come.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
+        self.parts = 0
         self._endpoint = endpoint
         self._calls = CallCollector()
         self._text = TextJoiner()
@@ -55,7 +59,6 @@ class Answer:
         self._reason: str | None = None
         self._usage = Usage()
         self._done = False
-        self._started = False
         self._is_late = False
 
     @property
@@ -66,7 +69,7 @@ class Answer:
     @property
     def begun(self) -> bool:
         """Whether any part of the answer has come."""
-        return self._started
+        return self.parts > 0
 
     def unfinished_calls(self) -> tuple[ToolRequest, ...]:
         """Return the calls so far, marked so that none can run."""
@@ -87,15 +90,18 @@ class Answer:
                 raise ModelError(f"the model's answer has a chunk that is not an object: {str(item)[:80]!r}", code="protocol")
 
     def _chunk(self, found: dict[str, Any]) -> Iterator[Delta]:
-        if is_error(found):
-            error = from_object(found, self._endpoint)
-            error.tool_calls = self.unfinished_calls()
-            raise error
+        self._fail_on(found)
         self._take_usage(found)
         for choice in _choices(found.get("choices")):
             if isinstance(found, Repeated) or isinstance(choice, Repeated):
                 self._calls.lose()
             yield from self._choice(choice)
+
+    def _fail_on(self, found: dict[str, Any]) -> None:
+        if is_error(found):
+            error = from_object(found, self._endpoint)
+            error.tool_calls = self.unfinished_calls()
+            raise error
 
     def finish(self) -> Iterator[TextDelta | ReasoningDelta | Finished]:
         """Yield the end of the answer. Calls of an answer that broke off are there, marked so that none can run.
@@ -136,7 +142,7 @@ class Answer:
                 code="overloaded",
                 tool_calls=self.unfinished_calls(),
             )
-        if not self._started and self._reason in (None, "tool_calls", "function_call"):
+        if not self.begun and self._reason in (None, "tool_calls", "function_call"):
             raise ModelError(
                 f"{self._endpoint.label} gave an empty answer",
                 code="empty",
@@ -145,7 +151,11 @@ class Answer:
 
     def _choice(self, choice: dict[str, Any]) -> Iterator[Delta]:
         delta = _first_mapping(choice, "delta", "message")
-        reasoning = next((delta[key] for key in ("reasoning_content", "reasoning") if isinstance(delta.get(key), str)), "")
+        for place in (choice, delta):
+            if place.get("error"):
+                self._fail_on(place)
+        thoughts = (delta.get(key) for key in _THOUGHTS)
+        reasoning = next((thought for thought in thoughts if thought and isinstance(thought, str)), "")
         text, thought = text_of(delta.get("content") if "content" in delta else choice.get("text"))
         refusal = delta.get("refusal")
         yield from self._deltas(reasoning + thought, text + (refusal if isinstance(refusal, str) else ""))
@@ -168,16 +178,17 @@ class Answer:
         calls: Any = delta.get("tool_calls")
         if isinstance(delta, Repeated):
             self._calls.lose()
-        self._is_late = self._is_late or (self._reason is not None and bool(calls or delta.get("function_call")))
+        has_calls = bool(calls or delta.get("function_call"))
+        self._is_late = self._is_late or (self._reason is not None and has_calls)
         items = cast("list[Any]", calls if isinstance(calls, list) else [calls])
         for position, item in enumerate(items):
             self._calls.add(item, position)
         if isinstance(delta.get("function_call"), dict):
             self._calls.add_function(delta["function_call"])
-        self._started = self._started or bool(self._calls)
+        self.parts += 1 if has_calls and self._calls else 0
 
     def _count(self, size: int) -> None:
-        self._started = self._started or size > 0
+        self.parts += size > 0
         self._size += size
         if self._size > TEXT_LIMIT:
             raise ModelError(

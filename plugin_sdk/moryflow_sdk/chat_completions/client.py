@@ -33,6 +33,9 @@ AFTER_DONE = 0.1
 SILENCE = 4
 """A server that only sends keep-alive comments may do so for this many timeouts."""
 
+AT_ONCE = 16 * 1024
+"""Bytes that are read before everything else in the host has its turn."""
+
 ERROR_BODY = 64 * 1024
 LIST_BODY = 8 * 1024 * 1024
 
@@ -157,14 +160,16 @@ class ChatClient:
         heard = time.monotonic()
         ended = False
         try:
-            pieces = response.pieces()
+            pieces = in_turn(response.pieces())
             while not ended:
                 piece = await self._next(pieces, heard, answer)
                 ended = piece is None
                 for value in reader.close() if piece is None else reader.feed(piece):
-                    heard = time.monotonic()
+                    before = answer.finished, answer.parts
                     for delta in answer.feed(value):
                         yield delta
+                    if before != (True, answer.parts):  # behind the end only what belongs to the answer is waited for
+                        heard = time.monotonic()
                     if value is DONE:
                         ended = True
             await self._drain(pieces)
@@ -173,9 +178,9 @@ class ChatClient:
 
     async def _next(self, pieces: AsyncIterator[bytes], heard: float, answer: Answer) -> bytes | None:
         """Return the next bytes, ``None`` at the end. When only token counts may still come, the wait is short."""
-        silence = heard + SILENCE * self.endpoint.timeout - time.monotonic()
+        patience = AFTER_FINISH if answer.finished else SILENCE * self.endpoint.timeout
         try:
-            async with asyncio.timeout(AFTER_FINISH if answer.finished else max(silence, 0.0)):
+            async with asyncio.timeout(max(heard + patience - time.monotonic(), 0.0)):
                 return await anext(pieces, None)
         except (*WIRE_ERRORS, TimeoutError) as error:
             if answer.finished:
@@ -194,6 +199,15 @@ class ChatClient:
                     rest += len(piece)
                     if rest > ERROR_BODY:
                         return
+
+
+async def in_turn(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield `pieces` a little at a time: a flood of small events takes a while, and the host has more to do."""
+    async for piece in pieces:
+        yield piece[:AT_ONCE]
+        for start in range(AT_ONCE, len(piece), AT_ONCE):
+            await asyncio.sleep(0)
+            yield piece[start : start + AT_ONCE]
 
 
 async def _limited(response: Answered, limit: int) -> bytes:

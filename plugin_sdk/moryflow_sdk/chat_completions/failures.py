@@ -28,6 +28,7 @@ _QUOTA = (
     r"(?i)insufficient[ _](quota|balance|funds|credit)|exceeded your current quota|billing|credit balance|payment required"
     r"|out of credits"
 )
+_MESSAGES = ("message", "error", "detail", "msg", "status_msg", "faultstring", "title")
 _TRY_AGAIN = r"(?i)(?:try again|retry) (?:in|after) ([\d.]+) ?(ms|s|m)?"
 
 _WORDS: tuple[tuple[str, ModelErrorCode], ...] = (
@@ -82,10 +83,21 @@ def from_object(value: Any, endpoint: Endpoint) -> ModelError:
 
 
 def is_error(value: Mapping[str, Any]) -> bool:
-    """Whether a chunk reports a failure: ``{"error": …}``, or one of the shapes that some servers use instead."""
+    """Whether a chunk, a choice or its delta reports a failure: ``{"error": …}``, or where there is no answer beside it one of
+    the shapes that some servers use instead."""
     if value.get("error"):
         return True
-    return "choices" not in value and (value.get("object") == "error" or isinstance(value.get("detail"), str | list))
+    if value.get("choices") or "delta" in value or "content" in value:
+        return False
+    if value.get("success") is False or any(value.get(key) in ("error", "failed") for key in ("object", "type", "status")):
+        return True
+    base: Any = value.get("base_resp")
+    if isinstance(base, dict) and cast("dict[str, Any]", base).get("status_code"):
+        return True
+    if any(value.get(key) and isinstance(value[key], str | list | dict) for key in ("errors", "detail", "fault")):
+        return True
+    is_told = any(isinstance(value.get(key), str) and value[key] for key in ("message", "msg"))
+    return is_told and str(value.get("code") or "0").lower() not in ("0", "200", "ok", "success")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -126,14 +138,14 @@ class _Detail:
         if not isinstance(value, dict):
             return cls(_short(value))
         found = cast("dict[str, Any]", value)
-        for key in ("error", "errors", "detail"):
+        for key in ("error", "errors", "detail", "base_resp", "fault"):
             inner: Any = found.get(key)
             if isinstance(inner, dict | list):
                 return cls.of(inner)
         words = [str(found[key]) for key in ("code", "type", "status", "error_type") if isinstance(found.get(key), str)]
         numbers = (_number(str(found.get(key, ""))) for key in ("code", "status", "status_code", "http_code"))
         status = next((int(number) for number in numbers if number is not None and 100 <= number < 600), None)
-        message: Any = next((found[key] for key in ("message", "error", "detail", "msg", "title") if found.get(key)), "")
+        message: Any = next((found[key] for key in _MESSAGES if found.get(key)), "")
         return cls(_short(message), " ".join(words).lower().replace(" ", "_"), status, _retry_delay(found.get("details")))
 
 

@@ -129,7 +129,7 @@ class AnswerReader:
             raise _too_large("one line of the answer", self._line_limit)
 
     def _line(self, line: bytes) -> Iterator[Any]:
-        if self._first and line.strip(_AROUND):
+        if self._first and line.strip(_AROUND) and not line.startswith(b":"):
             self._first = False
             line = line.removeprefix(_BOM)
             if line.lstrip()[:1] in (b"{", b"[", b"<"):

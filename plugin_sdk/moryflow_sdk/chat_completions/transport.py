@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-import zlib
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from moryflow_sdk.errors import ModelError
 
-from .connection_errors import NoAnswer, Undecodable
+from .connection_errors import NoAnswer
 from .endpoint import Endpoint
+from .unpack import unpacked
 
 if TYPE_CHECKING:
     import ssl
@@ -80,12 +80,7 @@ class Answered:
 
         :raises Undecodable: it is compressed in a way that cannot be read.
         """
-        coding = self.headers.get("content-encoding", "identity").strip().lower()
-        if coding in ("identity", ""):
-            return self._body
-        if coding not in ("gzip", "x-gzip", "deflate"):
-            raise Undecodable(coding)
-        return _unpacked(self._body)
+        return unpacked(self._body, self.headers.get("content-encoding", ""))
 
     async def aclose(self) -> None:
         """Give the connection back, or drop it where the answer has not ended."""
@@ -93,15 +88,6 @@ class Answered:
         if connection is not None:
             await self._body.aclose()
             self._wire.take_back(connection)
-
-
-async def _unpacked(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    async for piece in pieces:
-        try:
-            yield unpacker.decompress(piece)
-        except zlib.error as error:
-            raise Undecodable(str(error)) from error
 
 
 class Wire:

@@ -1,0 +1,121 @@
+"""Bodies that are sent oddly: compressed unasked, under a coding that is none, never ended."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelInfo, ModelRequest, TextDelta
+from moryflow_sdk.chat_completions import ChatClient, Endpoint
+from moryflow_sdk.chat_completions.client import in_turn
+from moryflow_sdk.chat_completions.unpack import AT_ONCE, unpacked
+from moryflow_sdk.testing.replies import Reply, chunk, text
+from moryflow_sdk.testing.server import LoopbackServer
+
+MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
+REQUEST = ModelRequest(model=MODEL, messages=(Message(role="user", text="hi"),))
+ANSWER = b"".join(piece for piece in text("hello").body if isinstance(piece, bytes))
+
+
+async def events(reply: Reply) -> list[ModelEvent]:
+    """What comes of `reply`."""
+    with LoopbackServer(reply) as server:
+        client = ChatClient(Endpoint(server.url, "openai", timeout=10.0))
+        try:
+            return [event async for event in client.stream(REQUEST, "m")]
+        finally:
+            await client.aclose()
+
+
+def said(found: list[ModelEvent]) -> str:
+    return "".join(event.text for event in found if isinstance(event, TextDelta))
+
+
+def bare(data: bytes) -> bytes:
+    """Deflated without zlib's header."""
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+def each(data: bytes) -> bytes:
+    """Each event compressed by itself."""
+    return b"".join(gzip.compress(event + b"\n\n") for event in data.split(b"\n\n"))
+
+
+BODIES = {
+    "gzip": gzip.compress(ANSWER),
+    "X-GZIP": gzip.compress(ANSWER),
+    "deflate": zlib.compress(ANSWER),
+    "Deflate": bare(ANSWER),
+    "gzip, identity": each(ANSWER),
+    "utf-8": ANSWER,
+    "none": ANSWER,
+    "chunked": ANSWER,
+}
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("coding", BODIES)
+async def test_an_answer_is_understood_however_it_was_packed(coding: str, size: int) -> None:
+    """Some servers compress unasked, each event by itself, or name a coding that is none (S4.7)."""
+    body = Reply(BODIES[coding], headers={"content-encoding": coding}, chunking=size)
+    assert said(await events(body)) == "hello"
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip"])
+async def test_a_compression_that_cannot_be_read_is_named(coding: str) -> None:
+    """No guess is made at what it says (S4.7)."""
+    with pytest.raises(ModelError) as caught:
+        await events(Reply(gzip.compress(ANSWER), headers={"content-encoding": coding}))
+    assert caught.value.code == "protocol" and "compressed" in str(caught.value)
+
+
+async def test_a_bomb_is_unpacked_a_little_at_a_time() -> None:
+    """A body of little bytes may hold a thousand times as many (R27)."""
+
+    async def body() -> AsyncIterator[bytes]:
+        yield gzip.compress(bytes(1 << 24))
+
+    sizes = [len(piece) async for piece in unpacked(body(), "gzip")]
+    assert sum(sizes) == 1 << 24 and max(sizes) <= AT_ONCE
+
+
+async def test_a_flood_of_small_events_leaves_the_host_its_turns() -> None:
+    """What is read at once is little, and everything else runs in between (invariant 9)."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield bytes(1 << 20)
+
+    counting = asyncio.ensure_future(count())
+    sizes = [len(piece) async for piece in in_turn(body())]
+    counting.cancel()
+    assert sum(sizes) == 1 << 20 and turns >= len(sizes) - 1 >= 63
+
+
+@pytest.mark.parametrize(
+    "noise", [b": wait\n\n", b"\n", b"data: {}\n\n", b"data: " + json.dumps(chunk(content="")).encode() + b"\n\n"]
+)
+async def test_what_comes_behind_the_end_of_an_answer_does_not_hold_it_up(
+    noise: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that goes on for ever with comments after it said why it stopped has stopped (invariant 9)."""
+    monkeypatch.setattr("moryflow_sdk.chat_completions.client.AFTER_FINISH", 0.3)
+
+    def body() -> Iterator[bytes]:
+        yield ANSWER.replace(b"data: [DONE]\n\n", b"")
+        for _ in range(200):
+            yield noise
+
+    found = await events(Reply(body(), content_type="text/event-stream", pause=0.05))
+    assert said(found) == "hello" and isinstance(found[-1], Finished)
