@@ -222,12 +222,17 @@ def _regex(domain: str, pattern: str, allows: bool) -> Pattern:
         except TooMuchWork:
             return not allows
 
-    literal, exact = _literal_run(pattern)
+    literal, exact = _literal_run(pattern, allows)
     return Pattern(matches, literal, exact)
 
 
-def _literal_run(pattern: str) -> tuple[str, bool]:
-    """Return the text that every full match begins with, and whether it is all of it; cautious."""
+def _literal_run(pattern: str, allows: bool) -> tuple[str, bool]:
+    """Return the text that everything matched begins with, and whether it is all of it; cautious.
+
+    What asks or denies is searched for: only ``^`` says how a text begins, and only ``$`` how it ends.
+    """
+    if not allows and not pattern.startswith("^"):
+        return "", False
     rest = pattern.removeprefix("^").removeprefix("shell:")
     if "|" in rest:
         return "", False
@@ -236,4 +241,4 @@ def _literal_run(pattern: str) -> tuple[str, bool]:
     after = rest[len(text) :]
     if after[:1] in ("*", "?", "{", "+"):
         text = re.sub(r"\\?.\Z", "", text, flags=re.DOTALL)
-    return re.sub(r"\\(.)", r"\1", text), after in ("", "$")
+    return re.sub(r"\\(.)", r"\1", text), after == "$" or (allows and not after)

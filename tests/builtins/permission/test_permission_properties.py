@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +208,23 @@ def _vault(base: Path) -> Path:
         (vault.parent / "outside" / "s.txt").write_text("x")
         (vault / "linked").symlink_to(".")
     return vault.resolve()
+
+
+PLAIN = ["git push --force", "npm  publish x", "/bin/rm -rf x", "env make install", "ls; rm -rf x", "curl 'a b' c"]
+
+
+@RELAXED
+@given(st.sampled_from(PLAIN), st.integers(0, 12), st.integers(1, 12), st.sampled_from(["{}", "^{}", "{}$"]))
+def test_a_regex_that_forbids_is_searched_for_wherever_it_stands(
+    make_policy: Any, command: str, start: int, length: int, form: str
+) -> None:
+    """What a regular expression without ``^`` forbids need not begin the command (D6, S0.42)."""
+    shown = command.replace("  ", " ").replace("'", "")
+    wanted = form.format(re.escape(shown[start : start + length]))
+    parts = ["rm -rf x"] if ";" in shown else []
+    assume(re.search(wanted, shown) and shown[start : start + length].strip() and ";" not in wanted)
+    assume(not parts or re.search(wanted, parts[0]))
+    rules = [{"domain": "bash", "pattern": "*", "decision": "allow"}]
+    policy = make_policy([*rules, {"domain": "bash", "pattern": f"regex:{wanted}", "decision": "deny"}])
+    target = Target(domain="bash", kind="shell", text=f"shell:{command}", given=command)
+    assert judge_target(policy, target).worst.decision == "deny"
