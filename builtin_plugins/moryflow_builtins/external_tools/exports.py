@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,8 @@ import moryflow_sdk
 from moryflow_sdk import Tool
 from moryflow_sdk.type_hints import parameters
 
+MOST = 256
+"""Items that are looked at of one export: the host takes no more tools of a file, and an iterator may have no end."""
 EXPORTS = ("tools", "tool", "default")
 
 
@@ -76,7 +79,7 @@ def _items(name: str, value: Any) -> Iterable[Tool | Wrong]:
         value = list(value.values())
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         return [Wrong(f"{name}: {value!r:.80} is not a tool; make it with @tool")]
-    return [_one(name, item) for item in value]
+    return [_one(name, item) for item in islice(value, MOST + 1)]
 
 
 def _one(name: str, item: Any) -> Tool | Wrong:

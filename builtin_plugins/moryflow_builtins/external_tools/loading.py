@@ -63,6 +63,9 @@ async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
     except ToolError as error:
         step = error.next_step or _mend(path)
         return [Diagnostic(file=str(path), code=error.code, message=error.message, next_step=step)]
+    except Exception as error:  # what a file exports may break in any way when it is looked at, and costs that file
+        text = f"what it exports cannot be looked at: {type(error).__name__}: {error}"
+        return [Diagnostic(file=str(path), code="tool_export", message=text, next_step=_mend(path))]
     return [item if isinstance(item, Tool) else _wrong(path, item) for item in items]
 
 
@@ -105,6 +108,9 @@ async def _within(seconds: float, work: Callable[[], T]) -> T:
             value = work()
         except Exception as error:  # whatever a person's file raises goes to whoever loads it
             failure = error
+            tell(lambda: done.set_exception(failure))
+        except BaseException as error:  # a future takes none that would end its loop
+            failure = RuntimeError(f"it raised {type(error).__name__}")
             tell(lambda: done.set_exception(failure))
         else:
             tell(lambda: done.set_result(value))

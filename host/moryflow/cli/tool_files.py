@@ -170,11 +170,15 @@ def _defining(home: Path, tool: str) -> list[Path]:
     """Return the files of the tools folder that define a function of this name; they are read and not run."""
     import ast
 
+    from moryflow_sdk import PluginError
+
+    from moryflow.loading.sources import read_owned
+
     found: list[Path] = []
     for path in sorted((home / "tools").glob("*.py")):
         try:
-            nodes = ast.walk(ast.parse(path.read_bytes()))
-        except (OSError, SyntaxError, ValueError, RecursionError):
+            nodes = ast.walk(ast.parse(read_owned(path)))
+        except (PluginError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == tool for node in nodes):
             found.append(path)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from moryflow.places import keep
 
+from .sources import MOST_SOURCE
+
 _GATE = re.compile(
     rb"""^\s*(async\s+)?def\s+tool_gate\b       # a gate in the source
     | ^gate\s*(:\s*bool\s*)?=\s*[Tt]rue\b     # declared, in the source or in plugin.toml
@@ -69,8 +71,13 @@ def looks_like_gate(*files: str) -> bool:
         path = Path(file)
         for each in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
             try:
-                if each.is_file() and _GATE.search(each.read_bytes()):
+                if each.is_file() and _GATE.search(_beginning(each)):
                     return True
             except OSError:
                 continue
     return False
+
+
+def _beginning(file: Path) -> bytes:
+    with file.open("rb") as source:
+        return source.read(MOST_SOURCE)

@@ -24,7 +24,7 @@ from .aside import printing_aside
 from .discovery import Candidate
 from .manifest import ATTRIBUTES
 from .packages import import_module
-from .sources import Sources, digest, forget, keep, load_sources, read_sources
+from .sources import PREFIX, Sources, digest, forget, keep, load_sources, read_sources
 from .units import Fingerprints, unit_of
 
 Check = Callable[[str], None]
@@ -159,10 +159,18 @@ def _failure(error: BaseException, file: str, candidate: Candidate, module: str 
     hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
         ours = module == error.name or module.startswith(f"{error.name}.")
-        hint = "reinstall the package, or uninstall it" if ours else f"install what it needs: {error.name}"
+        hint = "reinstall the package, or uninstall it" if ours else _what_helps(error.name, candidate)
     if not found:
         found, line = (file, 0) if file else (candidate.file, candidate.line)
     return LoadFailure("import", text, file=found, line=line, hint=hint)
+
+
+def _what_helps(missing: str, candidate: Candidate) -> str:
+    """Return what brings a module that is missing: not every one can be installed."""
+    beside = candidate.tier == "user" and Path(candidate.file).with_name(f"{missing.partition('.')[0]}.py").is_file()
+    if beside or missing.startswith(f"{PREFIX}."):
+        return "a file cannot import one beside it: make a folder in plugins/ of both, with __init__.py, and import relatively"
+    return f"install what it needs: {missing}"
 
 
 def pressed() -> bool:

@@ -6,6 +6,10 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+from moryflow_sdk import PluginError
+
+from .sources import read_owned
+
 
 def slips(paths: Iterable[Path]) -> list[str]:
     """Return a sentence with file and line for each slip; a file that cannot be compiled says so elsewhere.
@@ -21,7 +25,7 @@ def _slips(path: Path) -> list[str]:
         warnings.simplefilter("always", SyntaxWarning)
         warnings.simplefilter("always", DeprecationWarning)  # what escapes are none, on Python 3.11
         try:
-            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            compile(read_owned(path), str(path), "exec", dont_inherit=True)
+        except (PluginError, SyntaxError, ValueError, RecursionError, MemoryError):
             return []
     return list(dict.fromkeys(f"{each.filename}:{each.lineno}: {' '.join(str(each.message).split())}" for each in found))

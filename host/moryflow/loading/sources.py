@@ -22,6 +22,8 @@ from moryflow_sdk import PluginError
 from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 PREFIX = "moryflow_plugins"
+MOST_SOURCE = 8 * 1024 * 1024
+"""Bytes of one Python file; what is larger is data, or larger than the memory."""
 _numbers = itertools.count(1)
 _live: dict[str, Sources] = {}
 _users: dict[str, int] = {}
@@ -57,7 +59,10 @@ def read_owned(path: Path) -> bytes:
             raise PluginError("a folder, not a Python file" if is_folder else "not a regular file", where=str(path))
         check_owned(path, status)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read()
+            data = file.read(MOST_SOURCE + 1)
+        if len(data) > MOST_SOURCE:
+            raise PluginError(f"larger than {MOST_SOURCE // 2**20} MiB, so it is not run", where=str(path))
+        return data
     except OSError as error:
         raise PluginError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
     finally:

@@ -76,19 +76,20 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     except BaseException as error:  # the isolation boundary of the probe, where nobody can press Ctrl-C
         raised = True
         found = _raised(error, str(request.get("root") or request.get("file")))
+    harmed = _harmed(before)  # also of one that failed: the host would import it once more to say how
+    harmed += ["what runs: it forks this process"] if forked else []
     if found["ok"] or raised:
-        harmed = _harmed(before)
-        after = take()
-        harmed += ["what runs: it forks this process"] if forked else []
-        found["changed"] = list(remarks(before, after))
-        if harmed:
-            hint = _HARM_IN_TOOLS if "file" in request else _HARM_HINT
-            found |= {"ok": False, "fatal": True, "stage": "import", "hint": hint}
-            found["error"] = f"it changes what belongs to everyone: {'; '.join(harmed[:3])}"
-            found["line"] = line_of(harmed[0], str(found.get("file") or request.get("root") or request.get("file")))
-        elif not raised:
-            mark("atexit")  # a hang or an exit there would be the host's
-            atexit._run_exitfuncs()
+        with suppress(BaseException):  # what it is told with may be broken by now
+            found["changed"] = list(remarks(before, take()))
+    if harmed:
+        hint = _HARM_IN_TOOLS if "file" in request else _HARM_HINT
+        failed = "" if found["ok"] or raised else f"{found['error']}; "
+        found["line"] = line_of(harmed[0], str(found.get("file") or request.get("root") or request.get("file")))
+        found |= {"ok": False, "fatal": True, "stage": "import", "hint": hint}
+        found["error"] = f"{failed}it changes what belongs to everyone: {'; '.join(harmed[:3])}"
+    elif found["ok"]:
+        mark("atexit")  # a hang or an exit there would be the host's
+        atexit._run_exitfuncs()
     found["ms"] = round((time.perf_counter() - started) * 1000, 1)
     return found
 

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,10 @@ def _unusable() -> Iterator[str]:
             pass
     except BaseException:  # an audit hook may raise anything
         yield "open(): files cannot be opened any more"
+    try:
+        find_spec("moryflow_sdk_and_no_more")  # there is none, so every finder is asked
+    except BaseException:  # a finder of somebody else
+        yield "sys.meta_path: modules cannot be found any more"
     try:
         closed = any(getattr(stream, "closed", False) for stream in (sys.stdin, sys.stdout, sys.stderr))
     except BaseException:  # a stream of somebody else

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -83,3 +84,63 @@ def test_a_plugin_to_be_off_that_there_is_not_is_named(cli: Any) -> None:
     done = cli("config", "check")
     assert "config.jsonc:" in done.stdout
     assert "there is no plugin 'demmo', so nothing is switched off (did you mean 'demo'?)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "line", ["import builtins\nbuiltins.open = None", "import sys\nsys.modules.clear()", "import os\nos.chdir('/')"]
+)
+def test_harm_of_a_plugin_that_fails_is_not_done_to_the_host(cli: Any, line: str) -> None:
+    """The host imported it once more to say how it failed, and the harm was done (invariant 5)."""
+    cli.plugin("bad", f"{line}\nraise ValueError('after that')\n")
+    done = cli("tool", "list")
+    assert done.returncode == 0, done.stderr
+    assert "it changes what belongs to everyone" in done.stderr
+
+
+def test_a_finder_that_raises_is_not_let_in(cli: Any) -> None:
+    """Every import after it would fail, the host's own too (invariant 5)."""
+    finder = "class F:\n    def find_spec(self, *a): raise RuntimeError('finder')\nimport sys\nsys.meta_path.insert(0, F())\n"
+    cli.plugin("bad", HEAD + finder)
+    done = cli("tool", "list")
+    assert done.returncode == 0, done.stderr
+    assert "modules cannot be found any more" in done.stderr
+
+
+def test_a_file_larger_than_the_memory_is_no_plugin(cli: Any) -> None:
+    """It is named, and read no further than code is long; all commands ended with a MemoryError (invariant 5)."""
+    file = cli.home / "plugins" / "huge.py"
+    file.touch(mode=0o600)
+    os.truncate(file, 1 << 40)
+    done = cli("tool", "list")
+    assert done.returncode == 0, done.stderr
+    assert "larger than 8 MiB, so it is not run" in done.stderr
+
+
+def test_a_module_beside_a_file_is_not_to_be_installed(cli: Any) -> None:
+    """The hint says what helps (invariant 5)."""
+    cli.plugin("bad", "import other\n")
+    cli.plugin("other", HEAD)
+    assert "a file cannot import one beside it" in cli("tool", "list").stderr
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        "class X:\n    @property\n    def __class__(self): raise ValueError('c')\ntools = [X()]\n",
+        "class X(list):\n    def __iter__(self): raise KeyboardInterrupt\ntools = X()\n",
+        "import itertools\ntools = itertools.repeat(5)\n",
+    ],
+)
+def test_what_a_file_with_tools_exports_costs_that_file(cli: Any, tools: str) -> None:
+    """The tools of all files were lost with it, or the memory of the machine (invariant 5, S0.92)."""
+    cli.config(agents={"runtime": {"tools": {"external": {"enabled": True}}}})
+    folder = cli.home / "tools"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / "bad.py").write_text(tools)
+    (folder / "good.py").write_text("from moryflow_sdk import tool\n@tool\ndef fine() -> str:\n    'd'\n    return 'x'\n")
+    os.mkfifo(folder / "pipe.py")
+    done = cli("tool", "check")
+    assert done.returncode == 3
+    assert "good.py: ok (fine)" in done.stdout
+    assert "bad.py: nothing of it can be used" in done.stdout
+    assert "there is no tool 'nobody'" in cli("tool", "run", "nobody").stderr
