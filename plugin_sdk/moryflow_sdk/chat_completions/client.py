@@ -86,6 +86,9 @@ class ChatClient:
                 raise lost from error
         except RecursionError as error:
             raise ModelError("the model's answer is nested too deeply", code="protocol") from error
+        except ModelError as error:
+            error.tool_calls = error.tool_calls or answer.unfinished_calls()
+            raise
         for event in answer.finish():
             yield event
 

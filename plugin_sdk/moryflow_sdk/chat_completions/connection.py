@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import h11
 
 from .carrier import Carrier
-from .connection_errors import Broken, ConnectFailed, NoAnswer, TimedOut
+from .connection_errors import Broken, ConnectFailed, NoAnswer, NotHttp, TimedOut
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -158,13 +158,17 @@ class Connection:
 
         :raises Broken: the connection ended in the middle, or what came is not HTTP.
         """
+        is_open = True
         try:
             while (event := self._protocol.next_event()) is h11.NEED_DATA:
                 data = await self._carrier.read()
-                self._heard = self._heard or bool(data)
+                is_open = bool(data)
+                self._heard = self._heard or is_open
                 self._protocol.receive_data(data)
-        except (OSError, h11.RemoteProtocolError) as error:
+        except OSError as error:
             raise (Broken if self._heard else NoAnswer)(str(error)) from error
+        except h11.RemoteProtocolError as error:
+            raise (NotHttp if is_open else Broken if self._heard else NoAnswer)(str(error)) from error
         return event
 
 

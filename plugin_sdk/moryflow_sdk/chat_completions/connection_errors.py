@@ -27,6 +27,10 @@ class NoAnswer(Broken):
     """The connection ended before a single byte of an answer."""
 
 
+class NotHttp(Broken):
+    """What came is not HTTP."""
+
+
 class Undecodable(Exception):
     """An answer is compressed in a way that cannot be read."""
 
@@ -45,6 +49,8 @@ def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = F
         code, message = "timeout", f"{where} did not answer in time"
     elif isinstance(error, Undecodable):
         code, message = "protocol", f"{where} sent a compressed answer that cannot be read"
+    elif isinstance(error, NotHttp) and not answered:
+        code, message = "unreachable", f"{where} answered with something that is not HTTP"
     else:
         code, message = "incomplete" if answered else "unreachable", f"{where} closed the connection without an answer"
     return ModelError(redact(message, endpoint.key), code=code, next_step=next_step(code, endpoint))

@@ -13,7 +13,7 @@ from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelInfo, M
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 from moryflow_sdk.chat_completions.client import in_turn
 from moryflow_sdk.chat_completions.unpack import AT_ONCE, unpacked
-from moryflow_sdk.testing.replies import Reply, chunk, text
+from moryflow_sdk.testing.replies import Reply, calls, chunk, text
 from moryflow_sdk.testing.server import LoopbackServer
 
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
@@ -64,6 +64,32 @@ async def test_an_answer_is_understood_however_it_was_packed(coding: str, size: 
     """Some servers compress unasked, each event by itself, or name a coding that is none (S4.7)."""
     body = Reply(BODIES[coding], headers={"content-encoding": coding}, chunking=size)
     assert said(await events(body)) == "hello"
+
+
+@pytest.mark.parametrize(
+    "words", [b"220 mail ESMTP\r\n", b"HTTP/1.1 200 OK\r\nno colon here\r\n\r\n", b"\x15\x03\x01\x00\x02\x02\x46"]
+)
+async def test_what_is_not_http_is_called_that(words: bytes) -> None:
+    """Another service at the port, or one that wants https, did not close the connection without an answer (S4.7)."""
+
+    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(words + b"\r\n" * 4)
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        with pytest.raises(ModelError) as caught:
+            async for _ in ChatClient(Endpoint(url, "openai")).stream(REQUEST, "m"):
+                pass
+    assert caught.value.code == "unreachable" and "is not HTTP" in str(caught.value)
+
+
+async def test_a_chunk_that_is_no_json_leaves_the_call_before_it_without_a_run() -> None:
+    """The session shows the call, and why it has no result (S4.6)."""
+    good = [piece for piece in calls(("ls", {"path": "."})).body if isinstance(piece, bytes)]
+    with pytest.raises(ModelError) as caught:
+        await events(Reply(b"".join(good[:2]) + b"data: {broken\n\n" * 2))
+    assert [(call.name, call.problem) for call in caught.value.tool_calls] == [("ls", "incomplete")]
 
 
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip"])
