@@ -158,7 +158,20 @@ class _Loader(SourceFileLoader):
         self._data = data
 
     def get_code(self, fullname: str) -> CodeType:
-        return compile(self._data, self.path, "exec", dont_inherit=True)
+        try:
+            return compile(self._data, self.path, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            if not error.lineno:  # Python says of neither a NUL nor an unknown encoding where it stands
+                error.filename, error.lineno = self.path, _odd_line(self._data)
+            raise
+
+
+def _odd_line(data: bytes) -> int:
+    """Return the line of the first NUL, else the one that names an encoding."""
+    if (place := data.find(b"\0")) >= 0:
+        return data.count(b"\n", 0, place) + 1
+    first, _, rest = data.partition(b"\n")
+    return 2 if b"coding" not in first and b"coding" in rest.partition(b"\n")[0] else 1
 
 
 class _Finder:

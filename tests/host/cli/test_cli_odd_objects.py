@@ -144,3 +144,17 @@ def test_what_a_file_with_tools_exports_costs_that_file(cli: Any, tools: str) ->
     assert "good.py: ok (fine)" in done.stdout
     assert "bad.py: nothing of it can be used" in done.stdout
     assert "there is no tool 'nobody'" in cli("tool", "run", "nobody").stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("a = 1\nb = '\0'\n", "bad.py:2"),
+        ("# coding: nosuch\n", "bad.py:1"),
+        ("#!/usr/bin/python\n# coding: nosuch\n", "bad.py:2"),
+    ],
+)
+def test_a_file_that_python_cannot_decode_has_a_line(cli: Any, source: str, said: str) -> None:
+    """Python itself names none (invariant 5)."""
+    cli.plugin("bad", source)
+    assert f"{said})" in cli("tool", "list").stderr
