@@ -334,6 +334,12 @@ def test_an_error_inside_the_stream_is_that_error_and_stops_the_calls(sent: Any,
     assert "SECRET" not in str(played.error)
 
 
+def test_an_error_in_half_characters_can_be_written_down() -> None:
+    """A lone surrogate in a message must not break whoever prints or stores it (S4.7)."""
+    error = Played({"error": {"message": "m \ud800 n", "code": 400}}).error
+    assert str(error).encode().decode() == str(error) and "m \ufffd n" in str(error)
+
+
 NO_ERRORS: list[Any] = [
     {},
     {"type": "ping"},

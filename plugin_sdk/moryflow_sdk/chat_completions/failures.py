@@ -16,6 +16,7 @@ from moryflow_sdk.errors import ModelError, ModelErrorCode
 from moryflow_sdk.redact import redact
 
 from .endpoint import Endpoint
+from .text import whole
 
 # Patterns are text: re compiles and keeps them when the first error comes, not when a turn starts.
 _CONTEXT = (
@@ -120,8 +121,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def plain(text: str) -> str:
-    """Return the words of `text` on one line, without HTML and control characters."""
-    text = re.sub(r"(?is)<(script|style)\b.*?</\1\s*>|<[^<>]{0,2000}>", " ", text)
+    """Return the words of `text` on one line, without HTML, control characters and half characters."""
+    text = re.sub(r"(?is)<(script|style)\b.*?</\1\s*>|<[^<>]{0,2000}>", " ", whole(text))
     return re.sub(r"[\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]+", " ", text).strip()
 
 
