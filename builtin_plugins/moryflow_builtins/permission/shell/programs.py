@@ -88,7 +88,7 @@ cmp | r | i=v n=v bytes=v ignore-initial=v
 diff3 | r | diff-program=x L=v label=v
 sdiff | r | o=w output=w diff-program=x w=v width=v I=v
 less more most pg | r |
-    o=w O=w log-file=w LOG-FILE=w k=r lesskey-file=r lesskey-src=r lesskey-content=c t=v T=r tag-file=r p=v P=v
+    o=w O=w log-file=w LOG-FILE=w k=R lesskey-file=R lesskey-src=R lesskey-content=c t=v T=r tag-file=r p=v P=v
     x=v y=v z=v b=v h=v j=v D=v
 zcat bzcat xzcat zstdcat zless | r |
 xxd | r1w | c=v g=v l=v o=v s=v n=v cols=v

@@ -42,6 +42,8 @@ def disguised(name: str, rest: Sequence[str], *, known: bool) -> Iterator[str]:
         return
     few = rest[:MAX_WORDS]
     yield from (" ".join(rest[index : index + MAX_WORDS]) for index in range(len(few)))
+    named = ((index, word.rpartition("/")) for index, word in enumerate(few))
+    yield from (" ".join((base, *rest[index + 1 : index + MAX_WORDS])) for index, (_, slash, base) in named if slash and base)
     yield from (" ".join((name, *rest[index : index + MAX_WORDS])) for index in _after_options(few))
     for before, word in zip(("", *few), few, strict=False):
         if " " in word and not _PROSE.fullmatch(before) and not _PROSE.fullmatch(word):
