@@ -138,21 +138,26 @@ def _failed(implementation: Implementation, error: BaseException, ns: int) -> Ou
     return Outcome(None, ns, "failed", error)
 
 
+_NAME = vars(type)["__name__"]
+"""Reads the name of a class; a metaclass of a plugin's own may have made one that raises."""
+
+
 def describe(error: BaseException, root: str = "") -> tuple[str, str, int]:
     """Return what `error` says, and the last place in the plugin's own code that it passed through.
 
     :param root: the plugin's file, or the folder of its package.
     """
     said = text_of(error)
-    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    name = _NAME.__get__(type(error))
+    text = f"{name}: {said}" if said else name
     if isinstance(error, SyntaxError) and error.filename and within(error.filename, root):
         column = f" (column {error.offset})" if (error.offset or 0) > 0 else ""
-        return (f"{type(error).__name__}: {error.msg}{column}", error.filename, error.lineno or 0)
+        return (f"{name}: {error.msg}{column}", error.filename, error.lineno or 0)
     file, line, trace = "", 0, error.__traceback__
     while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if within(name, root):
-            file, line = name, trace.tb_lineno
+        place = trace.tb_frame.f_code.co_filename
+        if within(place, root):
+            file, line = place, trace.tb_lineno
         trace = trace.tb_next
     return (text, file, line)
 

@@ -13,6 +13,10 @@ REGISTERED = {
     "a hook's name that is a number": "@hookimpl(specname=5)\ndef x(call): ...\n",
     "a module that answers with an exit": "def __getattr__(name): raise SystemExit(name)\n",
     "a module that answers with Ctrl-C": "def __getattr__(name): raise KeyboardInterrupt\n",
+    "an error whose class has no name": (
+        "class M(type):\n    @property\n    def __name__(cls): raise ValueError\n"
+        "class E(Exception, metaclass=M): pass\nraise E('odd')\n"
+    ),
     "a module that cannot be listed": "def __dir__(): raise RuntimeError('dir')\n",
     "a module that lists what has no order": "def __dir__(): return [5, None]\n",
 }
