@@ -21,7 +21,7 @@ REACHES = {
     "host/moryflow/kernel/records.py": {"Implementation.place": 1},
     "host/moryflow/kernel/workers.py": {"_work": 1},
     "host/moryflow/loading/registration.py": {"_check_order": 1, "_implementation": 3},
-    "host/moryflow/loading/tool_items.py": {"usable": 1, "place_of": 2},
+    "host/moryflow/loading/tool_items.py": {"usable": 1, "_code_of": 1, "_with_schema": 1},
     "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported": 1, "_checked": 1},
     "builtin_plugins/moryflow_builtins/external_tools/worker.py": {"_run": 1},
     "plugin_sdk/moryflow_sdk/tools.py": {"Tool.arguments": 1},

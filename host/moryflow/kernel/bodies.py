@@ -11,7 +11,7 @@ from typing import Any
 
 from moryflow_sdk import ToolError
 
-from .calls import guarded, leave
+from .calls import guarded, leave, theirs
 from .records import OwnedTool
 from .workers import Broken, Overrun
 
@@ -89,7 +89,10 @@ async def _apart(work: Awaitable[Any]) -> Any:
         await asyncio.wait((task,), timeout=GRACE)
         leave(task)
         raise
-    return task.result()
+    try:
+        return task.result()
+    except GeneratorExit as error:  # of the body: past here it would say that this turn is being closed
+        raise theirs(error) from error
 
 
 async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:

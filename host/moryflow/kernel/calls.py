@@ -123,6 +123,17 @@ async def guarded(work: Awaitable[Any]) -> Any:
         raise harmless(error) from error
 
 
+def theirs(error: BaseException) -> Exception:
+    """Return what other people's code raised on the loop as an error; what stops the turn or the program goes on.
+
+    Only while this task is being cancelled is a cancellation, or a Ctrl-C, a person's and not the plugin's.
+    """
+    task = asyncio.current_task()
+    if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)) and (task is None or task.cancelling()):
+        raise error
+    return harmless(error)
+
+
 def _failed(implementation: Implementation, error: BaseException, ns: int) -> Outcome:
     """Turn what was raised into an outcome. Cancellation of ours and Ctrl-C go on; SystemExit of a plugin does not."""
     if isinstance(error, KeyboardInterrupt):

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, SystemBlock, Turn, Verdict
 
-from .calls import Outcome, call, describe, root_of
+from .calls import Outcome, call, describe, root_of, theirs
 from .ledger import Ledger, Place
 from .quarantine import Quarantine
 from .records import HookFailure, Implementation, PluginSet
@@ -194,8 +194,8 @@ def _checked(outcome: Outcome, check: Callable[[Any], T]) -> T | None:
     """Return what `check` makes of the returned value; nonsense turns `outcome` into a failure."""
     try:
         return check(outcome.value)
-    except Exception as error:  # plugin values can break anywhere: comparison, serialisation, validation
-        outcome.status, outcome.error = "failed", error
+    except BaseException as error:  # plugin values can break anywhere, and anyhow: comparison, serialisation, validation
+        outcome.status, outcome.error = "failed", theirs(error)
         return None
 
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from moryflow_sdk import (
+    Allow,
     Ask,
     Denied,
     Deny,
     Ruling,
+    Stop,
     ToolCall,
     ToolContext,
     ToolError,
@@ -26,12 +28,13 @@ from .allocator import LARGE_BLOCK, return_large_blocks
 from .approvals import OnAsk, call_row
 from .arguments import parse, unacceptable
 from .bodies import Deadline, run_body
+from .calls import theirs
 from .dispatch import Withheld
 from .journal import Journal
 from .offer import offered_tools
 from .prepare import call_as_judged
 from .records import OwnedTool
-from .results import as_result, capped, crash, failure, refusal, tool_payload
+from .results import as_result, capped, failure, raised, refusal, tool_payload
 from .scope import TurnScope
 from .values import apart, taken
 from .verdicts import combine, floor, tightened
@@ -182,21 +185,18 @@ class Door:
         view = ToolView(self._scope, owned.plugin, shown, self._asker(judged.call, deadline))
         try:
             keywords = owned.tool.bind(judged.encoded, cast("ToolContext", view))
-            result = as_result(await run_body(deadline, keywords))
-        except ToolError as error:
-            result = failure(error)
-        except Denied as error:
-            result = ToolResult(status="denied", code="denied", output=str(error))
-        except Exception as error:
+            return as_result(await run_body(deadline, keywords), view.collected)
+        except GeneratorExit:  # this coroutine is being closed
+            raise
+        except BaseException as error:
             # The boundary around other people's code: the model is told, the plugin is named, the turn goes on.
-            result = crash(owned, owned.tool.function, error)
-        if view.collected:
-            result = result.replace(metadata={**result.metadata, **view.collected})
-        return result
+            return raised(owned, owned.tool.function, theirs(error))
 
     def _asker(self, call: ToolCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
             with deadline.stopped():
+                if type(question) not in (Ask, Allow, Deny, Stop):  # a class of its own could say one thing and be another
+                    raise TypeError("ctx.ask takes an Ask")
                 verdicts = [("tool", taken(question))]
                 ruling = await self._settle(call, combine(verdicts, mode=self._scope.live.mode), later=False)
             if ruling.decision == "stop":

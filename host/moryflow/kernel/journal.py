@@ -82,16 +82,16 @@ class Journal:
 
     async def settle(self) -> None:
         """Write what observers of the last events left behind: state that they changed, and that they failed."""
-        if self._scope.notices or self._scope.unsaved:
+        if self._scope.unsaved or self._scope.notices:
             await self.commit()
 
     async def _write(self) -> list[Node]:
         scope, commit = self._scope, self._next
         self._next = Commit()
+        commit.plugin_state = scope.changed_state()  # first: it may have something to say
         commit.events += scope.notices
         scope.notices = []
         commit.hook_calls = scope.ledger.drain()
-        commit.plugin_state = scope.changed_state()
         commit.artifacts, scope.artifacts = scope.artifacts, []
         try:
             committed = await scope.live.hold.commit(commit)

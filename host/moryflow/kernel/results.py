@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from moryflow_sdk import Ruling, ToolCall, ToolError, ToolResult
+from moryflow_sdk import Denied, Ruling, ToolCall, ToolError, ToolResult
 
-from .calls import describe
+from .calls import describe, theirs
 from .records import OwnedTool
 from .scope import TurnScope
 
@@ -20,11 +20,30 @@ LEAST_CAP_BYTES = 8192
 """However small the limit, the hint that says where the whole output is stays readable."""
 
 
-def as_result(outcome: Any) -> ToolResult:
-    """Return what a body returned as a result: text as it is, anything else as JSON."""
-    if isinstance(outcome, ToolResult):
-        return outcome
-    if isinstance(outcome, str):
+def as_result(outcome: Any, collected: Mapping[str, Any]) -> ToolResult:
+    """Return what a body returned as a result: text as it is, anything else as JSON.
+
+    It is built anew and checked, like what a hook returns: a result that cannot be read again would be stored all the same.
+
+    :param collected: what was said through ``ctx.metadata``.
+    :raises Exception: whatever looking at it raises.
+    """
+    try:
+        result = _as_result(outcome)
+        if collected:
+            result = result.replace(metadata={**result.metadata, **collected})
+        if result.metadata:
+            json.dumps(result.model_dump(mode="json", include={"metadata"}))
+        return result
+    except GeneratorExit as error:
+        raise theirs(error) from error
+
+
+def _as_result(outcome: Any) -> ToolResult:
+    kind = type(outcome)  # isinstance would believe what it says of itself
+    if issubclass(kind, ToolResult):
+        return ToolResult(**{name: getattr(outcome, name) for name in ToolResult.model_fields})
+    if issubclass(kind, str):
         return ToolResult(output=outcome)
     if outcome is None:
         return ToolResult(output="done")
@@ -58,6 +77,18 @@ def _clean(text: str) -> bool:
 
 def failure(error: ToolError) -> ToolResult:
     return ToolResult(status="error", code=error.code, output=str(error))
+
+
+def raised(owned: OwnedTool, body: Callable[..., Any], error: Exception) -> ToolResult:
+    """Return what a `body` that raised comes to; the texts and codes of errors are made by whoever raised them."""
+    try:
+        if isinstance(error, ToolError):
+            return failure(error)
+        if isinstance(error, Denied):
+            return ToolResult(status="denied", code="denied", output=str(error))
+    except BaseException as another:
+        error = theirs(another)
+    return crash(owned, body, error)
 
 
 def crash(owned: OwnedTool, body: Callable[..., Any], error: Exception) -> ToolResult:

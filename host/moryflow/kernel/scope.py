@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from moryflow_sdk import Agent, Artifact, Event, ModelInfo, Rule, SpawnResult, Turn, Usage
 
+from .calls import describe, theirs
 from .compacting import MakeCompaction, no_compaction
 from .events import now
 from .family import Budget, Rights, Spent, Started
 from .ledger import Ledger
 from .quarantine import Quarantine
+from .records import HookFailure
 from .views import View
 
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .models import Models
     from .outcome import EndReason
-    from .records import HookFailure, OwnedTool, PluginSet
+    from .records import OwnedTool, PluginSet
 
 
 @dataclass(eq=False, repr=False)
@@ -148,6 +150,7 @@ class TurnScope:
     artifacts: list[Artifact] = field(default_factory=list)
     _views: dict[str, Turn] = field(default_factory=dict)
     _saved: dict[tuple[str, str], str] = field(default_factory=dict)
+    _refused: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     session: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -217,6 +220,25 @@ class TurnScope:
         return bool(self._changed())
 
     def _changed(self) -> dict[tuple[str, str], str]:
-        places = {key: self.live.state if key[1] == "session" else self.live.turn_states for key in self._saved}
-        now = {key: _as_text(place[key[0]]) for key, place in places.items()}
-        return {key: after for key, after in now.items() if after != self._saved[key]}
+        found: dict[tuple[str, str], str] = {}
+        for key, before in self._saved.items():
+            place = self.live.state if key[1] == "session" else self.live.turn_states
+            try:
+                after = _as_text(place[key[0]])
+            except BaseException as error:  # a plugin put it there; it costs the plugin its state and nobody the commit
+                self._unstorable(key, theirs(error))
+                continue
+            if after != before:
+                found[key] = after
+        return found
+
+    def _unstorable(self, key: tuple[str, str], error: Exception) -> None:
+        """Say, once a turn, that a plugin's state is no JSON."""
+        plugin, name = key[0], "turn.session_state" if key[1] == "session" else "turn.state"
+        if key in self._refused:
+            return
+        self._refused.add(key)
+        loaded = self.plugin_set.plugins.get(plugin)
+        text = f"{name} cannot be stored as JSON, so what was stored before stands: {describe(error)[0]}"
+        tier, hint = loaded.tier if loaded else "user", f"moryflow plugin info {plugin}"
+        self.report(HookFailure(plugin, tier, name, "failed", text[:2000], hint=hint, action="ignored"))

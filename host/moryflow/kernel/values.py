@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from hashlib import sha256
+from json import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from moryflow_sdk import (
@@ -78,7 +79,7 @@ def _accepted(hook: str, before: Any, returned: Any) -> Any:
 
 
 def blocks(returned: Any) -> tuple[SystemBlock, ...]:
-    """Return the blocks that ``system_blocks`` contributed.
+    """Return the blocks that ``system_blocks`` contributed, built anew from their fields.
 
     :raises Nonsense: one is none.
     """
@@ -86,7 +87,7 @@ def blocks(returned: Any) -> tuple[SystemBlock, ...]:
     for item in items:
         if not isinstance(item, SystemBlock):
             raise Nonsense(f"system_blocks must return SystemBlock items, not {type(item).__name__}")
-    return items
+    return tuple([_rebuilt(SystemBlock, item) for item in items])
 
 
 def summary_of(block: SystemBlock) -> dict[str, Any]:
@@ -206,6 +207,7 @@ def _written(value: Frozen, names: Sequence[str], shown: bool) -> dict[str, Any]
         return {name: {"withheld": _size(item)} for name, item in fields.items()}
     long = {name: len(item) for name, item in fields.items() if isinstance(item, str) and len(item) > DELTA_LIMIT}
     short = value.model_dump(mode="json", include={name for name in fields if name not in long})
+    dumps(short)  # a whole number of thousands of digits is no JSON; found now, it costs this plugin and not the commit
     return {**short, **{name: {"too_large": size} for name, size in long.items()}}
 
 
