@@ -44,7 +44,7 @@ def read_manifest(file: Path, name: str) -> Manifest:
         values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise LoadFailure("manifest", f"the manifest cannot be read: {error}", file=str(file)) from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # more than TOMLDecodeError: numbers of thousands of digits, endless nesting
         raise LoadFailure("manifest", f"the manifest is not valid TOML: {error}", file=str(file)) from error
     try:
         said = values.get("name", name)

@@ -18,7 +18,7 @@ def entry_points_of(project: Path) -> list[Found]:
     file = project / "pyproject.toml"
     try:
         values: dict[str, Any] = tomllib.loads(file.read_text("utf-8")).get("project", {})
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return [Found(project.name, f"unreadable: {error}", project.name, "", str(file))]
     groups = values.get("entry-points", {})
     root = _root(project)

@@ -115,7 +115,7 @@ def card_of(plugin: str, target: str, version: str, data: bytes) -> Card:
     """Return what the manifest `data` says; what cannot be understood is named, not raised."""
     try:
         said = tomllib.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: endless digits, endless nesting
         return Card(plugin, target, version, manifest=True, problem=f"its manifest is not valid TOML: {error}")
     services = said.get("services", ())
     if isinstance(services, Mapping):

@@ -238,7 +238,7 @@ def package_in_folder(folder: Path) -> Package:
         said = tomllib.loads((folder / "pyproject.toml").read_text("utf-8")).get("project", {})
     except FileNotFoundError:
         said = {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InstallError(f"its pyproject.toml cannot be read: {error}", where=str(folder / "pyproject.toml")) from error
     points = said.get("entry-points", {})
     lines = [
