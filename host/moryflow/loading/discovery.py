@@ -73,7 +73,7 @@ def _installed(found: Found) -> Candidate:
         file=found.file,
         line=found.line,
         manifest=found.manifest,
-        problem=_bad_name(found.name, found.file),
+        problem=_unreadable(found) or _bad_name(found.name, found.file),
         editable=found.editable,
     )
 
@@ -136,6 +136,12 @@ def _lost(name: str, path: Path) -> Candidate | None:
         return None
     problem = LoadFailure("discover", said, file=str(path), hint=LOST_HINT)
     return Candidate(name, "user", str(path), str(path), file=str(path), problem=problem)
+
+
+def _unreadable(found: Found) -> LoadFailure | None:
+    if not found.problem:
+        return None
+    return LoadFailure("discover", found.problem, file=found.file, hint="reinstall the package, or uninstall it")
 
 
 def _bad_name(name: str, file: str) -> LoadFailure | None:

@@ -18,7 +18,7 @@ from moryflow.places import keep
 
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"
-_VERSION = 2
+_VERSION = 3
 _RACY = 2.0
 """Seconds for which a folder that was just changed is looked at again."""
 
@@ -28,6 +28,7 @@ class Found(NamedTuple):
 
     :param editable: of a package that is installed from its sources: the folder of the project.
     :param roots: of such a package: the folders that its ``.pth`` files add to ``sys.path``.
+    :param problem: why nothing is known of its entry points but that there are some.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Found(NamedTuple):
     manifest: str = ""
     editable: str = ""
     roots: tuple[str, ...] = ()
+    problem: str = ""
 
 
 class Installed(NamedTuple):
@@ -137,9 +139,10 @@ def _scan(names_seen: list[str]) -> Iterator[Found]:
 def _of_package(folder: Path) -> Iterator[Found]:
     file = folder / "entry_points.txt"
     try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
+        data = file.read_bytes()
+    except OSError:
         return
+    text = data.decode("utf-8", "replace")
     if f"[{PLUGINS}]" not in text.replace(" ", ""):
         return
     from importlib_metadata import Distribution
@@ -147,9 +150,10 @@ def _of_package(folder: Path) -> Iterator[Found]:
     package = Distribution.at(folder)
     name, version = _identity(package, folder)
     try:
+        data.decode("utf-8")
         points = list(package.entry_points)
     except Exception as error:  # metadata of a third party: whatever is wrong with it is named, not raised
-        yield Found(name, f"unreadable: {error}", name, version, str(file))
+        yield Found(name, "", name, version, str(file), problem=f"its entry points cannot be read: {error}")
         return
     editable, roots = _sources(folder)
     manifests = {point.name: point.value for point in points if point.group == MANIFESTS}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -94,11 +93,12 @@ def import_named(
             plugin: Any = module
             for part in attributes:
                 plugin = getattr(plugin, part)
+            file = str(getattr(module, "__file__", None) or "")  # a module may have put any object in its place
     except LoadFailure:
         raise
     except BaseException as error:
         raise _failure(error, "", candidate, module_name) from error
-    if inspect.isclass(plugin) or plugin is None:
+    if issubclass(type(plugin), type) or plugin is None:  # isinstance would ask the object, which may break
         raise LoadFailure(
             "import",
             f"{candidate.target} is {'a class' if plugin else 'None'}, not a module or an object",
@@ -106,7 +106,6 @@ def import_named(
             line=candidate.line,
             hint="let the entry point name the module, or an instance",
         )
-    file = getattr(module, "__file__", None) or ""
     return Imported(plugin, content, file)
 
 

@@ -19,7 +19,7 @@ def entry_points_of(project: Path) -> list[Found]:
     try:
         values: dict[str, Any] = tomllib.loads(file.read_text("utf-8")).get("project", {})
     except (OSError, ValueError, RecursionError) as error:
-        return [Found(project.name, f"unreadable: {error}", project.name, "", str(file))]
+        return [Found(project.name, "", project.name, "", str(file), problem=f"it cannot be read: {error}")]
     groups = values.get("entry-points", {})
     root = _root(project)
     if str(root) not in sys.path:

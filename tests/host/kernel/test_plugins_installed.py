@@ -124,3 +124,44 @@ def test_a_folder_that_is_worked_in_brings_no_plugins(bench: Any, monkeypatch: p
     for entry in ("", str(vault), "."):
         monkeypatch.syspath_prepend(entry)
         assert not [item for item in bench.load().records if item.name == "evil"]
+
+
+# ---------------------------------------------------------------- metadata and objects that break
+
+
+@pytest.mark.parametrize("said", [b"[moryflow.plugins]\nx\xe9 = mine\n", b"[moryflow.plugins]\nmine\n"])
+def test_entry_points_that_cannot_be_read_are_named_as_that(bench: Any, said: bytes):
+    """Not passed over, and no missing module called ``unreadable``: file, reason and what helps (invariant 5)."""
+    bench.installed("mine", "")
+    bench.installed("good", GOOD.format("good"))
+    (file,) = bench.site.glob("*mine*/entry_points.txt")
+    file.write_bytes(said)
+    records = {record.status: record for record in bench.load().records}
+    assert records["loaded"].name == "good"
+    assert (records["failed"].stage, records["failed"].file) == ("discover", str(file))
+    assert "entry points cannot be read" in records["failed"].error and "reinstall" in records["failed"].hint
+
+
+@pytest.mark.parametrize("said", [f"version = {'9' * 5000}\n", f"a = {'[' * 20000}{']' * 20000}\n"])
+def test_a_manifest_that_its_reader_breaks_on_costs_its_plugin(bench: Any, said: str):
+    """Endless digits and endless nesting are no TOMLDecodeError; the plugin is named with its file (invariant 5)."""
+    bench.installed("mine", "", manifest=said)
+    record = bench.record("mine")
+    assert (record.status, record.stage) == ("failed", "manifest")
+    assert Path(record.file).name == "plugin.toml" and "not valid TOML" in record.error
+
+
+def test_an_entry_point_to_an_object_that_ends_the_program_costs_its_plugin(bench: Any):
+    """Asking an object what it is may run its code; that is not the end of the host (invariant 5)."""
+    source = """
+        class Ends:
+            @property
+            def __class__(self):
+                raise SystemExit(4)
+
+        ends = Ends()
+    """
+    bench.installed("mine", source, value=f"{bench.package}_mine:ends")
+    bench.installed("good", GOOD.format("good"))
+    assert bench.record("mine").status == "failed"
+    assert bench.record("good").status == "loaded"
