@@ -32,7 +32,7 @@ def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
     """Return the difference; the equal beginning and end are taken off before anything is compared."""
     import difflib
 
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    old, new = lines_of(before), lines_of(after)
     limit = min(len(old), len(new))
     head = next((i for i in range(limit) if old[i] != new[i]), limit)
     tail = next((i for i in range(limit - head) if old[-1 - i] != new[-1 - i]), limit - head)
@@ -45,6 +45,13 @@ def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
     plus = sum(line.startswith("+") for line in lines[2:])
     minus = sum(line.startswith("-") for line in lines[2:])
     return Diff(plus, minus, _bounded([_shifted(line, first) for line in lines]))
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines with their ends, as editors and ``grep`` count them: no form feed and no U+2028 ends one."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
 
 
 def _shifted(line: str, by: int) -> str:

@@ -8,7 +8,7 @@ from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.texts import looks_binary
 
 from .commit import Change, commit
-from .diffs import Diff, diff
+from .diffs import Diff, diff, lines_of
 from .matching import Edit, apply_edit
 from .text import MAX_BYTES, Text, decode, encode_new
 
@@ -19,7 +19,7 @@ def write_target(ctx: ToolContext, content: str) -> ToolResult:
     name, data = target.given, encode_new(content, target.given)
     if target.identity is None:
         ctx.files.write(target, data)
-        return _told(ctx, f"created {name}", f"write {name} (+{len(content.splitlines())})")
+        return _told(ctx, f"created {name}", f"write {name} (+{len(lines_of(content))})")
     before = _old_text(ctx, target)
     if before is not None and before.encode("utf-8", "replace") == data:
         return _told(ctx, f"{name} already holds exactly this", f"write {name} (unchanged)")

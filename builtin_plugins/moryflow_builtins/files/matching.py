@@ -97,8 +97,20 @@ def _exact(text: str, edit: Edit) -> Iterator[Replacement]:
     start = text.find(edit.old)
     while start >= 0:
         end = start + len(edit.old)
-        yield Replacement(start, end, with_ends(edit.new, line_end(text, start, end)))
+        if not _splits(text, end):
+            first = start - (text[max(start - 1, 0) : start + 1] == "\r\n")  # a line end is replaced as a whole
+            yield Replacement(first, end, with_ends(edit.new, line_end(text, start, end)))
         start = text.find(edit.old, end if edit.all else start + 1)  # of two that overlap, neither is meant surely
+
+
+def _splits(text: str, end: int) -> bool:
+    """Whether a place that ends here would end within a line end, or between a letter and its accent."""
+    following = text[end : end + 1]
+    if following.isascii():
+        return following == "\n" and text[end - 1] == "\r"
+    from unicodedata import combining
+
+    return combining(following) > 0
 
 
 def _otherwise_composed(text: str, edit: Edit) -> Iterator[Replacement]:
@@ -150,7 +162,7 @@ def _forgiving(text: str, edit: Edit) -> Iterator[Replacement]:
     old, new = _plain(edit.old)[0], edit.new.replace("\r\n", "\n")
     if not old.strip():
         return
-    to_line_end = edit.old.endswith((" ", "\t"))  # forgiven only where a line ends
+    to_line_end = edit.old.translate(_ALIKE).endswith((" ", "\t"))  # forgiven only where a line ends
     before, after = _shared(old, new.translate(_ALIKE))
     start = plain.find(old)
     while start >= 0:
@@ -159,9 +171,9 @@ def _forgiving(text: str, edit: Edit) -> Iterator[Replacement]:
         left, right = start + before, stop - after
         first = end(left) if left > start else begin(left)
         last = max(end(right), first) if right > left else first
-        if not to_line_end or plain[stop : stop + 1] in ("", "\n"):
+        if not _splits(plain, stop) and (not to_line_end or plain[stop : stop + 1] in ("", "\n")):
             yield Replacement(first, last, with_ends(new[before : len(new) - after], line_end(text, first, last)))
-        start = plain.find(old, stop)
+        start = plain.find(old, stop if edit.all else start + 1)
 
 
 def _shared(old: str, new: str) -> Span:
@@ -198,7 +210,7 @@ def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
             end = starts[after] - 1 - lines[after - 1].endswith("\r")
         moved = adapted(new.split("\n"), old_lines, lines[index:after])
         yield Replacement(start, end, with_ends("\n".join(moved), line_end(text, start, end)))
-        index = after
+        index = after if edit.all else index + 1
 
 
 def plain_line(line: str) -> str:

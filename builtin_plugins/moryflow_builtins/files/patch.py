@@ -78,7 +78,8 @@ def _body(patch: str) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines between the two marks; a Markdown fence or a here-document around them is forgiven."""
     lines = patch.replace("\r\n", "\n").split("\n")
     begin = next((i for i, line in enumerate(lines) if line.strip() == BEGIN), None)
-    end = next((i for i, line in enumerate(lines) if line.strip() == END), None)
+    # The last one: what comes before may be a line of a file, or the end of a first patch, and is not left out unseen.
+    end = next((i for i in reversed(range(len(lines))) if lines[i].strip() == END), None)
     if begin is None:
         raise _wrong(1, f"the patch must begin with {BEGIN!r}")
     if end is None or end < begin:

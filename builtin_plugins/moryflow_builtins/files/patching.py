@@ -103,7 +103,8 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
         start = _place(bodies, hunk, position, f"change {number} of {len(hunks)} in {name}")
         result += lines[position:start]
         position = start + len(hunk.old)
-        result += _replaced(lines[start:position], hunk, end)
+        nearest = (own for _, own in (*lines[start:position], *lines[:start][-1:]) if own)
+        result += _replaced(lines[start:position], hunk, next(nearest, end))
     result += lines[position:]
     if not result:
         return ""
@@ -144,7 +145,7 @@ def _place(lines: Sequence[str], hunk: Hunk, position: int, where: str) -> int:
         found = [i for i in range(position, len(lines) - len(old) + 1) if have[i : i + len(old)] == wanted]
         if hunk.at_end:
             found = [i for i in found if i + len(old) == len(lines)] or found
-        if len(found) > 1 and not hunk.headers and not hunk.at_end:
+        if len(found) > 1 and not hunk.headers:
             shown = ", ".join(str(i + 1) for i in found[:10])
             raise ToolError(
                 f"{where}: its lines are {len(found)} times in the file, on lines {shown}; nothing was changed",
@@ -152,7 +153,7 @@ def _place(lines: Sequence[str], hunk: Hunk, position: int, where: str) -> int:
                 next_step="give more lines around it, or an @@ line that stands above it",
             )
         if found:
-            return found[-1] if hunk.at_end else found[0]
+            return found[0]
     raise ToolError(
         f"{where}: these lines are not there: {old[0][:80]!r} …; nothing was changed",
         code="not_found",

@@ -92,13 +92,14 @@ def _page(file: BinaryIO, skip: int, encoding: str, offset: int, limit: int, *, 
     """Read a page; text that turns out not to be in `encoding` is read again as :data:`FALLBACK`."""
     try:
         return _lines(file, skip, encoding, "strict" if whole else "replace", offset, limit, whole=whole), encoding
-    except UnicodeDecodeError:
+    except UnicodeError:  # not only UnicodeDecodeError: UTF-16 without a mark is one of these
         return _lines(file, skip, FALLBACK, "strict", offset, limit, whole=whole), FALLBACK
 
 
 def _lines(file: BinaryIO, skip: int, encoding: str, errors: str, offset: int, limit: int, *, whole: bool) -> Page:
     file.seek(skip)
-    stream = io.TextIOWrapper(file, encoding=encoding, errors=errors)
+    # A lone CR ends no line: what grep, edit and a diff call line 7 is line 7 here.
+    stream = io.TextIOWrapper(file, encoding=encoding, errors=errors, newline="\n")
     try:
         return _collect(stream, offset, limit, whole=whole)
     finally:
@@ -136,10 +137,14 @@ def _line(stream: io.TextIOWrapper) -> tuple[str | None, int]:
     end = line
     while len(end) == LINE_CHARACTERS and not end.endswith("\n"):
         end = stream.readline(LINE_CHARACTERS)
-        left_out += len(end.removesuffix("\n"))
+        left_out += len(_body(end))
     if left_out:
         return f"{line}… [{left_out:,} more characters in this line]", left_out
-    return line.removesuffix("\n"), 0
+    return _body(line), 0
+
+
+def _body(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 def _result(target: Target, page: Page, encoding: str, size: int, line_numbers: bool, note: str) -> ToolResult:
@@ -153,7 +158,7 @@ def _result(target: Target, page: Page, encoding: str, size: int, line_numbers: 
     if page.more:
         total = f" of {page.total:,}" if page.total is not None else ""
         notes.append(f"lines {page.first}-{page.last}{total}; continue with offset={page.last + 1}")
-    elif page.first > 1:
+    elif page.first > 1 and page.lines:
         notes.append(f"lines {page.first}-{page.last}, the end of the file")
     if not page.lines:
         notes.append("the file is empty")

@@ -7,7 +7,7 @@ import posixpath
 from dataclasses import replace
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.texts import HEAD_BYTES, looks_binary
+from moryflow_sdk.texts import HEAD_BYTES, looks_binary, mark_of
 
 from .allowed import Reader
 from .found import Found, Wish, result_of
@@ -59,8 +59,9 @@ def _is_folder(ctx: ToolContext, target: Target) -> bool:
 async def _search_file(ctx: ToolContext, target: Target, wish: Wish) -> Found:
     program = find_rg(ctx.vault)
     with ctx.files.open(target) as file:
-        if looks_binary(os.pread(file.fileno(), HEAD_BYTES, 0)):
+        head = os.pread(file.fileno(), HEAD_BYTES, 0)
+        if looks_binary(head):
             return Found(notes=[f"{target.given} is not text; it was not searched"])
-        if program is not None:
+        if program is not None and not mark_of(head)[1].startswith("utf-32"):  # which rg takes for UTF-16
             return await search_open_file(file, target.given, wish, program)
     return await scan([(target.given, ctx.files.read(target, limit=WHOLE_FILE))], wish)

@@ -84,13 +84,13 @@ def _scanned(contents: Contents, search: Callable[[bytes, int], Any], context: i
 
 
 def _texts(contents: Contents) -> Iterator[tuple[str, bytes]]:
-    """Yield those files that are text, as UTF-8."""
+    """Yield those files that are text, as UTF-8; a byte-order mark is no part of the first line."""
     for path, data in contents:
         mark, encoding = mark_of(data)
         if encoding.startswith(("utf-16", "utf-32")):
             yield path, data[len(mark) :].decode(encoding, "replace").encode()
         elif not looks_binary(data):
-            yield path, data
+            yield path, data.removeprefix(mark)
 
 
 def _enough(found: Found) -> bool:

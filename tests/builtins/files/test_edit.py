@@ -146,6 +146,36 @@ def test_small_differences_are_forgiven(before: str, old: str, new: str, after: 
         assert apply_edit(before, Edit(old, new), "f") == (after, 1)
 
 
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        ("a\r\nb\r\n", "\nb", "\nx\ny", "a\r\nx\r\ny\r\n"),
+        ("a\r\nb\r\n", "\nb", "", "a\r\n"),
+        ("a\r\nb", "\n", " ", "a b"),
+        ("cafe\u0301s cafe", "cafe", "tea", "cafe\u0301s tea"),
+        ("foobar foo\n", "foo\u00a0", "x", "foobar x\n"),
+        ("cafe\u0301s", "cafe", "tea", "not_found"),
+        ("\u2013cafe\u0301s", "-cafe", "tea", "not_found"),
+        ("foobar", "foo\u00a0", "baz", "not_found"),
+        ("a\u2013a\u2013a", "a-a", "x", "not_unique"),
+        ("\tx\n\tx\n\tx\n", "    x\n    x", "    y", "not_unique"),
+    ],
+)
+def test_no_edit_takes_half_of_what_belongs_together(before: str, old: str, new: str, after: str) -> None:
+    """Neither of a line end, a letter with its accent or a word; nor one of two places that overlap (S0.35)."""
+    if after.startswith("not_"):
+        assert error_of(apply_edit, before, Edit(old, new), "f").code == after
+    else:
+        assert apply_edit(before, Edit(old, new), "f") == (after, 1)
+
+
+def test_the_diff_counts_lines_as_editors_do(toolbox) -> None:
+    """A form feed, U+2028, U+0085 and a lone CR end no line, neither where the change is nor in what is shown (S0.35)."""
+    toolbox.fill({"a": "1\f1\n2\u2028\n3\u0085\n4\r4\n5\n6\n"})
+    output = toolbox.run(edit, path="a", old_string="6", new_string="six").output
+    assert "@@ -3,4 +3,4 @@" in output and "No newline" not in output
+
+
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF8, b""])
 def test_line_ends_and_the_byte_order_mark_are_kept(toolbox, mark: bytes) -> None:
     """Only the change differs (S0.35)."""

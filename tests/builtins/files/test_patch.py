@@ -99,6 +99,9 @@ def test_a_file_that_is_too_large_to_edit_can_be_moved(toolbox) -> None:
         ("say “hi”\nb\n", ' say "hi"\n-b\n+c\n', "say “hi”\nc\n"),
         ("a\n\nb\n", " a\n\n-b\n+c\n", "a\n\nc\n"),
         ("1\n2\n3\n4\n5\n6\n", "@@ -1,2 +1,2 @@\n-1\n+one\n@@\n-6\n+six\n", "one\n2\n3\n4\n5\nsix\n"),
+        ("a\r\nb\r\nc\nd\n", " c\n-d\n+x\n+y\n", "a\r\nb\r\nc\nx\ny\n"),
+        ("a\n*** End Patch\nb\n", " a\n *** End Patch\n-b\n+c\n", "a\n*** End Patch\nc\n"),
+        ("x\na\nx\na\nz\n", " x\n-a\n+b\n*** End of File\n", None),
         ("a\n", "-a\n\\ No newline at end of file\n+b\n", None),
     ],
 )
@@ -107,7 +110,7 @@ def test_a_change_is_found_by_its_context(toolbox, before: str, body: str, after
     toolbox.fill({"f": before})
     patch = wrapped(f"*** Update File: f\n{body}")
     if after is None:
-        assert error_of(toolbox.run, apply_patch, patch=patch).code in ("invalid_patch", "not_found")
+        assert error_of(toolbox.run, apply_patch, patch=patch).code in ("invalid_patch", "not_found", "not_unique")
         after = before
     else:
         toolbox.run(apply_patch, patch=patch)
@@ -141,7 +144,9 @@ def test_a_patch_that_does_not_fit_changes_nothing(toolbox, body: str, code: str
      wrapped("*** Add File: \n+x\n"),
      wrapped("*** Add File: a\nx\n"), wrapped("*** Delete File: a\nx\n"), wrapped("*** Update File: a\nx\n"),
      wrapped("*** Update File: a\n"), wrapped("*** Update File: a\n 1\n"), wrapped("*** Update File: a\n*** End of File\n"),
-     wrapped("*** Delete File: a\n*** Delete File: a\n")],
+     wrapped("*** Delete File: a\n*** Delete File: a\n"),
+     wrapped("*** Delete File: a\n") + wrapped("*** Delete File: b\n"),
+     wrapped("*** Update File: a\n-1\n+2\n") + "\n" + wrapped("*** Update File: b\n-1\n+2\n")],
 )  # fmt: skip
 def test_a_patch_that_cannot_be_read_says_where(toolbox, patch: str) -> None:
     """It is refused before anything is judged, with the line (S4.10)."""

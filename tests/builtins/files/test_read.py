@@ -192,3 +192,18 @@ def test_ls_of_a_large_folder_is_bounded(toolbox) -> None:
     assert "[200 more entries; use glob to narrow it down]" in toolbox.run(ls).output
     assert toolbox.run(ls, path="0001/..").title == "ls 0001/.. (1200 entries)"
     assert code_of(toolbox.run, ls, path="0001").code == "not_a_directory"
+
+
+def test_a_line_of_read_is_a_line_of_grep_and_edit(toolbox) -> None:
+    """A lone CR, as a progress bar leaves it, a form feed and U+2028 end no line; CRLF does, also at a cut (S2.13, D74)."""
+    toolbox.fill({"log": "1%\r2%\r\na\fb\u2028c\nlast\n", "long": "x" * 10_000 + "\r\ny"})
+    assert toolbox.run(read, path="log").output == "1%\r2%\na\fb\u2028c\nlast"
+    assert toolbox.run(read, path="log", offset=3).output == "last\n[lines 3-3, the end of the file]"
+    assert toolbox.run(read, path="long").output == "x" * 10_000 + "\ny"
+
+
+def test_an_encoding_that_does_not_fit_is_said(toolbox) -> None:
+    """UTF-16 without a mark is no decoding error to Python, and ended the call as one of the program's own (D74)."""
+    toolbox.fill({"a": "one\n", "empty": ""})
+    assert toolbox.run(read, path="a", encoding="utf-16").output == "one\n[not valid utf-16, read as latin-1]"
+    assert toolbox.run(read, path="empty", offset=2).output == "[the file is empty]"

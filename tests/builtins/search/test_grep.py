@@ -76,6 +76,14 @@ async def test_what_read_calls_text_is_searched_to_its_end(toolbox, engine: str)
     assert named.output == "no match\n[bin is not text; it was not searched]"
 
 
+async def test_a_byte_order_mark_is_no_part_of_the_first_line(toolbox, engine: str) -> None:
+    """With every engine, and UTF-32 in a file that is named, which ``rg`` does not know (S2.13, D74)."""
+    toolbox.fill({"marked": "\ufeffneedle\n", "wide": "\ufeffneedle\n".encode("utf-32-le")})
+    for path in ("marked", "wide"):
+        assert (await toolbox.arun(search_in_file, pattern="^needle$", path=path)).output == f"{path}:1:needle"
+    assert "marked:1:needle" in (await toolbox.arun(grep, pattern="^needle$")).output.splitlines()
+
+
 async def test_sensitive_files_are_left_out_and_counted(toolbox, engine: str) -> None:
     """The count does not depend on the pattern, or it would tell what is in them (D3)."""
     toolbox.fill(
