@@ -47,7 +47,7 @@ async def node_called(store: Any, session: str, name: str) -> str:
     if (label := unicodedata.normalize("NFC", name)) in named:
         return named[label]
     nodes = await store.nodes(session)
-    found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if node.id.startswith(name)]
+    found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if name and node.id.startswith(name)]
     if len(found) == 1:
         return found[0]
     problem = f"{len(found)} nodes begin with {name!r}" if found else f"there is no node {name!r}"

@@ -182,7 +182,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
 
     async def work(store: Any) -> tuple[Any, str, int]:
         row = await find(store, session, flags)
-        copy = await store.fork(row.id, await node_called(store, row.id, node) if node else None, title=title)
+        copy = await store.fork(row.id, await node_called(store, row.id, node) if node is not None else None, title=title)
         return copy, row.id, len(await store.sessions(1000, purpose=None, parent=row.id))
 
     copy, original, below = with_store(work)

@@ -26,6 +26,7 @@ _BATCH = 500
 _LIKE_SIGNS = re.compile(r"[%_\\]")
 _ESCAPED = r"\\\g<0>"
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+_WORD = re.compile("[\\w\u0300-\u036f]+")  # accents that stand on their own part no word, neither here nor in the index
 _CREATE = """CREATE VIRTUAL TABLE IF NOT EXISTS search
     USING fts5 (text, content='', tokenize='unicode61 remove_diacritics 2')"""
 _INSERT = "INSERT INTO search (rowid, text) VALUES (?, ?)"
@@ -64,7 +65,7 @@ def _changing(connection: sqlite3.Connection) -> Iterator[None]:
 
 def words_of(query: str) -> list[str]:
     """Return the words of a search; none when the index cannot answer it."""
-    return [] if _UNSPACED.search(query) else [word for word in re.findall(r"\w+", query) if re.search(r"[^\W_]", word)]
+    return [] if _UNSPACED.search(query) else [word for word in _WORD.findall(query) if re.search(r"[^\W_]", word)]
 
 
 def extend_index(connection: sqlite3.Connection) -> bool:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from .encoding import decode, encode, node_hash, random_id
 from .errors import StoreError, invalid
 from .exporting import FORMAT, TABLES
+from .payloads import counts, payload_problem
 from .reading import session_row
 from .records import CALL_STATES, KINDS, SessionRow, is_session_id
 from .tables import SESSIONS, execute
@@ -142,6 +143,8 @@ def _checked(number: int, kind: str, fields: dict[str, Any], seen: _Seen) -> dic
             raise _wrong(number, f"{fields['lines']} lines were exported, {number - seen.first + 1} are here")
         case "call" if fields["state"] not in CALL_STATES:
             raise _wrong(number, f"there is no call state {fields['state']!r}")
+        case "run" if not counts(fields["usage"]):
+            raise _wrong(number, "'usage' must hold whole numbers")
         case "node":
             _check_node(number, fields, seen)
         case "event" | "artifact":
@@ -193,6 +196,8 @@ def _check_node(number: int, fields: dict[str, Any], seen: _Seen) -> None:
     above = seen.hashes[parent] if parent else ""
     if node_hash(above, fields["kind"], encode(fields["payload"])) != fields["hash"]:
         raise _wrong(number, f"the content of node {node!r} does not match its hash")
+    if problem := payload_problem(fields["kind"], fields["payload"]):
+        raise _wrong(number, f"node {node!r}: {problem}")
     seen.hashes[node], seen.seq = fields["hash"], fields["seq"]
 
 

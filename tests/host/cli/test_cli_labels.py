@@ -85,7 +85,7 @@ def test_a_label_moves_and_can_be_taken_away(cli: Any, talked: str) -> None:
         (["\u202etxet"], "one line of characters that can be seen"),
         ([b"\xff\xfe"], "one line of characters that can be seen"),
         (["x", "--node", "zzz"], "there is no node 'zzz'"),
-        (["x", "--node", ""], "nodes begin with ''"),
+        (["x", "--node", ""], "there is no node ''"),
         (["x", "--remove"], "there is no label 'x'; there are none"),
         (["x", "--remove", "--node", "y"], "--remove takes the label alone"),
         (["nosuch", "x"], "there is no session 'nosuch'"),

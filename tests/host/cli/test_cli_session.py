@@ -170,6 +170,14 @@ def test_an_empty_name_is_no_session(cli: Any, talked: str) -> None:
         assert (done.returncode, done.stderr.splitlines()[0]) == (2, "moryflow: there is no session ''")
 
 
+def test_an_empty_name_is_no_node(cli: Any, talked: str) -> None:
+    """A variable that was not set copies no other path than the one that was meant, and moves nowhere (S1.4)."""
+    for words in (["fork", talked, "--node", ""], ["switch", talked, ""], ["label", talked, "start", "--node", ""]):
+        done = cli("session", *words)
+        assert (done.returncode, "there is no node ''" in done.stderr) == (2, True)
+    assert len(json.loads(cli("session", "list", "--json").stdout)) == 1
+
+
 def test_an_import_that_fails_names_the_file_and_its_line(cli: Any, talked: str, tmp_path: Any) -> None:
     """And says how to get a whole one (S2.14)."""
     file = tmp_path / "half.jsonl"

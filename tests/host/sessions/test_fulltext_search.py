@@ -52,6 +52,14 @@ async def test_search_finds_text_of_users_models_and_tools(
     assert await found(store, text) == kinds
 
 
+@pytest.mark.parametrize("text", ["résumé", "re\u0301sume\u0301", "RE\u0301SUME\u0301", "resume", "x\u0302y"])
+@pytest.mark.parametrize("said", ["my résumé x\u0302y", "my re\u0301sume\u0301 x\u0302y"], ids=["composed", "decomposed"])
+async def test_accents_are_found_however_they_are_composed(store: Store, hold: Hold, text: str, said: str):
+    """An accent that stands on its own, as in what is copied from file names on macOS, parts no word (S1.6)."""
+    await hold.commit(Commit(nodes=[NewNode("user", {"text": said})]))
+    assert await found(store, text) == ["user"]
+
+
 async def test_hit_shows_where_and_a_line_of_it(store: Store, hold: Hold, session: SessionRow):
     """A hit names session and node and shows one line around the word."""
     (node,) = (await hold.commit(Commit(nodes=[NewNode("tool", {"output": "x " * 200 + "\nthe needle\n" + "y " * 200})]))).nodes

@@ -22,6 +22,7 @@ from moryflow.sessions import (
     Store,
     StoreError,
 )  # fmt: skip
+from moryflow.sessions.encoding import encode, node_hash
 from moryflow_sdk import Artifact, Event
 
 KINDS = ["user", "assistant", "tool", "compaction", "prune", "note", "marker"]
@@ -40,7 +41,7 @@ async def fill(hold: Hold) -> None:
     request = {"domain": "shell", "targets": ["shell:ls"], "tool": "bash"}
     await hold.commit(
         Commit(
-            nodes=[NewNode("assistant", {"text": "right \ud800", "calls": [{"id": "c"}]}, id="n3")],
+            nodes=[NewNode("assistant", {"text": "right \ud800", "calls": [{"id": "c", "name": "bash"}]}, id="n3")],
             calls=[CallRow("c", id, "t", "n3", 1, "bash", "{}", "h", "waiting", ruling={"a": 1.5}, created="1", updated="2")],
             approvals=[ApprovalRow("q", id, "c", "t", "tool", request, created="3")],
             runs=[RunRow("t", id, "main", "a", "m", "s", usage={"input": 1}, cost=0.5, started="4")],
@@ -172,6 +173,7 @@ def damaged(lines: list[str]) -> dict[str, tuple[Sequence[str | bytes], str]]:
         "large": (at(2, tokens=1 << 70), "line 2: the field 'tokens' is too large"),
         "unknown": ([*lines[:2], '{"type":"spell"}', *lines[2:]], "line 3: there is no record of type 'spell'"),
         "call state": (at(kinds["call"], state="lost"), "there is no call state 'lost'"),
+        "usage": (at(kinds["run"], usage={"input": [1]}), "'usage' must hold whole numbers"),
         "event": (at(kinds["event"], body={"step": "x"}), "this is not an event"),
         "artifact": (at(kinds["artifact"], state="lost"), "this is not an artifact"),
         "artifact field": (at(kinds["artifact"], bogus=1), "there is no field 'bogus'"),
@@ -200,6 +202,40 @@ async def test_a_bad_line_is_named_and_nothing_is_imported(store: Store, hold: H
             pytest.fail(f"{name!r} was imported")
     assert await store.sessions(purpose=None) == before
     await store.import_(lines)
+
+
+UNREADABLE: list[tuple[str, dict[str, object]]] = [
+    ("user", {"text": [1]}),
+    ("user", {"text": "q", "files": [{"path": "a"}]}),
+    ("user", {"text": "q", "images": [7]}),
+    ("assistant", {"text": None}),
+    ("assistant", {"text": "", "calls": 5}),
+    ("assistant", {"text": "", "calls": [["x"]]}),
+    ("assistant", {"text": "", "calls": [{"id": 0, "name": "read"}]}),
+    ("assistant", {"text": "a", "usage": {"input": {}}}),
+    ("assistant", {"text": "a", "usage": "much"}),
+    ("tool", {"tool": "read", "status": "ok", "output": "no call"}),
+    ("tool", {"call_id": "c", "tool": "read", "output": False}),
+    ("tool", {"call_id": "c", "tool": "read", "output": "", "metadata": [1]}),
+    ("compaction", {"first_kept_node_id": "n"}),
+    ("compaction", {"summary": "s", "details": {"protected": 1}}),
+    ("compaction", {"summary": "s", "details": 1}),
+    ("prune", {"nodes": ["n"]}),
+    ("prune", {"nodes": {"n": 1}}),
+    ("note", {"text": 1}),
+    ("marker", {"void": {}}),
+]
+
+
+@pytest.mark.parametrize(("kind", "payload"), UNREADABLE)
+async def test_a_node_that_could_not_be_read_is_not_imported(store: Store, hold: Hold, kind: str, payload: dict):
+    """A file by another hand, its hashes right, brings no session that could be neither shown nor resumed (S2.14)."""
+    await hold.commit(Commit(nodes=[NewNode("user", {"text": "q"}, id="n1")]))
+    lines = await lines_of(store, hold.session.id)
+    forged = {"kind": kind, "payload": payload, "hash": node_hash("", kind, encode(payload))}
+    lines[1] = json.dumps({**json.loads(lines[1]), **forged})
+    with pytest.raises(StoreError, match=r"line 2: node 'n1': .* in the payload"):
+        await store.import_(lines)
 
 
 async def family(store: Store) -> list[str]:
@@ -302,7 +338,10 @@ def test_any_session_survives_export_and_import(tmp_path_factory: pytest.TempPat
             if known and back < 4:
                 await hold.switch(known[back % len(known)])
             event = Event(type=title or "e", session=hold.session.id, data=payload)
-            done = await hold.commit(Commit(nodes=[NewNode(kind, payload)], events=[event], session={"title": title}))
+            needed = {"tool": {"call_id": "c"}, "compaction": {"summary": "s"}}.get(kind, {})
+            done = await hold.commit(
+                Commit(nodes=[NewNode(kind, {**payload, **needed})], events=[event], session={"title": title})
+            )
             known.append(done.nodes[0].id)
         lines = await lines_of(store, hold.session.id)
         assert await lines_of(other, (await other.import_(lines)).id) == lines
