@@ -112,7 +112,7 @@ class Dispatcher:
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
             outcome = await self._call(scope, place, implementation, context)
-            found = _checked(outcome, blocks) if outcome.value else ()
+            found = _checked(outcome, lambda given, by=implementation: blocks(given, by)) if outcome.value else ()
             if outcome.status == "ok":
                 added = {"blocks": [summary_of(block) for block in found]} if found else None
                 scope.ledger.add(place, implementation, "changed" if added else "ok", outcome.ns, added)

@@ -185,7 +185,7 @@ class Door:
         view = ToolView(self._scope, owned.plugin, shown, self._asker(judged.call, deadline))
         try:
             keywords = owned.tool.bind(judged.encoded, cast("ToolContext", view))
-            return as_result(await run_body(deadline, keywords), view.collected)
+            return as_result(owned, await run_body(deadline, keywords), view.collected)
         except GeneratorExit:  # this coroutine is being closed
             raise
         except BaseException as error:

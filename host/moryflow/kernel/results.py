@@ -20,14 +20,17 @@ LEAST_CAP_BYTES = 8192
 """However small the limit, the hint that says where the whole output is stays readable."""
 
 
-def as_result(outcome: Any, collected: Mapping[str, Any]) -> ToolResult:
+def as_result(owned: OwnedTool, outcome: Any, collected: Mapping[str, Any]) -> ToolResult:
     """Return what a body returned as a result: text as it is, anything else as JSON.
 
-    It is built anew and checked, like what a hook returns: a result that cannot be read again would be stored all the same.
+    One that is not ours is built anew and checked, like what a hook returns: a result that cannot be read again would be
+    stored all the same.
 
     :param collected: what was said through ``ctx.metadata``.
     :raises Exception: whatever looking at it raises.
     """
+    if not owned.foreign and isinstance(outcome, ToolResult) and not collected:
+        return outcome
     try:
         result = _as_result(outcome)
         if collected:

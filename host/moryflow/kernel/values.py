@@ -78,8 +78,8 @@ def _accepted(hook: str, before: Any, returned: Any) -> Any:
     return value
 
 
-def blocks(returned: Any) -> tuple[SystemBlock, ...]:
-    """Return the blocks that ``system_blocks`` contributed, built anew from their fields.
+def blocks(returned: Any, by: Implementation) -> tuple[SystemBlock, ...]:
+    """Return the blocks that ``system_blocks`` contributed; those that are not ours are built anew from their fields.
 
     :raises Nonsense: one is none.
     """
@@ -87,7 +87,7 @@ def blocks(returned: Any) -> tuple[SystemBlock, ...]:
     for item in items:
         if not isinstance(item, SystemBlock):
             raise Nonsense(f"system_blocks must return SystemBlock items, not {type(item).__name__}")
-    return tuple([_rebuilt(SystemBlock, item) for item in items])
+    return items if by.tier == "builtin" else tuple([_rebuilt(SystemBlock, item) for item in items])
 
 
 def summary_of(block: SystemBlock) -> dict[str, Any]:
