@@ -84,7 +84,8 @@ class Holding:
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
             live.state = await self._states("session")
             live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
-            live.call_ids = {call["id"] for node in hold.path if node.kind == "assistant" for call in node.payload["calls"]}
+            answers = (node.payload for node in hold.path if node.kind == "assistant")
+            live.call_ids = {call["id"] for payload in answers for call in payload.get("calls") or ()}
             if any(node.kind == "compaction" for node in hold.path):  # the calls of what it covers are only on the disk
                 live.call_ids |= await store.call_ids(session.id)
         return live

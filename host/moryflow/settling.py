@@ -120,7 +120,7 @@ def last_result(live: LiveSession, call_id: str) -> ToolResult | None:
 def ends_with_calls(live: LiveSession) -> bool:
     """Whether the path's last answer has calls; only then do call records matter."""
     last = next((node for node in reversed(live.hold.path) if node.kind == "assistant"), None)
-    return last is not None and bool(last.payload["calls"])
+    return last is not None and bool(last.payload.get("calls"))
 
 
 def can_continue(live: LiveSession) -> bool:

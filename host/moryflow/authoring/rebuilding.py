@@ -137,7 +137,8 @@ def _position(row: HookCallRow) -> int:
 def _arguments(recorded: Recorded, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
     """Return what ``tool_before`` was given: the arguments as the model wrote them."""
     node = recorded.nodes.get(call.node)
-    written = next((item for item in (node.payload["calls"] if node else ()) if item["id"] == call.id), None)
+    wanted = (node.payload.get("calls") or ()) if node else ()
+    written = next((item for item in wanted if item["id"] == call.id), None)
     try:
         args = parse(written["arguments"]) if written and not written.get("problem") else None
     except ToolError:

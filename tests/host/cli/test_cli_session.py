@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import Any
 
 import pytest
+from moryflow.sessions.encoding import node_hash
 
 
 @pytest.fixture
@@ -68,6 +71,19 @@ def test_a_fork_is_a_session_of_its_own(cli: Any, talked: str) -> None:
     assert texts(cli, copy)[-1] == "in the copy"
     assert texts(cli, talked)[-1] == "second answer"
     assert "a copy" in cli("session", "list").stdout
+
+
+def test_an_answer_that_names_no_calls_is_gone_on_from(cli: Any, talked: str) -> None:
+    """An import may bring one; it is an answer that called nothing (S2.14)."""
+    payload = '{"text":"from elsewhere"}'
+    with closing(sqlite3.connect(cli.home / "sessions.db")) as db:
+        parent, seq, above = db.execute("SELECT id, seq, hash FROM nodes ORDER BY seq DESC LIMIT 1").fetchone()
+        row = (talked, "n9", seq + 1, parent, "assistant", payload, 1, node_hash(above, "assistant", payload), "2026")
+        db.execute(f"INSERT INTO nodes (session, id, seq, parent, kind, payload, tokens, hash, created) VALUES {row}")
+        db.execute("UPDATE sessions SET active = 'n9' WHERE id = ?", (talked,))
+        db.commit()
+    done = cli("run", "-r", talked, "-m", cli.script("goes on"), "more")
+    assert (done.returncode, texts(cli, talked)[-1]) == (0, "goes on")
 
 
 def test_an_export_that_fails_leaves_the_earlier_one(cli: Any, talked: str, tmp_path: Any) -> None:
