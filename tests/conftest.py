@@ -6,11 +6,17 @@ import atexit
 import os
 import shutil
 import tempfile
+import time
+from collections.abc import Callable
 
+import pytest
 from hypothesis import settings
 
 # Options for this run, such as the number of processes, are not for the runs of pytest that some tests start.
 os.environ.pop("PYTEST_ADDOPTS", None)
+
+# The suite may be started by an agent's tool, and then changes no configuration; its own programs shall.
+os.environ.pop("MORYFLOW_CALL", None)
 
 # Programs that tests start (git, uv, a shell) look into the home of whoever runs them and write there; they get another.
 os.environ["HOME"] = tempfile.mkdtemp(prefix="moryflow-tests-")
@@ -19,3 +25,59 @@ atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 # On a busy machine one example in thousands takes long for no reason of its own; hypothesis would call that a failure.
 settings.register_profile("moryflow", deadline=None)
 settings.load_profile("moryflow")
+
+SLOW = (
+    "tests/builtins/external_tools/test_external_environments.py",
+    "tests/builtins/snapshots/test_undo_whole.py",
+    "tests/host/cli/test_cli_bad_",
+    "tests/host/cli/test_cli_contributed.py",
+    "tests/host/cli/test_cli_hostile_places.py",
+    "tests/host/cli/test_cli_labels.py",
+    "tests/host/cli/test_cli_mistakes.py",
+    "tests/host/cli/test_cli_odd_objects.py",
+    "tests/host/cli/test_cli_terminal.py",
+    "tests/host/managing/",
+    "tests/sdk/conformance/",
+    "tests/test_documents.py",
+    "tests/test_packaging.py",
+    "tests/user_examples/",
+)
+"""Where the time goes: whole commands and installations, by the hundred."""
+
+TIMES = 8
+SMALLEST = 0.005
+"""Processor seconds below which nothing can be told."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave what is slow to the CI, unless it is asked for by a path or by ``-m``."""
+    if config.args_source is config.ArgsSource.TESTPATHS and not config.option.markexpr:
+        config.option.markexpr = "not slow"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow."""
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker("slow")
+
+
+@pytest.fixture
+def expect_linear_growth() -> Callable[[Callable[[int], Callable[[], object]], int], None]:
+    """Hold work to its size: ``expect_linear_growth(make, size)``, where ``make(size)`` prepares it and returns what does it.
+
+    Eight times the size may take thrice eight times the work; by its square it would take eight times eight. Processor time
+    counts, not the clock on the wall, so that a slow or busy machine changes nothing.
+    """
+
+    def check(make: Callable[[int], Callable[[], object]], size: int) -> None:
+        small, large = (min(_worked(make(size * times)) for _ in range(2)) for times in (1, TIMES))
+        assert large <= max(small, SMALLEST) * TIMES * 3, f"{TIMES} times the size took {large / small:.0f} times the work"
+
+    return check
+
+
+def _worked(work: Callable[[], object]) -> float:
+    begun = time.thread_time()
+    work()
+    return time.thread_time() - begun

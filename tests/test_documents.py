@@ -60,7 +60,6 @@ class Page:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=100,
             check=False,
         )
         return done.stdout

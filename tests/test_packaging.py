@@ -75,8 +75,10 @@ def test_the_wheel_says_that_all_packages_are_typed(wheel: zipfile.ZipFile) -> N
 
 
 def test_installing_adds_nothing_that_runs_at_interpreter_start(wheel: zipfile.ZipFile) -> None:
-    """The wheel brings its packages and its metadata, and no start-up hook (R31)."""
-    tops = {name.split("/")[0] for name in wheel.namelist()}
+    """The wheel brings its packages, its one command and its metadata, and no start-up hook (R31)."""
+    scripts = {name for name in wheel.namelist() if ".data/" in name}
+    assert [name.partition(".data/")[2] for name in scripts] == ["scripts/moryflow"]
+    tops = {name.split("/")[0] for name in wheel.namelist() if name not in scripts}
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
 
 
@@ -94,7 +96,9 @@ def test_the_command_and_the_authors_kit_are_registered(wheel: zipfile.ZipFile) 
     """`moryflow` is a command, and pytest finds the authors' fixtures by itself."""
     name = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     text = wheel.read(name).decode()
-    assert "moryflow = moryflow.cli:main" in text
+    [command] = [name for name in wheel.namelist() if name.endswith(".data/scripts/moryflow")]
+    assert wheel.read(command).startswith(b"#!python\n"), "an installer writes its own Python there"
+    assert wheel.getinfo(command).external_attr >> 16 & 0o111, "it can be run"
     assert "[pytest11]\nmoryflow = moryflow_sdk.testing.plugin" in text
 
 

@@ -298,6 +298,14 @@ def idle_tests(path: Path) -> Iterator[str]:
             yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
 
 
+def test_no_test_counts_seconds() -> None:
+    """A machine may be slow: growth is a ratio of work, and a limit is what was done (``expect_linear_growth``)."""
+    clocks = re.compile(r"\b(monotonic|perf_counter|time\.time)(_ns)?\(\) - \w+ <")
+    tests = ((path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted((ROOT / "tests").rglob("*.py")))
+    assertions = ((path, node) for path, tree in tests for node in ast.walk(tree) if isinstance(node, ast.Assert))
+    assert [f"{path.relative_to(ROOT)}:{node.lineno}" for path, node in assertions if clocks.search(ast.unparse(node))] == []
+
+
 def main() -> None:
     """List what is longer than the goal."""
     kernel = [span for span in files() if "/kernel/" in span.where]

@@ -81,7 +81,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     shutil.copytree(DOCS, tmp_path / "docs")
     shutil.copyfile(ROOT / "mkdocs.yml", tmp_path / "mkdocs.yml")
     command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "No issues found" in done.stdout + done.stderr
     page = (tmp_path / "site" / "hooks" / "tool_gate.html").read_text(encoding="utf-8")

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from .kernel.outcome import RunOptions, TurnResult
     from .opening import open_host
     from .session import Session
+    from .sessions import SessionBusy
 
 __version__ = "0.1.0"
-__all__ = ["Host", "RunOptions", "Session", "TurnResult", "__version__", "open_host"]
+__all__ = ["Host", "RunOptions", "Session", "SessionBusy", "TurnResult", "__version__", "open_host"]
 
 _HOMES = {
     "Host": "host",
     "open_host": "opening",
     "Session": "session",
+    "SessionBusy": "sessions",
     "RunOptions": "kernel.outcome",
     "TurnResult": "kernel.outcome",
 }

@@ -265,7 +265,7 @@ def _result(task: asyncio.Task[TurnResult]) -> SpawnResult:
         cost=result.cost,
         steps=result.steps,
         denied=tuple(freeze(dict(denial)) for denial in result.denied),
-        error=str(result.error or ""),
+        error=str(result.error or (result.shortfall.sentence if result.shortfall else "")),
     )
 
 

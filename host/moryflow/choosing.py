@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from moryflow_sdk import Agent, ConfigError, PluginError, thaw
 
 from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
+from .builtins import RESERVED
 from .config import Config
 from .kernel.plugins import PluginSet
 from .kernel.scope import TurnScope
@@ -16,10 +17,24 @@ from .sessions import SessionRow
 def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str | None) -> Agent:
     """Return the agent called `name`; without a name the configured one, or the default.
 
-    :raises ConfigError: `name` was given and is not known (D43).
+    :raises ConfigError: `name` was given and is not known (D43), or cannot be chosen.
     """
     if name is None:
-        return agents.get(configured or DEFAULT_AGENT.id, DEFAULT_AGENT)
+        found = agents.get(configured or DEFAULT_AGENT.id, DEFAULT_AGENT)
+        return DEFAULT_AGENT if found.hidden else found
+    if name in RESERVED["agents"] or known_agent(agents, name).hidden:
+        raise ConfigError(
+            f"the agent {name!r} is hidden: it works for Moryflow or for a plugin, and cannot be chosen",
+            next_step="moryflow agent list",
+        )
+    return agents[name]
+
+
+def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
+    """Return the agent called `name`, whether it can be chosen or not.
+
+    :raises ConfigError: it is not known (D43).
+    """
     if name in agents:
         return agents[name]
     from difflib import get_close_matches

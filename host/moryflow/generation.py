@@ -20,7 +20,8 @@ from .loading.discovery import Candidate, discover
 from .loading.hub import Hub
 from .loading.load import NOTHING
 from .loading.plugin_context import plain_context
-from .managing.known import remember
+from .managing.drift import put_back
+from .managing.known import recall, remember
 
 if TYPE_CHECKING:
     from .probing import Gatekeeper
@@ -76,6 +77,7 @@ class Sources:
         config = last.after(config) if last is not None else config
         config.keep(self.home)
         settings = wanted_plugins(config, safe_mode=self.safe_mode, only=self.only)
+        put_back(self.home)
         found = list(discover(self.home, self.builtins, self.development))
         if wait is None:
             wait = max(self.wait, STRICT_WAIT) if previous is None and self.is_strict(config) else self.wait
@@ -99,7 +101,8 @@ class Sources:
     ) -> Gatekeeper | None:
         """Return who says what may be imported, after the probe of what is new; built-in plugins need nobody.
 
-        The person's own files come first: they are few, and what was just written is what is looked for.
+        What loaded the last time comes first, and what failed then comes last. Otherwise the person's own files come
+        first: they are few, and what was just written is what is looked for.
         """
         wanted = [candidate for candidate in found if _wanted(candidate, settings)]
         items: list[Candidate | Path] = [candidate for candidate in wanted if candidate.tier == "user"]
@@ -111,7 +114,7 @@ class Sources:
         keeper = self.gate.keeper(self.home)
         unknown = keeper.unknown(items)
         if unknown:
-            await keeper.examine(unknown, config.section(""), wait=wait)
+            await keeper.examine(promising_first(unknown, self.home), config.section(""), wait=wait)
         keeper.cache.save()
         return keeper
 
@@ -168,6 +171,17 @@ def worse_than(previous: PluginSet | None, now: PluginSet) -> dict[str, LoadFail
             stage: Any = record.stage
             found[record.name] = LoadFailure(stage, record.error, file=record.file, line=record.line, hint=record.hint)
     return found
+
+
+def promising_first(items: Sequence[Candidate | Path], home: Path) -> list[Candidate | Path]:
+    """Return `items` with what loaded the last time first and what failed then last, in any version and at any place."""
+    last = {(known.record.tier, known.record.name): known.record.status for known in recall(home).values()}
+    rank = {"loaded": 0, "failed": 2}
+
+    def of(item: Candidate | Path) -> int:
+        return rank.get(last.get((item.tier, item.name), ""), 1) if isinstance(item, Candidate) else 1
+
+    return sorted(items, key=of)
 
 
 def _wanted(candidate: Candidate, settings: PluginSettings) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from moryflow_sdk import Rule, thaw
+from moryflow_sdk import Event, Rule, thaw
 
 from moryflow.kernel.family import Rights
 from moryflow.kernel.journal import Journal
+from moryflow.kernel.remains import end_remains
 from moryflow.kernel.scope import LiveSession
 from moryflow.sessions import Hold, SessionRow, Store, Unfinished, unfinished
 
+from .mentions import TOOL
 from .settling import ends_with_calls
 
 Record = Callable[[Journal], None]
@@ -25,10 +29,14 @@ class Holding:
     :param above: the rights of the turn that started it; a child has no others.
     :ivar live: the session while it is held.
     :ivar inbox: what is to be recorded at any pause; `notes` must not come between a call and its result (invariant 6).
+    :ivar held_back: events that are published once the session is idle.
     """
 
-    def __init__(self, store: Store, row: SessionRow, begun: Hold | None = None, above: Rights | None = None) -> None:
+    def __init__(
+        self, store: Store, home: Path, row: SessionRow, begun: Hold | None = None, above: Rights | None = None
+    ) -> None:
         self._store = store
+        self._home = home
         self._row = row
         self._begun = begun
         self._above = above
@@ -37,6 +45,7 @@ class Holding:
         self.live: LiveSession | None = None
         self.inbox: list[Record] = []
         self.notes: list[Record] = []
+        self.held_back: list[Event] = []
 
     @property
     def row(self) -> SessionRow:
@@ -63,10 +72,25 @@ class Holding:
             self._begun.release()
         self.live = self._begun = None
 
+    @asynccontextmanager
+    async def after_others(self, wait: float) -> AsyncIterator[LiveSession]:
+        """Hold it for a block, once another holder has let go within `wait` seconds.
+
+        :raises SessionBusy: it did not.
+        """
+        live = await self._enter(wait)
+        try:
+            yield live
+        finally:
+            await self.__aexit__()
+
     async def __aenter__(self) -> LiveSession:
+        return await self._enter(0)
+
+    async def _enter(self, wait: float) -> LiveSession:
         async with self._loading:
             if self.live is None:
-                self.live = await self._load()
+                self.live = await self._load(wait)
             self._users += 1
             return self.live
 
@@ -80,8 +104,11 @@ class Holding:
         hold, self._begun = self._begun or await store.hold(self._row.id, wait=wait), None
         session = hold.session
         rights = self._above or Rights(session.mode, [Rule(**grant) for grant in session.grants])
-        live = LiveSession(hold=hold, rights=rights, inbox=self.inbox, notes=self.notes)
+        live = LiveSession(hold=hold, rights=rights, inbox=self.inbox, notes=self.notes, held_back=self.held_back)
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
+            await _take_up(live)
+            live.remains = await end_remains(store, self._home, session.id, TOOL)
+            live.notices += [live.remains.notice] if live.remains.notice else []
             live.state = await self._states("session")
             live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
             answers = (node.payload for node in hold.path if node.kind == "assistant")
@@ -101,7 +128,8 @@ class Holding:
         return await self._states(f"turn:{runs[-1].id}") if runs else {}
 
     async def left_open(self, live: LiveSession) -> list[Unfinished]:
-        """Return the calls without a result at the end of the path."""
+        """Return the calls without a result at the end of the path, once the results that wait to be stored are."""
+        await _take_up(live)
         if not ends_with_calls(live):
             return []
         calls = await self._store.calls(session=live.row.id)
@@ -117,3 +145,9 @@ class Holding:
             while records:  # one by one: a thread of a plugin may add to it meanwhile
                 taken.append(records.pop(0))
         return taken
+
+
+async def _take_up(live: LiveSession) -> None:
+    """Store the results that a locked database had not taken, before anyone takes their calls for interrupted."""
+    if await live.hold.take_up():
+        live.notices.append("results that another program had kept from being stored are stored now")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from .agents import DEFAULT_AGENT
 from .choosing import agent_of, base_prompt, named_agent, refuse_failed
 from .config import Config
 from .consent import Consents, items
-from .generation import Leases, Sources
+from .generation import STRICT_WAIT, Leases, Sources
 from .kernel.approvals import ApprovalDesk
 from .kernel.compacting import Compaction, NoCompaction
 from .kernel.dispatch import Dispatcher
@@ -25,6 +25,7 @@ from .kernel.models import Models
 from .kernel.outcome import RunOptions
 from .kernel.plugins import PluginSet, dispose
 from .kernel.scope import Surroundings, TurnScope
+from .loading.discovery import discover
 from .loading.projects import being_written
 from .looking import blank_session, looking_scope
 from .managing.releases import Releases
@@ -137,7 +138,7 @@ class Host:
     def agent(self, name: str | None) -> Agent:
         """Return an agent by id, the configured one, or the default.
 
-        :raises ConfigError: `name` was given and is not known (D43).
+        :raises ConfigError: `name` was given and is not known (D43), or is hidden.
         """
         return named_agent(self.agents, name, self.config.get("agents.runtime.agent.id"))
 
@@ -299,6 +300,15 @@ class Host:
             await self.before_turn()
         if self.gate.news():
             await self.refresh(wait=0.0)  # what is still being tried out was waited for when it was found
+
+    async def try_out(self, plugins: Collection[str]) -> None:
+        """Wait until the probe is done with `plugins`, before all others that wait for one, and take them in."""
+        sources = self._sources
+        found = discover(self.home, sources.builtins, self.development)
+        keeper = self.gate.keeper(self.home)
+        unknown = keeper.unknown(candidate for candidate in found if candidate.name in plugins)
+        await keeper.examine(unknown, self.config.section(""), wait=STRICT_WAIT, first=True)
+        await self.refresh(wait=0.0)
 
     def hold_new_code(self) -> None:
         """Let code files wait that have appeared since this host began: what it ran may have written them."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import Agent, ConfigError, ModelInfo, MoryflowError, ToolRequest
+from moryflow_sdk import Agent, ConfigError, Event, ModelInfo, MoryflowError, ToolRequest
 
 from moryflow.kernel.context import ContextBuilder
 from moryflow.kernel.family import Budget, Started
@@ -20,10 +22,12 @@ from moryflow.sessions import Hold, SessionRow
 from .changing import change_agent, change_mode, change_model
 from .children import Children
 from .choosing import agent_of
+from .event_stream import stream
 from .holding import Holding, Record
 from .mentions import mentioned
 from .resuming import GO_ON, waiting_children
 from .settling import AtWork, DirectCall, Work, can_continue, last_result
+from .turn_queue import TurnQueue
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -52,8 +56,9 @@ class Session:
         self.children = Children(host, self)
         self.options = RunOptions()
         self._started = started
-        self._held = Holding(host.store, row, hold, started.scope.live.rights if started else None)
+        self._held = Holding(host.store, host.home, row, hold, started.scope.live.rights if started else None)
         self._work = AtWork()
+        self._turns = TurnQueue(row.id)
         self._settling = False
 
     @property
@@ -95,25 +100,53 @@ class Session:
         images: Sequence[dict[str, Any]] = (),
         options: RunOptions | None = None,
         typed: int | None = None,
+        queue: bool = False,
+        watch: Callable[[Event], None] | None = None,
     ) -> TurnResult:
         """Run one turn from `text` to its end reason.
 
         :param files: attachments as ``{"path", "text"}``; `images` as ``{"media_type", "data"}``.
         :param typed: how many characters of `text` a person typed, where the rest was piped in; ``None`` means all of them.
+        :param queue: wait while the session works on another prompt, here or in another process; then come in turn.
+        :param watch: called with each event of the turn and of its sub-agents.
         :raises ConfigError: there is no model, or it is unknown. Nothing was written.
-        :raises SessionBusy: another process holds the session.
+        :raises SessionBusy: the session works on another prompt, and `queue` is false. Nothing was written.
         """
         payload: dict[str, Any] = {"text": text} if typed is None else {"text": text, "typed": typed}
         if files:
             payload["files"] = list(files)
         if images:
             payload["images"] = list(images)
-        return await self._turn(payload, options or RunOptions())
+        return await self._turn(payload, options or RunOptions(), queue=queue, watch=watch)
+
+    def stream(
+        self,
+        text: str,
+        *,
+        files: Sequence[dict[str, str]] = (),
+        images: Sequence[dict[str, Any]] = (),
+        options: RunOptions | None = None,
+        queue: bool = False,
+    ) -> AsyncGenerator[Event]:
+        """Run one turn like :meth:`prompt` and yield its events and those of its sub-agents as they come.
+
+        The last one is ``result``, with what :meth:`prompt` returns. Closing the generator early interrupts the turn.
+        """
+        return stream(lambda watch: self.prompt(text, files=files, images=images, options=options, queue=queue, watch=watch))
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `subscriber` with the events of this session and of its sub-agents; the returned function ends it.
+
+        For the events of all sessions there is ``host.bus.subscribe``.
+        """
+        return self._host.bus.subscribe(subscriber, self.id)
 
     async def proceed(self, options: RunOptions | None = None) -> TurnResult:
         """Go on without a new prompt: settle what an interrupted or waiting turn left open, and let the model continue.
 
         Sub-agents that waited for an answer go on first.
+
+        :raises SessionBusy: the session works on a prompt.
         """
         return await self._turn(None, options or RunOptions())
 
@@ -194,8 +227,11 @@ class Session:
                 await self._empty_inbox(live)
 
     async def call(self, name: str, arguments: str, options: RunOptions) -> DirectCall:
-        """Take one tool call through the whole chain without a model."""
-        async with self._held as live:
+        """Take one tool call through the whole chain without a model.
+
+        :raises SessionBusy: the session works on a prompt.
+        """
+        async with self._alone(), self._held as live:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
             self._host.check_strict(scope)
             scope.ledger.keep = True
@@ -216,8 +252,10 @@ class Session:
         """Run `work` in a turn of its own, without a model; return what it returned and the hooks that were called.
 
         What it asked for (a title, a note, another active node) is true afterwards.
+
+        :raises SessionBusy: the session works on a prompt.
         """
-        async with self._held as live:
+        async with self._alone(), self._held as live:
             scope = self._scope(live, None, "direct", True)
             scope.ledger.keep = True
             with self._host.leases.hold(scope.plugin_set):
@@ -252,17 +290,40 @@ class Session:
 
     # ---------------------------------------------------------------- one turn
 
-    async def _turn(self, prompt: dict[str, Any] | None, options: RunOptions) -> TurnResult:
-        with self._work.expected():
-            return await self._begun(prompt, options)
+    async def _turn(
+        self,
+        prompt: dict[str, Any] | None,
+        options: RunOptions,
+        *,
+        queue: bool = False,
+        watch: Callable[[Event], None] | None = None,
+    ) -> TurnResult:
+        async with self._alone(queue=queue, watch=watch):
+            with self._work.expected():
+                return await self._begun(prompt, options, math.inf if queue else 0)
 
-    async def _begun(self, prompt: dict[str, Any] | None, options: RunOptions) -> TurnResult:
+    @asynccontextmanager
+    async def _alone(self, *, queue: bool = False, watch: Callable[[Event], None] | None = None) -> AsyncIterator[None]:
+        """Let no other turn begin for the length of a block; say afterwards that the session is idle, if it is."""
+        unsubscribe = None
+        try:
+            async with self._turns.place(wait=queue):
+                unsubscribe = self.subscribe(watch) if watch else None
+                yield
+        finally:
+            held_back = self._held.held_back
+            while held_back and self._turns.empty:
+                self._host.bus.publish(held_back.pop(0))
+            if unsubscribe is not None:
+                unsubscribe()
+
+    async def _begun(self, prompt: dict[str, Any] | None, options: RunOptions, wait: float) -> TurnResult:
         if self._started is None:
             await self._host.between_turns()
         provider, model = self._host.choose_model(self)
         provider.prepare(model)
         mention = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else None
-        async with self._held as live:
+        async with self._held.after_others(wait) as live:
             left = await self._held.left_open(live)
             live.turn_states = await self._held.last_turn_states() if prompt is None else {}
             called = (mention,) if mention else ()

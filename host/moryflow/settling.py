@@ -92,6 +92,7 @@ class AtWork:
             try:
                 return await turn.end(reason, error)
             except MoryflowError as failure:
+                scope.live.held_back.append(scope.event("session.status", status="idle"))
                 return turn.result("host_error", error or failure)
 
 

@@ -22,6 +22,7 @@ from .models import (
     ReasoningDelta,
     Status,
     TextDelta,
+    ToolInputDelta,
     ToolSchema,
 )
 from .redact import redact
@@ -105,6 +106,7 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolError",
+    "ToolInputDelta",
     "ToolRequest",
     "ToolResult",
     "ToolSchema",

@@ -35,6 +35,9 @@ class FrozenDict(dict[str, Any]):
 
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
 
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
     def __copy__(self) -> dict[str, Any]:
         return dict(self)
 

@@ -1,7 +1,8 @@
 """Which network addresses are public (D50, R30).
 
 The standard library's ``is_global`` follows older registries and calls some special addresses global, so the special
-blocks are listed here, from the IANA special-purpose address registries.
+blocks are listed here, from the IANA special-purpose address registries. The metadata services of clouds are in them, with
+two exceptions that are listed too.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ _SPECIAL_4 = tuple(
     IPv4Network(block)
     for block in (
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
-        "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
-        "224.0.0.0/4", "240.0.0.0/4",
+        "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+        "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+        # Not in the registries, but of the machine's own cloud: Azure's wire server, Equinix's metadata.
+        "168.63.129.16/32", "192.80.8.124/32",
     )
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from .agents import Agent, ModelSettings
-from .targets import DOMAINS
+from .rule_entries import ANY_DOMAIN, DOMAINS_ELSEWHERE, MEANWHILE, not_understood, read_entries
 from .verdicts import Rule
 
 RESERVED = frozenset({"default_compact_agent", "build", "compaction", "title", "summary"})
@@ -23,12 +23,12 @@ _PARAMETERS = {"temperature": "temperature", "topP": "top_p", "maxTokens": "max_
 _TAKES = {
     "temperature": "it takes a number from 0 to 2",
     "topP": "it takes a number from 0 to 1",
-    "maxTokens": "it takes a whole number above 0",
+    "maxTokens": "it takes a whole number from 1 to 10,000,000",
 }
 _MODELS_ELSEWHERE = frozenset({"sonnet", "opus", "haiku", "default"})
 """Names that are a model only in the system whose file this is."""
-_DOMAINS_ELSEWHERE = {"write": "edit", "webfetch": "web_fetch", "websearch": "web_search", "shell": "bash"}
 _PERMISSION = ("permission",)
+MOST_STEPS = 1_000_000
 Remark = tuple[tuple[str, ...], str]
 """What could not be used: the names that lead to the field, and a sentence."""
 
@@ -68,12 +68,15 @@ def make_agent(
     """Return the agent, and what could not be used of its fields.
 
     :param distrusted: why no allow rule is taken from the file (R17).
-    :raises WrongAgent: a permission rule is wrong: a deny may be lost (D26).
+    :raises WrongAgent: a value is none that an agent can have.
     """
-    warnings: list[Remark] = [
-        ((str(key),), f"the field {key!a:.80} is not known and is ignored{_near(key)}") for key in metadata if key not in _KNOWN
-    ]
-    tools, denied = _tools(metadata.get("tools"), warnings)
+    unknown = {str(key): _near(key) for key in metadata if key not in _KNOWN}
+    warnings: list[Remark] = [((key,), f"the field {key!a:.80} {_ignored(near)}") for key, near in unknown.items()]
+    tools, denied = _tools(metadata.get("tools", [] if "tools" in unknown.values() else None), warnings)
+    rules = _trusted(_rules(metadata.get("permission"), source, warnings), distrusted, warnings)
+    if misspelt := next((key for key, near in unknown.items() if near == "permission"), ""):
+        problem = f"the field {misspelt!a:.80} is not known"
+        rules = (*rules, not_understood(ANY_DOMAIN, problem, source="agent", file=source))
     fields = {
         "id": name,
         "name": _string(metadata, "name", warnings),
@@ -83,7 +86,7 @@ def make_agent(
         "prompt": body,
         "tools": tools,
         "deny_tools": denied,
-        "rules": _trusted(_rules(metadata.get("permission"), source, warnings), distrusted, warnings),
+        "rules": rules,
         "settings": _settings(metadata, warnings),
         "hidden": _flag(metadata, "hidden", warnings),
         "max_steps": _steps(metadata.get("maxSteps"), warnings),
@@ -99,8 +102,15 @@ def make_agent(
 def _near(key: Any) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(str(key)[:80], _KNOWN, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return next(iter(get_close_matches(str(key)[:80], _KNOWN, n=1)), "")
+
+
+def _ignored(near: str) -> str:
+    """Say what an unknown field costs. One that may have narrowed the agent is never without effect (R37)."""
+    costs = {"permission": MEANWHILE, "tools": "the agent gets no tools of it"}
+    return (
+        f"is not known{f'; {costs[near]}' if near in costs else ' and is ignored'}{f'; did you mean {near!r}?' if near else ''}"
+    )
 
 
 def _string(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> str:
@@ -141,9 +151,9 @@ def _flag(metadata: Mapping[str, Any], key: str, warnings: list[Remark]) -> bool
 
 
 def _steps(value: Any, warnings: list[Remark]) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_STEPS):
         return value
-    warnings.append((("maxSteps",), f"maxSteps: {value!a:.60} is not a whole number above 0; it is ignored"))
+    warnings.append((("maxSteps",), f"maxSteps: {value!a:.60} is not a whole number from 1 to {MOST_STEPS:,}; it is ignored"))
     return None
 
 
@@ -204,55 +214,36 @@ def _spelled_here(name: str) -> str:
 def _rules(value: Any, source: str, warnings: list[Remark]) -> tuple[Rule, ...]:
     """Read permission rules: a list of ours, or ``{domain: decision}`` and ``{domain: {pattern: decision}}``.
 
-    A mistake in one refuses the file, so that no deny is lost (D26).
+    The shape of the configuration, ``{rules: […]}``, is taken too. What is not understood makes its domain ask (R37).
     """
+    if isinstance(value, Mapping) and list(cast("Mapping[Any, Any]", value)) == ["rules"]:
+        value = cast("Mapping[Any, Any]", value)["rules"]
     if value is None:
         return ()
+    elsewhere = isinstance(value, Mapping)
     if isinstance(value, Mapping):
         value = list(_as_list(cast("Mapping[Any, Any]", value)))
-    if not isinstance(value, list):
-        raise WrongAgent("agent_field", "permission must be a list of rules", "permission")
-    try:
-        rules = tuple(
-            Rule.model_validate({**rule, "source": "agent", "file": source, "index": index})
-            for index, rule in enumerate(cast("list[dict[str, Any]]", value))
-        )
-    except (ValidationError, TypeError) as error:
-        text = "a permission rule needs domain, pattern and decision (allow, ask or deny)"
-        raise WrongAgent("agent_field", text, "permission") from error
-    for rule in rules:
-        _check(rule, warnings)
-    return rules
-
-
-def _check(rule: Rule, warnings: list[Remark]) -> None:
-    """Name a rule that can match nothing. One that denies stays: its gate then asks about every call of its domain (D26)."""
-    if rule.domain not in DOMAINS:
-        if rule.decision == "deny":
-            raise WrongAgent(
-                "agent_field", f"a permission rule denies in the domain {rule.domain[:40]!a}, which is not one", "permission"
-            )
-        warnings.append((_PERMISSION, f"a permission rule is about the domain {rule.domain[:40]!a}, which is not one"))
-        return
-    from .patterns import compile_rule
-
-    if problem := compile_rule(rule).problem:
-        warnings.append((_PERMISSION, f"a permission rule can never match: {problem}"))
+    entries = cast("list[Any]", value) if isinstance(value, list) else [value]
+    rules, faults = read_entries(entries, "agent", source, elsewhere=elsewhere)
+    for fault in faults:
+        place = f"permission rule {fault.index + 1}: " if not elsewhere else "permission: "
+        warnings.append((_PERMISSION, f"{place}{fault.message}{f' ({fault.hint})' if fault.hint else ''}"))
+    return tuple(rules)
 
 
 def _as_list(value: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
     for domain, given in value.items():
-        named = _DOMAINS_ELSEWHERE.get(domain, domain) if isinstance(domain, str) else domain
+        named = DOMAINS_ELSEWHERE.get(domain, domain) if isinstance(domain, str) else domain
         sides = cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {"*": given}
         for pattern, decision in sides.items():
             yield {"domain": named, "pattern": pattern, "decision": decision}
 
 
 def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[Remark]) -> tuple[Rule, ...]:
-    kept = tuple(rule for rule in rules if rule.decision != "allow")
+    kept = tuple(rule for rule in rules if rule.decision != "allow" or rule.problem)
     if not distrusted or len(kept) == len(rules):
         return rules
-    warnings.append((_PERMISSION, f"no allow rule is taken from it, because {distrusted}; chmod go-w or chown it"))
+    warnings.append((_PERMISSION, f"no allow rule is taken from it, because {distrusted}"))
     return kept
 
 

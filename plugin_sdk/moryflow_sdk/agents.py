@@ -15,7 +15,7 @@ class ModelSettings(Frozen):
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    max_tokens: int | None = Field(default=None, gt=0)
+    max_tokens: int | None = Field(default=None, gt=0, le=10_000_000)
 
 
 class Agent(Frozen):

@@ -148,9 +148,13 @@ class ToolContext(Turn, Protocol):
     """What a running tool is given on top (S4.9).
 
     :ivar call: the call as it was judged; its targets are what :attr:`Turn.files` opens.
+    :ivar mark: the value of ``MORYFLOW_CALL`` for every program that the tool starts
+        (:func:`moryflow_sdk.processes.marked_environment`): what still runs when the host was killed is found by it and
+        ended before the session goes on.
     """
 
     call: ToolCall
+    mark: str
 
     def progress(self, text: str) -> None:
         """Show `text` to the person while the tool runs; works from any thread, never stored."""

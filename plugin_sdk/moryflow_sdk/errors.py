@@ -77,7 +77,7 @@ ModelErrorCode = Literal[
 ``context``: the prompt does not fit. ``missing``: the model, its key or its runtime is not there.
 """
 
-RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "unreachable"})
+RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "unreachable", "incomplete"})
 
 
 class ModelError(MoryflowError):

@@ -6,7 +6,9 @@ from typing import Any
 
 from ._frozen import Frozen, FrozenMapping
 
-DELTAS: frozenset[str] = frozenset({"text.delta", "reasoning.delta", "tool.delta"})
+DELTAS: frozenset[str] = frozenset({
+    "message.start", "text.delta", "reasoning.delta", "tool.input.delta", "message.end", "tool.delta",
+})  # fmt: skip
 """Event types that are not stored and may be dropped for a slow observer."""
 
 

@@ -22,7 +22,7 @@ from .markers import hookspec
 from .messages import ChatParams, Message, SystemBlock, SystemPrompt
 from .models import ModelProvider
 from .tools import Tool, ToolCall, ToolResult
-from .verdicts import Ruling, Verdict
+from .verdicts import Ruling, Stop, Verdict
 
 HookKind = Literal["life", "contribute", "transform", "gate", "observe"]
 
@@ -164,6 +164,7 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
     :returns: the new sequence, or ``None`` to leave it. It changes this request only, never the session.
 
     For inserting context or hiding parts. Returning other text for old messages on every step defeats prompt caches.
+    Where the first message that is left is not a user's, a line of the host comes before it: providers take nothing else.
     """
 
 
@@ -201,16 +202,18 @@ def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:  # type: i
 
 
 @hookspec
-def tool_before(call: ToolCall, turn: Turn) -> ToolCall | None:  # type: ignore[empty-body]
+def tool_before(call: ToolCall, turn: Turn) -> ToolCall | Verdict | None:  # type: ignore[empty-body]
     """Change the arguments of a call before anyone judges it.
 
     Called once per call, before schema validation.
 
     :param call: the call as the model wrote it; targets are not resolved yet.
     :param turn: the turn.
-    :returns: the call with other ``args``, or ``None``. Id and tool cannot be changed.
+    :returns: the call with other ``args``, or ``None``. Id and tool cannot be changed. A ``Deny`` denies the call and a
+        ``Stop`` ends the turn, an ``Ask`` asks; each counts as if a gate had said it, and an ``Allow`` lifts nothing.
 
-    For defaults and rewriting. To forbid a call use :func:`tool_gate`.
+    For defaults and rewriting. To forbid a call prefer :func:`tool_gate`: an implementation of this hook that raises or
+    overruns is skipped, and the call goes on; only a gate that fails has denied.
     """
 
 
@@ -218,7 +221,8 @@ def tool_before(call: ToolCall, turn: Turn) -> ToolCall | None:  # type: ignore[
 def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:  # type: ignore[empty-body]
     """Judge a call.
 
-    Called once per call, in call order; every implementation is asked.
+    Called once per call, in call order; every implementation is asked. It is called again when the call leads to other
+    files or folders after a person's answer than before, and when a call that waits is taken up again later.
 
     :param call: what will run, exactly: validated arguments, resolved targets, hash.
     :param turn: the turn; ``turn.mode`` and ``turn.grants`` are current.
@@ -245,15 +249,16 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None: 
 
 
 @hookspec
-def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:  # type: ignore[empty-body]
+def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | Stop | None:  # type: ignore[empty-body]
     """Change what a tool returned before the model sees it.
 
     Called once per finished call, also for errors (``result.status == "error"``), before truncation.
 
-    :param call: the call as it ran; its arguments are final.
+    :param call: the call as it ran; its arguments are final. One that no gate has seen, because there is no such tool or its
+        arguments do not fit, has no ``hash`` and no arguments.
     :param result: what the previous implementation returned, whole (D54).
     :param turn: the turn.
-    :returns: the new result, or ``None`` to leave it. The last value wins.
+    :returns: the new result, or ``None`` to leave it; the last value wins. A ``Stop`` ends the turn behind this result.
 
     For redaction (with ``on_failure="withhold"``), formatting, annotation. To forbid a call use :func:`tool_gate`; to
     keep output short do nothing, truncation runs after every plugin.

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from .own_files import leads_nowhere
+from .own_files import doubt_about, leads_nowhere
 
 MAX_FRONTMATTER_BYTES = 64 * 1024
 MAX_FILE_BYTES = 1024 * 1024
@@ -93,17 +92,10 @@ def _content(path: Path) -> tuple[bytes, str]:
         if not path.is_file():
             raise WrongFile("read", leads_nowhere(path) or "this is not a regular file")
         with path.open("rb") as file:
-            return file.read(MAX_FILE_BYTES + 1), _distrust(os.fstat(file.fileno()))
+            doubt = doubt_about(path, os.fstat(file.fileno()))
+            return file.read(MAX_FILE_BYTES + 1), f"{doubt.reason}: {doubt.step}" if doubt else ""
     except OSError as error:
         raise WrongFile("read", f"it cannot be read: {error.strerror}") from error
-
-
-def _distrust(status: os.stat_result) -> str:
-    if not hasattr(os, "geteuid"):
-        return ""
-    if status.st_uid not in (os.geteuid(), 0):
-        return "somebody else owns the file"
-    return "others can write the file" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
 
 
 def _text(data: bytes) -> str:

@@ -9,6 +9,9 @@ from ._frozen import Frozen, FrozenMapping
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+SUMMARY_MARK = "【会话摘要】"
+"""The first line of the message that stands for the older part of a conversation; its role is ``system``."""
+
 
 class Image(Frozen):
     """An image in a message: base64 data and its media type, for example ``image/png``."""

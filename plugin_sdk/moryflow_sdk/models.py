@@ -78,6 +78,18 @@ class ReasoningDelta(Frozen):
     text: str
 
 
+class ToolInputDelta(Frozen):
+    """A piece of the arguments of a tool call that is still coming. Optional: a host shows the calls of :class:`Finished`
+    that had none.
+
+    :param call: the call's id, the same as in :class:`Finished`.
+    """
+
+    call: str
+    name: str
+    text: str
+
+
 class Status(Frozen):
     """Something a person should see while a model gets ready, for example a load or a download."""
 
@@ -87,15 +99,16 @@ class Status(Frozen):
 class Finished(Frozen):
     """The end of an answer; exactly one, last.
 
-    :param reason: ``stop``, ``tool_calls``, ``length`` (hit its limit), ``content_filter`` or ``pause`` (ask again).
+    :param reason: ``stop``, ``tool_calls``, ``length`` (hit its limit), ``content_filter`` (the service cut it),
+        ``refusal`` (the model declined) or ``pause`` (ask again).
     """
 
-    reason: Literal["stop", "tool_calls", "length", "content_filter", "pause"] = "stop"
+    reason: Literal["stop", "tool_calls", "length", "content_filter", "refusal", "pause"] = "stop"
     tool_calls: tuple[ToolRequest, ...] = ()
     usage: Usage = Usage()
 
 
-ModelEvent = TextDelta | ReasoningDelta | Status | Finished
+ModelEvent = TextDelta | ReasoningDelta | ToolInputDelta | Status | Finished
 
 
 @runtime_checkable

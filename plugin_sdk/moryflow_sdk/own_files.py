@@ -1,8 +1,16 @@
-"""The files of a folder of the person's own, and what is lost of them: a link that leads nowhere is not no file."""
+"""The files of a folder of the person's own: who else could have written them, and what is lost of them.
+
+A link that leads nowhere is not no file.
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from .diagnostics import Diagnostic
 
@@ -34,3 +42,94 @@ def leads_nowhere(path: Path) -> str:
             what = "this" if place == path else str(place)
             return f"{what} is a link that leads nowhere: {place.readlink()}"
     return ""
+
+
+class Doubt(NamedTuple):
+    """Why somebody else could have written a file (R17).
+
+    :ivar reason: for the end of a sentence about the file: ``everybody can write to it``.
+    :ivar step: the command that puts it right.
+    """
+
+    reason: str
+    step: str
+
+
+_MOST_LINKS = 40
+
+
+def doubt_about(path: Path, opened: os.stat_result | None = None) -> Doubt | None:
+    """Return why somebody else could have written what is at `path`; ``None`` where nobody could (R17).
+
+    Whoever may write a folder on the way, links followed, can put another file in its place; in a folder with the sticky
+    bit, such as ``/tmp``, only in place of their own files.
+
+    :param opened: the file as it was opened; another one at `path` by now is in doubt.
+    :raises OSError: a part of the way cannot be looked at.
+    """
+    if not hasattr(os, "geteuid"):
+        return None  # Windows: folders of a user are not writable by others unless their ACL was changed on purpose
+    way = list(_way(os.path.abspath(path)))  # noqa: PTH100
+    last, status = way[-1]
+    if opened is not None and not os.path.samestat(opened, status):
+        return Doubt("it was replaced while it was read", f"ls -l {shlex.quote(str(path))}")
+    return _foreign(way, last) or _writable(way, last)
+
+
+def doubt_about_one(path: Path, status: os.stat_result) -> Doubt | None:
+    """Do the same for `path` alone, without the folders on the way."""
+    if not hasattr(os, "geteuid"):
+        return None
+    way = [(str(path), status)]
+    return _foreign(way, str(path)) or _writable(way, str(path))
+
+
+def _foreign(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | None:
+    for place, status in way:
+        if status.st_uid not in (0, os.geteuid()):
+            what = "it" if place == last else place
+            dereference = "-h " if stat.S_ISLNK(status.st_mode) else ""
+            step = f"chown {dereference}$USER {shlex.quote(place)}"
+            return Doubt(f"{what} belongs to another user (uid {status.st_uid})", step)
+    return None
+
+
+def _writable(way: Iterable[tuple[str, os.stat_result]], last: str) -> Doubt | None:
+    open_places = {place: status.st_mode for place, status in way if _open_to_others(status.st_mode, is_last=place == last)}
+    if not open_places:
+        return None
+    place = last if last in open_places else next(iter(open_places))
+    who = "everybody" if open_places[place] & stat.S_IWOTH else "its group"
+    what = "it" if place == last else f"the folder {place}"
+    return Doubt(f"{who} can write to {what}", f"chmod go-w {shlex.join(open_places)}")
+
+
+def _open_to_others(mode: int, *, is_last: bool) -> bool:
+    if stat.S_ISLNK(mode) or not mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return False
+    return is_last or not mode & stat.S_ISVTX
+
+
+def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield every folder, link and file that is looked at on the way to the absolute `path`, the goal last."""
+    todo, current, links = path.split("/")[::-1], "/", 0
+    yield current, os.lstat(current)
+    while todo:
+        name = todo.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            current = os.path.dirname(current)  # noqa: PTH120
+            continue
+        place = f"{current.rstrip('/')}/{name}"
+        status = os.lstat(place)
+        yield place, status
+        if not stat.S_ISLNK(status.st_mode):
+            current = place
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(f"{path}: its links are a loop")
+        goal = os.readlink(place)  # noqa: PTH115
+        current = "/" if goal.startswith("/") else current
+        todo.extend(goal.split("/")[::-1])

@@ -6,6 +6,7 @@ Shared by the providers, so that one entry means the same whoever serves the mod
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
@@ -20,12 +21,12 @@ class ModelLimits(BaseModel):
 
     model_config = _CONFIG
 
-    custom_context: int | None = Field(default=None, gt=0)
-    context_window: int | None = Field(default=None, gt=0)
-    max_output: int | None = Field(default=None, gt=0)
-    input_price: float | None = Field(default=None, ge=0)
-    output_price: float | None = Field(default=None, ge=0)
-    cached_price: float | None = Field(default=None, ge=0)
+    custom_context: int | None = Field(default=None, gt=0, le=100_000_000, strict=True)
+    context_window: int | None = Field(default=None, gt=0, le=100_000_000, strict=True)
+    max_output: int | None = Field(default=None, gt=0, le=100_000_000, strict=True)
+    input_price: float | None = Field(default=None, ge=0, le=1_000_000, strict=True)
+    output_price: float | None = Field(default=None, ge=0, le=1_000_000, strict=True)
+    cached_price: float | None = Field(default=None, ge=0, le=1_000_000, strict=True)
     tools: bool | None = None
     images: bool | None = None
     note: str | None = None
@@ -35,6 +36,7 @@ class ProviderSettings(BaseModel):
     """One service: ``models.providers.<prefix>``.
 
     :param managed: limits come from the registry only; ``customContext`` is ignored (D61).
+    :param system_messages: whether the service takes ``several``, or ``one`` (D17); else what is known about it.
     """
 
     model_config = _CONFIG
@@ -47,6 +49,7 @@ class ProviderSettings(BaseModel):
     managed: bool = False
     send_reasoning: bool = False
     output_field: str = ""
+    system_messages: Literal["one", "several"] | None = None
 
     @field_validator("base_url")
     @classmethod
@@ -65,7 +68,7 @@ class ModelsSettings(BaseModel):
     model_config = _CONFIG
 
     providers: Mapping[str, ProviderSettings] = Field(default_factory=dict[str, ProviderSettings])
-    timeout: float = Field(default=300.0, gt=0, le=3600)
+    timeout: float = Field(default=300.0, gt=0, le=3600, strict=True)
 
 
 def with_limits(info: ModelInfo, settings: ProviderSettings) -> ModelInfo:

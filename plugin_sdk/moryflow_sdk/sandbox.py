@@ -6,26 +6,25 @@ containers and some distributions forbid what it needs.
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from .patterns import Pattern, compile_rule
+from .protected_files import RUNS_LATER, SECRETS
 from .verdicts import Rule
 
-SECRET_PLACES: tuple[str, ...] = (
-    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".netrc", ".npmrc", ".pypirc",
-    ".pgpass", ".git-credentials", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
-)  # fmt: skip
+SECRET_PLACES: tuple[str, ...] = SECRETS.literal
 """Below a person's home; hidden in the sandbox."""
 
-RUNS_LATER: tuple[str, ...] = (
-    ".git/hooks", ".git/config", ".git/info", ".git/modules", ".github", ".gitlab-ci.yml", ".vscode", ".idea", ".claude",
-    ".cursor", ".mcp.json", ".envrc", ".husky", ".pre-commit-config.yaml", ".devcontainer", "memory-bank", ".moryflow",
+READ_ONLY: tuple[str, ...] = (
+    ".git/hooks", ".git/config", ".git/info", ".git/modules", "memory-bank",
+    *(name for name in RUNS_LATER.literal if name != ".git"),
 )  # fmt: skip
 """Below the vault; what exists of it is read-only in the sandbox (R21). Of ``.git`` only what makes code run, so that a
 commit works."""
@@ -35,6 +34,15 @@ COMMANDS, NETWORK = "sandbox:commands", "sandbox:network"
 deny does without the sandbox. ``network``: allow opens it."""
 
 _PROBE_SECONDS = 5
+
+_CONTROLS = ("/proc/sys", "/proc/sysrq-trigger")
+"""What changes the running system; read-only, because root could write there without a capability."""
+
+_OF_RUN = ("current-system", "wrappers", "systemd/resolve", "resolvconf", "NetworkManager", "nscd")
+"""What programs need below ``/run``, whose sockets (buses, Docker) lead out of a sandbox."""
+
+_OWNERSHIP = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
+"""What lets root work in a folder of somebody else, as in containers; no other capability is left to a command."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +55,54 @@ class Confinement:
 
 
 def confinement(rules: Iterable[Rule]) -> Confinement:
-    """Return what `rules` say of the sandbox; by default it is used, every command asks, and the network is off."""
+    """Return what `rules` say of the sandbox; by default it is used, every command asks, and the network is off.
+
+    So it is, too, while one of them cannot be understood: it may have been about the sandbox (R37).
+    """
+    rules = tuple(rules)
+    if any(rule.problem and rule.domain in ("bash", "*") for rule in rules):
+        return Confinement()
     said = {rule.pattern: rule.decision for rule in rules if rule.domain == "bash" and rule.pattern in (COMMANDS, NETWORK)}
     commands = said.get(COMMANDS)
     return Confinement(used=commands != "deny", unasked=commands == "allow", network=said.get(NETWORK) == "allow")
+
+
+class FileRules:
+    """What rules say of files by their targets' texts, ``vault:/a/b``; the built-in defaults are not among them.
+
+    :ivar allowing: whether any rule of a person allows reading.
+    """
+
+    def __init__(self, rules: Iterable[Rule], narrowing: Iterable[Rule] = ()) -> None:
+        """Take the rules of a person and of the session, and those of agents, each source of which can only narrow."""
+        sources: dict[str, list[Rule]] = {}
+        for rule in narrowing:
+            sources.setdefault(rule.source, []).append(rule)
+        own = [rule for rule in rules if rule.source != "default"]
+        self._layers = [_compiled_files(layer) for layer in (own, *sources.values())]
+        self.allowing = any(rule.domain == "read" and rule.decision == "allow" for rule in own)
+
+    def decision(self, domain: str, text: str) -> str | None:
+        """Return what holds: the last rule that matches, the most severe of all layers; ``None`` where none matches."""
+        said = [_last(layer, domain, text) for layer in self._layers]
+        return max(filter(None, said), key=("allow", "ask", "deny").index, default=None)
+
+    def allows(self, domain: str, text: str) -> bool:
+        """Whether a person's own rule allows it, and no agent's rule says otherwise."""
+        return _last(self._layers[0], domain, text) == "allow" and self.decision(domain, text) == "allow"
+
+    @property
+    def restricting(self) -> bool:
+        """Whether any rule asks about reading, or denies it."""
+        return any(domain == "read" and decision != "allow" for layer in self._layers for domain, decision, _ in layer)
+
+
+def _compiled_files(rules: Iterable[Rule]) -> list[tuple[str, str, Pattern]]:
+    return [(rule.domain, rule.decision, compile_rule(rule)) for rule in rules if rule.domain in ("read", "edit")]
+
+
+def _last(layer: list[tuple[str, str, Pattern]], domain: str, text: str) -> str | None:
+    return next((said for about, said, pattern in reversed(layer) if about == domain and pattern.matches(text)), None)
 
 
 @dataclass(frozen=True)
@@ -66,6 +118,8 @@ class Sandbox:
         vault: Path,
         hidden: Iterable[Path] = (),
         read_only: Iterable[Path] = (),
+        kept: Iterable[Path] = (),
+        replaced: Mapping[Path, Path] | None = None,
         network: bool = False,
         workdir: Path | None = None,
     ) -> list[str]:
@@ -73,23 +127,45 @@ class Sandbox:
 
         :param vault: the one folder that can be written.
         :param hidden: files and folders that appear empty, for example Moryflow's own home.
-        :param read_only: paths inside the vault that cannot be written, beside :data:`RUNS_LATER`.
+        :param read_only: paths inside the vault that cannot be written, beside :data:`READ_ONLY`.
+        :param kept: folders inside the vault that can be written and neither moved nor removed.
+        :param replaced: files inside the vault, each with the file that is there instead, read-only.
         """
         inside = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         inside += [] if network else ["--unshare-net"]
+        inside += _capabilities(vault)
         inside += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
-        for path in _existing((*hidden, *secret_places(Path.home()))):
-            if not vault.is_relative_to(path):
-                inside += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+        inside += [word for path in _CONTROLS for word in ("--ro-bind-try", path, path)]
+        inside += ["--tmpfs", "/run", *(word for name in _OF_RUN for word in ("--ro-bind-try", f"/run/{name}", f"/run/{name}"))]
+        inside += _hiding(path for path in _existing((*hidden, *secret_places(Path.home()))) if not vault.is_relative_to(path))
         inside += ["--bind", str(vault), str(vault)]
-        if (vault / ".git").is_dir():
-            (vault / ".git" / "hooks").mkdir(exist_ok=True)  # it must exist to be closed
-        for path in _existing((*(vault / name for name in RUNS_LATER), *read_only)):
-            inside += ["--ro-bind", str(path), str(path)]
-        for path in _existing(hidden):
-            if path.is_relative_to(vault) and path != vault:
-                inside += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+        git = vault / ".git"
+        if git.is_dir() and not git.is_symlink():
+            (git / "hooks").mkdir(exist_ok=True)  # it must exist to be closed
+            inside += ["--bind", str(git), str(git)]  # nobody moves what something is bound to
+        for path in _existing(kept):
+            inside += ["--bind", str(path), str(path)]
+        for path in _existing((*(vault / name for name in READ_ONLY), *read_only)):
+            inside += ["--ro-bind-try", str(path), str(path)]
+        inside += _hiding(path for path in _existing(hidden) if path.is_relative_to(vault) and path != vault)
+        for path, other in (replaced or {}).items():
+            inside += ["--ro-bind", str(other), str(path)]
         return [self.program, *inside, "--chdir", str(workdir or vault), "--", *argv]
+
+
+def _capabilities(vault: Path) -> list[str]:
+    """Return the options that leave root without its powers, and nobody else with any."""
+    other = not os.geteuid() and vault.exists() and vault.stat().st_uid != 0
+    return ["--cap-drop", "ALL", *(word for name in _OWNERSHIP if other for word in ("--cap-add", name))]
+
+
+def _hiding(paths: Iterable[Path]) -> list[str]:
+    """Return the options that show nothing of `paths`, and let nobody believe that something was written there."""
+    words: list[str] = []
+    for path in map(str, sorted(paths)):
+        folder = Path(path).is_dir()
+        words += ["--tmpfs", path, "--remount-ro", path] if folder else ["--ro-bind", "/dev/null", path]
+    return words
 
 
 def secret_places(home: Path) -> list[Path]:
@@ -97,9 +173,24 @@ def secret_places(home: Path) -> list[Path]:
     return [home / name for name in SECRET_PLACES]
 
 
-@functools.cache
+_found: list[Sandbox | None] = []
+_finding = threading.Lock()
+
+
 def find_sandbox() -> Sandbox | None:
-    """Return the sandbox of this machine, or ``None`` where none works; starts it once to be sure."""
+    """Return the sandbox of this machine, or ``None`` where none works; the first call starts it, to be sure, and waits."""
+    with _finding:
+        if not _found:
+            _found.append(_working())
+    return _found[0]
+
+
+def known_sandbox() -> Sandbox | None:
+    """Return what :func:`find_sandbox` has found; starts nothing, and is ``None`` as long as nobody has looked."""
+    return _found[0] if _found else None
+
+
+def _working() -> Sandbox | None:
     for program in _candidates():
         probe = [program, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"]
         try:

@@ -16,7 +16,10 @@ from .errors import ModelError, ModelErrorCode
 from .messages import ToolRequest, Usage
 from .models import BaseProvider, Finished, ModelEvent, ModelInfo, ModelRequest, Purpose, ReasoningDelta, TextDelta
 
-ASIDE: dict[Purpose, str] = {"title": "Scripted session", "compact": "A scripted conversation."}
+ASIDE: dict[Purpose, str] = {
+    "title": "Scripted session",
+    "compact": "## Goal\nA scripted conversation.\n## Progress\nIt goes on.",
+}
 """Answers for calls that the host makes by itself; they use up no turn unless one names their purpose."""
 
 

@@ -1,60 +1,29 @@
-"""Which files hold secrets, told by their names; the one list for rules, search and everything else (S0.33, D3).
-
-The globs are matched without regard to case; ``*`` stops at ``/``.
-"""
+"""Whether a file holds secrets, told by its name: one file, or many at once. The names are in :data:`SECRETS`."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
-from fnmatch import translate
 
-SENSITIVE_NAMES: tuple[str, ...] = (
-    "*.env", "*.env[!a-z]*", ".envrc",
-    "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.ppk", "*.kdbx", "*.keystore", "*.keychain", "*.keychain-db",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
-    ".npmrc", ".pypirc", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".htpasswd", ".s3cfg", ".boto", ".dockercfg",
-    ".vault-token", "credentials", "credentials.json", "credentials.y*ml", "credentials.toml", "credentials.ini",
-    "credentials.csv", "credentials.xml", "credentials.txt", "*.credentials", "*-credentials", "*_credentials",
-    "*[-_.]credentials.json", "client_secret*.json", "service[-_]account*.json",
-    "secrets.json", "secrets.y*ml", "secrets.toml", "secrets.ini", "secrets.txt",
-)  # fmt: skip
-"""Globs of file names. ``*.env[!a-z]*`` is ``.env.local`` and ``prod.env-old`` but not ``my.environment.md``."""
+from .patterns.globs import braces
+from .protected_files import SECRETS
 
-SENSITIVE_FOLDERS: tuple[str, ...] = (".ssh", ".gnupg", ".aws", ".azure", ".kube", ".envs", ".docker", ".password-store")
-"""Folders in which every file counts."""
-
-_NAME = re.compile("|".join(translate(glob) for glob in SENSITIVE_NAMES))
-_FOLDERS = frozenset(SENSITIVE_FOLDERS)
-_PIECES = {max(re.split(r"\[[^]]*\]|\*", glob), key=len) for glob in (*SENSITIVE_NAMES, *SENSITIVE_FOLDERS)}
+_PIECES = {
+    max(re.split(r"\[[^]]*\]|[*/]", name.lower()), key=len)
+    for glob in (*SECRETS.files, *SECRETS.folders)
+    for name in braces(glob)
+}
 _TELLING = tuple(sorted(piece for piece in _PIECES if not any(other in piece for other in _PIECES - {piece})))
 """Pieces of the globs, one of which stands in every name that any of them matches."""
 
-_BACKUP = re.compile(r"(~|\.(bak|backup|old|orig|save|swp|tmp|copy))$")
+_CREDENTIALS = re.compile(
+    r"(?<=://)(?!git@)[^/\s@]+@|^\s*(?:extraheader|\w*(?:token|password|secret)\w*)\s*=.*$", re.IGNORECASE | re.MULTILINE
+)
 
 
 def sensitive(path: str) -> bool:
     """Whether `path` (a name, a path or a target's text, with ``/`` between names) looks like a file of secrets."""
-    return sensitive_name(path) or in_sensitive_folder(path)
-
-
-def in_sensitive_folder(path: str) -> bool:
-    """Whether a folder above `path` is one in which every file counts."""
-    return not _FOLDERS.isdisjoint(_plain(path).rstrip("/").split("/")[:-1])
-
-
-def sensitive_name(path: str) -> bool:
-    """Whether the last name of `path` is that of a file of secrets.
-
-    A trailing slash, spaces, dots, a stream (``:name``) or a backup ending hide nothing: some file systems, and
-    people, make the same file of them.
-    """
-    name = _plain(path).rstrip("/").rpartition("/")[2]
-    if _NAME.match(name):
-        return True
-    bare = _BACKUP.sub("", name.partition(":")[0].strip().rstrip(". "))
-    return bare != name and _NAME.match(bare) is not None
+    return SECRETS.find(path) is not None
 
 
 def sensitive_among(paths: Iterable[str]) -> set[str]:
@@ -76,9 +45,6 @@ def _containing(listing: str) -> Iterator[str]:
             found = lower.find(piece, end)
 
 
-def _plain(path: str) -> str:
-    """Return `path` as a case-insensitive volume sees it; invisible characters are dropped."""
-    if path.isascii():
-        return path.lower()
-    visible = "".join(c for c in unicodedata.normalize("NFKC", path) if unicodedata.category(c) != "Cf")
-    return unicodedata.normalize("NFC", visible.casefold())
+def without_git_credentials(text: str) -> str:
+    """Return a configuration of git (``.git/config``) without the tokens and passwords in it; most have none."""
+    return _CREDENTIALS.sub("", text)

@@ -19,11 +19,15 @@ TargetKind = Literal["file", "shell", "url", "query", "mcp", "task", "tool"]
 
 
 class TargetRequest(Frozen):
-    """What a tool says it is about to touch, before the host has resolved it."""
+    """What a tool says it is about to touch, before the host has resolved it.
+
+    :param folder: for commands, the folder to run in; relative paths start at the vault, which is also the default.
+    """
 
     kind: TargetKind
     value: str
     domain: Domain
+    folder: str | None = None
 
 
 _KINDS: dict[Domain, TargetKind] = {
@@ -65,7 +69,9 @@ class Target(Frozen):
         its resolved parent plus the remaining names.
     :param identity: for files that exist, the object that was judged (R12).
     :param lexical: for files, the canonical string of the path as given, before links were followed (R10).
-    :param error: why it could not be resolved; such a call is denied (R20).
+    :param folder: for commands, the resolved folder that the command runs in; it is judged with the command, and
+        :meth:`Files.folder` opens it. A folder outside the vault sets `error`.
+    :param error: why it could not be resolved; such a call is denied.
     """
 
     domain: Domain
@@ -75,7 +81,20 @@ class Target(Frozen):
     path: str | None = None
     identity: Identity | None = None
     lexical: str | None = None
+    folder: Target | None = None
     error: str | None = None
+
+
+UNKNOWN_FOLDER = "unknown"
+"""Stands in a rule for a folder that is known only when the command runs, as after ``source env.sh``."""
+
+
+def command_in(folder: Target, command: str, domain: Domain = "bash") -> Target:
+    """Return `command` as gates see it, in a resolved folder; it is refused in one outside the vault."""
+    error = folder.error
+    if error is None and not folder.text.startswith("vault:"):
+        error = f"{folder.given!r} leads to {folder.path}, outside the vault; no command runs there"
+    return Target(domain=domain, kind="shell", text=f"shell:{command}", given=command, folder=folder, error=error)
 
 
 def file_target(path: str, domain: Domain = "read") -> TargetRequest:
@@ -83,9 +102,9 @@ def file_target(path: str, domain: Domain = "read") -> TargetRequest:
     return TargetRequest(kind="file", value=path, domain=domain)
 
 
-def shell_target(command: str) -> TargetRequest:
-    """A shell command, whole."""
-    return TargetRequest(kind="shell", value=command, domain="bash")
+def shell_target(command: str, folder: str | None = None) -> TargetRequest:
+    """A shell command, whole, and the folder in the vault that it runs in; without one, the vault itself."""
+    return TargetRequest(kind="shell", value=command, domain="bash", folder=folder or None)
 
 
 def url_target(url: str) -> TargetRequest:

@@ -18,8 +18,18 @@ MARKS: tuple[tuple[bytes, str], ...] = (
 """Byte-order marks; the longer ones first, because one begins with another."""
 
 _UNSEEN = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+    r"[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    r"\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+"""Controls, what turns a line around, what has no width, and letters that are blank."""
+_SIGNS = re.compile(
+    r"[0-9#*]\ufe0f\u20e3|(\A|[\s\S])"
+    r"([^\w\s\x00-\x7f\u2010-\u2027\u2500-\u259f\u3001-\u3020\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]+)"
+)
+"""A keycap, or what stands before signs and combining marks, and these: marks are no letters, nor in the ranges."""
+MARKS_IN_A_ROW = 4
+"""Combining marks that one character may carry (UTS 39, 5.4); more of them reach into other lines."""
 _STRANGE = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b\x08")
 
 
@@ -45,11 +55,33 @@ def visible(text: str, *, keep: str = "") -> str:
     """Return `text` with its control characters, and others that nobody sees, spelled out as in Python (R3).
 
     For all that a command prints and a model, a file or its name may have chosen: nothing of it drives the terminal, turns
-    a line around or hides in it.
+    a line around or hides in it. A combining mark stays on a character that may carry one, and no more than a few.
 
     :param keep: characters that stay as they are; ``"\\n\\t"`` for text of several lines.
     """
-    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
+    text = _UNSEEN.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
+    return text if text.isascii() else _SIGNS.sub(_carried, text)
+
+
+def _carried(found: re.Match[str]) -> str:
+    """Return signs with what changes none of them, or something that it must not change, spelled out."""
+    if found[2] is None:
+        return found[0]
+    from unicodedata import category
+
+    shown, carrier, before, marks = [found[1]], found[1], found[1], 0
+    for sign in found[2]:
+        kind = category(sign)
+        if sign in "\ufe0e\ufe0f":  # how an emoji is drawn
+            stays = bool(before) and not before.isascii() and (category(before)[0] in "SP" or before == "\u2139")
+        elif kind[0] == "M":
+            marks += 1
+            stays = marks <= MARKS_IN_A_ROW and carrier != "" and (carrier.isalnum() or not carrier.isascii())
+        else:
+            carrier, marks, stays = sign, 0, kind != "Cn" or ord(sign) & 0xFFFE != 0xFFFE
+        before = sign
+        shown.append(sign if stays else ascii(sign)[1:-1])
+    return "".join(shown)
 
 
 def composed(text: str) -> str:

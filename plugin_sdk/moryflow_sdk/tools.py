@@ -28,6 +28,8 @@ class ToolCall(Frozen):
 
     In ``tool_before`` only `id`, `tool`, `args` and `step` count. From ``tool_gate`` on the value is final:
     `args` were validated, `targets` resolved, and `hash` is the SHA-256 of the canonical JSON of `args` (R11).
+    `effect` stands for what the call does: it is the same for calls that differ only in remarks (:func:`tool`), in defaults
+    that are written out, and in how a path, a folder or a number is written.
     `source` is the file that the tool was taken from, for tools that a plugin found in files.
     """
 
@@ -38,6 +40,7 @@ class ToolCall(Frozen):
     domain: Domain = "tool"
     targets: tuple[Target, ...] = ()
     hash: str = ""
+    effect: str = ""
     source: str = ""
 
 
@@ -47,7 +50,8 @@ class ToolResult(Frozen):
     :param output: the text the model reads.
     :param code: for errors, a short stable reason (``invalid_args``, ``unknown_tool``, ``not_found`` …).
     :param title: one line for people, for example ``read notes.md (120 lines)``.
-    :param metadata: JSON for hooks and clients, never sent to the model.
+    :param metadata: JSON for hooks and clients, never sent to the model. A text `diff` in it, the path before it, is shown to
+        a person after the call.
     :param spool: a file that holds the whole output when it was too large for memory (over 32 MiB).
     :param format: ``json`` when the body returned something other than text and the host wrote it as JSON.
     """
@@ -76,6 +80,11 @@ class Tool:
         a command in ``bash`` …); without it the tool is asked about as ``tool:<name>``.
     :param offered: whether a model is told of the tool; a tool that is not offered is refused when called (R23).
     :param offered_in: whether there is use for it in a turn, asked often; where there is none it is not told of and refused.
+    :param preview: what a person who is asked is shown of what a call will do, such as the content or the diff of a write;
+        without it, or where it is empty, the arguments. It only looks, gives the same text while the same call would do the
+        same, and is called again after the answer: when its text has changed the person is asked again.
+    :param remarks: parameters that only say something about the call, such as what it is for; calls that differ in nothing
+        else do the same, and count as equal where an agent goes in circles.
     :param timeout: seconds the body may run, not counting :meth:`ToolContext.ask`; ``None`` means 60 (600 for tools that
         come with the host).
     :param source: the file it was taken from, by a plugin that finds tools in files; `revision` tells its versions apart.
@@ -90,6 +99,8 @@ class Tool:
     timeout: float | None = None
     offered: Callable[[ModelInfo], bool] | None = None
     offered_in: Callable[[Turn], bool] | None = None
+    preview: Callable[[ToolContext], str] | None = None
+    remarks: tuple[str, ...] = ()
     context_parameter: str | None = None
     schema: Mapping[str, Any] | None = field(default=None, repr=False)
     source: str = ""
@@ -151,6 +162,8 @@ def tool(
     timeout: float | None = None,
     offered: Callable[[ModelInfo], bool] | None = None,
     offered_in: Callable[[Turn], bool] | None = None,
+    preview: Callable[[ToolContext], str] | None = None,
+    remarks: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -166,6 +179,8 @@ def tool(
     timeout: float | None = None,
     offered: Callable[[ModelInfo], bool] | None = None,
     offered_in: Callable[[Turn], bool] | None = None,
+    preview: Callable[[ToolContext], str] | None = None,
+    remarks: Sequence[str] = (),
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function with type hints and a docstring.
 
@@ -174,7 +189,7 @@ def tool(
     :class:`Turn`) receives the context.
     A plain function of a third-party plugin runs on the plugin's thread, an ``async`` one on the loop.
 
-    :raises TypeError: a parameter has no type hint, or the function takes ``*args``.
+    :raises TypeError: a parameter has no type hint, the function takes ``*args``, or `remarks` names no parameter.
     """
 
     def make(target: Callable[..., Any]) -> Tool:
@@ -190,10 +205,25 @@ def tool(
             timeout=timeout,
             offered=offered,
             offered_in=offered_in,
+            preview=preview,
+            remarks=_remarks(target, remarks),
             context_parameter=_context_parameter(target),
         )
 
     return make(function) if function is not None else make
+
+
+def _remarks(function: Callable[..., Any], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the parameters that are remarks.
+
+    :raises TypeError: there is none of such a name, or one text was given in place of several.
+    """
+    if isinstance(names, str):
+        raise TypeError(f'remarks names parameters: write remarks=("{names}",)')
+    unknown = next((name for name in names if name not in parameters(function)), None)
+    if unknown is not None:
+        raise TypeError(f"remarks names {unknown!r}, which is no parameter of {_name_of(function)}")
+    return tuple(names)
 
 
 def _name_of(target: Any) -> str:

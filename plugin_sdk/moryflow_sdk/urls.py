@@ -10,7 +10,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from .addresses import public
 
@@ -39,11 +39,13 @@ class RefusedUrl(ValueError):
     """The URL is not fetched; the message says why.
 
     :ivar malformed: no tool would accept it, as opposed to an address that is off limits.
+    :ivar service: the URL, where it is one of this machine: a rule that names its host and port may open it.
     """
 
-    def __init__(self, message: str, *, malformed: bool = True) -> None:
+    def __init__(self, message: str, *, malformed: bool = True, service: Url | None = None) -> None:
         super().__init__(message)
         self.malformed = malformed
+        self.service = service
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ def parse_url(text: str) -> Url:
     parts = _HEAD.fullmatch(text)
     if parts is None:
         raise RefusedUrl("only http and https URLs with a host are fetched")
+    _check_end_of_authority(text)
     scheme, authority, path, query = parts.groups()
     host, port = _authority(authority, scheme.lower())
     url = Url(scheme.lower(), host, port, _path(path), _encoded(query or "", _KEPT_IN_PATH + "?"))
@@ -117,6 +120,13 @@ def _check_characters(text: str) -> None:
     for char in text:
         if char <= " " or (char > "~" and unicodedata.category(char)[0] in "CZ"):
             raise RefusedUrl(f"a URL with the character {char!r} is refused")
+
+
+def _check_end_of_authority(text: str) -> None:
+    """Refuse ``http://a?@b/`` and ``http://a#@b/``: who seeks the ``@`` before the first ``/`` takes ``b`` for the host."""
+    before_path = text.partition("://")[2].partition("/")[0]
+    if "@" in unicodedata.normalize("NFKC", unquote(unquote(before_path))):
+        raise RefusedUrl("a URL with an @ before its path is read differently by different programs; write a / behind the host")
 
 
 def _authority(authority: str, scheme: str) -> tuple[str, int]:
@@ -216,9 +226,16 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _check_place(url: Url) -> None:
     address = url.address
+    own = url if _is_here(url) else None
     if address is not None and not public(address):
-        raise RefusedUrl(f"{address} is not a public address", malformed=False)
+        raise RefusedUrl(f"{address} is not a public address", malformed=False, service=own)
     if address is None and ("." not in url.host or url.host.rpartition(".")[2] in _PRIVATE_SUFFIXES):
-        raise RefusedUrl(f"{url.host!r} is a name of the local network", malformed=False)
+        raise RefusedUrl(f"{url.host!r} is a name of the local network", malformed=False, service=own)
     if url.port not in PORTS:
         raise RefusedUrl(f"port {url.port} is not one for web pages", malformed=False)
+
+
+def _is_here(url: Url) -> bool:
+    """Whether a URL names this machine by a loopback address or as ``localhost``."""
+    address = url.address
+    return address.is_loopback if address is not None else url.host == "localhost" or url.host.endswith(".localhost")

@@ -6,9 +6,12 @@ Only the kernel applies the session's mode and what happens when nobody can be a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._frozen import Frozen
+from pydantic import Field
+
+from ._frozen import Frozen, FrozenDict, FrozenMapping
 
 Decision = Literal["allow", "ask", "deny", "stop"]
 Cause = Literal[
@@ -26,6 +29,11 @@ class Rule(Frozen):
 
     :param source: ``default``, ``user``, ``inline``, ``agent`` or ``session``.
     :param file: the file that holds it, if any; `line` is 1-based; `index` is its place in its list.
+    :param problem: why it could not be understood as it is written. It then matches nothing, and every call of its domain
+        (``*``: of any domain) is asked about; where its decision is ``deny``, in every mode.
+    :param folder: for commands, the only folder that it is about, such as ``vault:/sub``; without one, every folder.
+    :param contents: files that have to be as they were when the rule was stored: name, such as ``vault:/build.sh``, and
+        ``sha256:…``, or ``absent``.
     """
 
     domain: str
@@ -35,6 +43,9 @@ class Rule(Frozen):
     file: str | None = None
     line: int | None = None
     index: int | None = None
+    problem: str = ""
+    folder: str | None = None
+    contents: FrozenMapping = Field(default_factory=FrozenDict)
 
 
 class Remember(Frozen):
@@ -43,12 +54,32 @@ class Remember(Frozen):
     :param scope: ``user`` writes a rule to the configuration, ``session`` holds for this session, ``none`` stores nothing.
     :param pattern: the literal pattern, shown before it is saved (D5).
     :param wider: a pattern that covers more, which may be offered instead; empty where none is safe to offer (D5).
+    :param folder: for commands, the folder that the rule will be about; `contents` what it will be bound to, as in
+        :class:`Rule`.
+    :param says: what *always* does, for the question, where the pattern does not tell.
     """
 
     scope: Literal["user", "session", "none"] = "none"
     domain: str = ""
     pattern: str = ""
     wider: str = ""
+    folder: str | None = None
+    contents: FrozenMapping = Field(default_factory=FrozenDict)
+    says: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What would be stored, for people: the pattern, the folder, and the files that have to stay as they are."""
+        return stored_words(self.pattern, self.folder, self.contents)
+
+
+def stored_words(pattern: str, folder: str | None, contents: Mapping[str, str]) -> str:
+    """Return a rule's pattern with what it is bound to: ``make in vault:/sub, while vault:/sub/Makefile stays as it is``."""
+    there = [name for name, state in contents.items() if state != "absent"]
+    bound = f"{pattern} in {folder}" if folder else pattern
+    if there:
+        return f"{bound}, while {' and '.join(there)} {'stays as it is' if len(there) == 1 else 'stay as they are'}"
+    return f"{bound}, while there is no {' or '.join(contents)}" if contents else bound
 
 
 class _Spoken(Frozen):
@@ -77,6 +108,10 @@ class Ask(_Spoken):
 
     :param reason: one sentence shown in the question.
     :param remember: what *always* would store; without it the answer counts once.
+    :param contents: what else the answer is about, by name: of a script that the call starts, the hash of its content.
+        After the answer the gates are asked again, right before the call runs; when their questions or these have changed,
+        the answer does not hold.
+    :param opens: files that the question names, by their paths; a sandbox neither hides nor closes them when it is answered.
     """
 
     if TYPE_CHECKING:
@@ -88,6 +123,8 @@ class Ask(_Spoken):
             cause: Cause = "policy",
             bypass: Bypass = "mode",
             remember: tuple[Remember, ...] = (),
+            contents: Mapping[str, str] | None = None,
+            opens: tuple[str, ...] = (),
             rule: Rule | None = None,
         ) -> None: ...
 
@@ -95,6 +132,8 @@ class Ask(_Spoken):
     cause: Cause = "policy"
     bypass: Bypass = "mode"
     remember: tuple[Remember, ...] = ()
+    contents: FrozenMapping = {}
+    opens: tuple[str, ...] = ()
     rule: Rule | None = None
     decision: Literal["ask"] = "ask"
 

@@ -76,7 +76,15 @@ def _context(vault: Path, home: Path) -> Any:
     files = VaultFiles(vault, home, home)
     rules = SimpleNamespace(all=lambda: ())
     return SimpleNamespace(
-        files=files, vault=vault, home=home, rules=rules, agent=Agent(id="build"), mode="agent", cancelled=False, config=None
+        files=files,
+        vault=vault,
+        home=home,
+        rules=rules,
+        agent=Agent(id="build"),
+        mode="agent",
+        cancelled=False,
+        config=None,
+        mark="",
     )
 
 

@@ -115,7 +115,7 @@ class Bench:
         """Run ``moryflow`` in a process of its own."""
         env = {"PATH": os.environ["PATH"], "MORYFLOW_HOME": str(self.home), "HOME": str(self.home.parent), **environ}
         command = [sys.executable, "-m", "moryflow", *arguments]
-        return subprocess.run(command, env=env, cwd=self.vault, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=env, cwd=self.vault, capture_output=True, text=True, check=False)
 
     def audit(self, session: str | None = None) -> list[dict[str, Any]]:
         """Return the audit lines of a session, or of all."""

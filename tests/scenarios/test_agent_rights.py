@@ -101,7 +101,7 @@ async def test_no_child_may_do_more_than_its_parent_or_than_its_own_agent(rig):
                 order = (parent, below, lowest, replace_rules(child), replace_rules(grandchild))
                 return [await ruling(base, who, *call) for who in order]
 
-            top, second, third, own_second, own_third = asyncio.run_coroutine_threadsafe(judge(), loop).result(30)
+            top, second, third, own_second, own_third = asyncio.run_coroutine_threadsafe(judge(), loop).result(300)
             assert third >= second >= top
             assert second >= own_second and third >= own_third
 
@@ -287,22 +287,35 @@ async def test_general_has_every_tool(rig):
     assert [call.state for call in calls] == ["completed", "error"]
 
 
-@pytest.mark.parametrize("name", ["title", "summary"])
-async def test_title_and_summary_are_hidden_and_have_no_tools(rig, name):
-    """They answer and can do nothing else; nobody is offered them (S4.3)."""
-    _, told = await scripted(rig, name, rig.call("read", path="a.md"), {"text": "A title"})
-    assert told[0]["code"] == "unknown_tool"
+@pytest.mark.parametrize("name", ["title", "summary", "default_compact_agent", "quiet"])
+async def test_a_hidden_agent_cannot_be_chosen(rig, name):
+    """Not for a run, not in a session, not as a sub-agent, not by the configuration; it can be looked at (S4.3)."""
+    (rig.home / "agents").mkdir(mode=0o700)
+    (rig.home / "agents" / "quiet.md").write_text("---\nid: quiet\ndescription: d\nhidden: true\n---\nBe quiet.\n")
+    (rig.home / "agents" / "quiet.md").chmod(0o600)
+    rig.config(agent={"id": name})
     async with rig.host() as host:
-        agent = host.agent(name)
-        assert agent.hidden and agent.mode == "primary" and agent.settings.temperature == 0.2
+        assert host.agent(None).id == "build"
+        with pytest.raises(ConfigError, match="is hidden: it works for Moryflow or for a plugin, and cannot be chosen"):
+            await host.new_session(rig.vault, agent=name)
+        session = await host.new_session(rig.vault, model=rig.script({"text": "ok"}))
+        with pytest.raises(ConfigError, match="is hidden"):
+            await session.set_agent(name)
         done = await host.call_tool("task", {"agent": name, "prompt": "x"}, vault=rig.vault)
         assert done.result.code == "unknown_agent"
+
+
+async def test_title_and_summary_have_no_tools(rig):
+    """They answer and can do nothing else (S4.3)."""
+    async with rig.host() as host:
+        for agent in (host.agents["title"], host.agents["summary"]):
+            assert agent.hidden and agent.mode == "primary" and agent.settings.temperature == 0.2 and agent.tools == ()
 
 
 async def test_the_prompts_hold_nothing_that_changes(rig):
     """No placeholder, no date, no path of this machine; names of tools in them exist (S0.82)."""
     async with rig.host() as host:
-        for agent in (host.agent(name) for name in ("build", "plan", "general", "explore", "title", "summary")):
+        for agent in (host.agents[name] for name in ("build", "plan", "general", "explore", "title", "summary")):
             assert "{" not in agent.prompt and str(rig.vault) not in agent.prompt and "20" not in agent.prompt
             assert len(agent.prompt) / 4 < 700
             if agent.tools:

@@ -203,8 +203,8 @@ async def test_stopping_the_parent_stops_every_child(rig, background):
                     asyncio.get_running_loop().call_later(0.05, session.cancel)
 
         host.bus.subscribe(stop)
-        result = await asyncio.wait_for(session.prompt("go"), 10)
-        await asyncio.wait_for(session.children.settled(), 10)
+        result = await asyncio.wait_for(session.prompt("go"), 300)
+        await asyncio.wait_for(session.children.settled(), 300)
         kids = await children(host, result)
         ends = [(await host.store.runs(kid.id))[-1].end_reason for kid in kids]
         kinds = [[node.kind for node in await host.store.path(kid.id)] for kid in kids]
@@ -229,7 +229,7 @@ async def test_what_a_sub_agent_left_in_the_background_is_never_without_an_owner
                     asyncio.get_running_loop().call_soon(session.cancel)
 
             host.bus.subscribe(stop)
-        result = await asyncio.wait_for(session.prompt("go"), 10)
+        result = await asyncio.wait_for(session.prompt("go"), 300)
         middle = (await children(host, result))[0]
         lowest = (await host.store.sessions(5, purpose="child", parent=middle.id))[0]
         ends = [[run.end_reason for run in await host.store.runs(kid.id)] for kid in (middle, lowest)]
@@ -297,7 +297,7 @@ async def test_a_change_of_mode_holds_for_children_at_once(rig):
                 asyncio.get_running_loop().create_task(session.set_mode("full_access"))
 
         host.bus.subscribe(lift)
-        result = await asyncio.wait_for(session.prompt("go", options=RunOptions(on_ask="prompt")), 10)
+        result = await asyncio.wait_for(session.prompt("go", options=RunOptions(on_ask="prompt")), 300)
         kid = (await children(host, result))[0]
         calls = await host.store.calls(session=kid.id)
     assert result.end_reason == "completed" and calls[0].decision == "allow"
@@ -430,9 +430,16 @@ async def test_a_child_that_loops_is_ended_and_the_parent_goes_on(rig):
     assert "went in circles" in results(rig)[0]["output"]
 
 
+async def test_a_child_that_loops_in_other_words_is_ended_too(rig):
+    """What its calls do is the same however their paths are written (S0.58, S0.60)."""
+    agent(rig, "looper", *[rig.call("ls", path="./" * number + ".") for number in range(8)])
+    await run(rig, tasks({"agent": "looper", "description": "look around"}), {"text": "I saw that"})
+    assert (results(rig)[0]["status"], results(rig)[0]["code"]) == ("error", "doom_loop")
+
+
 async def test_a_child_whose_model_fails_gives_a_clear_status(rig):
     """What it had said is passed on (S4.15)."""
-    agent(rig, "broken", {"text": "half an", "error": {"code": "incomplete", "message": "the line broke"}})
+    agent(rig, "broken", {"text": "half an", "error": {"code": "protocol", "message": "the line broke"}})
     result, _, _ = await run(rig, tasks({"agent": "broken"}), {"text": "ok"})
     told = results(rig)[0]
     assert (result.exit_code, told["status"], told["code"]) == (0, "error", "model_error")
@@ -701,3 +708,11 @@ async def test_edits_of_one_file_at_the_same_moment_lose_nothing(rig):
             text = (rig.vault / "a.md").read_text()
             assert {call.result.code for call in done} <= {None, "changed"}
             assert [call.result.status == "ok" for call in done] == ["ONE" in text, "TWO" in text]
+
+
+async def test_a_childs_answer_that_was_cut_is_told_to_its_parent(rig):
+    """Half an answer must not pass for a whole one (S2.4)."""
+    child = {"text": "half of it", "finish": "length"}
+    _, events = await rig.run(rig.call("task", agent="explore", prompt="look"), child, "done")
+    (output,) = [event.data["output"] for event in events if event.type == "tool.result" and event.data["tool"] == "task"]
+    assert "cut at its length limit" in output and "half of it" in output

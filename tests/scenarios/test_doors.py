@@ -130,7 +130,6 @@ class Doors:
             input=typed,
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
         )
 

@@ -70,7 +70,7 @@ def watched(vault: Path, *words: str, stdin: str = "") -> tuple[subprocess.Compl
     base = vault.parent
     environ = {"PATH": os.environ["PATH"], "HOME": str(base), "MORYFLOW_HOME": str(base / "home"), "SEEN": str(base / "seen")}
     command = [sys.executable, "-P", "-c", WATCHED, json.dumps(words)]
-    done = subprocess.run(command, cwd=vault, env=environ, input=stdin, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=vault, env=environ, input=stdin, capture_output=True, text=True, check=False)
     return done, json.loads((base / "seen").read_text())
 
 

@@ -241,3 +241,42 @@ async def test_the_context_is_protected_whatever_plugins_do(rig):
     await rig.run(rig.call("read", path="a.txt"), {"text": "done"}, builtins=without)
     node = next(node for node in rig.path if node.kind == "tool")
     assert len(node.payload["output"]) <= 4 * 51200 + 200
+
+
+SAYS = """
+    class Own(Deny): ...
+
+    @hookimpl
+    def tool_before(call):
+        return {said}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "ended"),
+    [
+        ("Deny('not here')", "denied", "completed"),
+        ("Own('not here')", "denied", "completed"),
+        ("Ask('not here')", "denied", "completed"),
+        ("Stop('not here', end_reason='denied')", "denied", "denied"),
+        ("Allow('all of it')", "ok", "completed"),
+        ("1 / 0", "ok", "completed"),
+    ],
+)
+async def test_a_verdict_from_tool_before_counts_as_that_of_a_gate(rig, said, status, ended):
+    """A denial denies, in full access too where it must not be lifted; only a failure fails open (D9, S2.11)."""
+    rig.allow_all()
+    rig.plugin("early", SAYS.format(said=said))
+    (rig.vault / "a.txt").write_text("alpha")
+    result, events = await rig.run(rig.call("read", path="a.txt"), {"text": "done"})
+    (shown,) = [event.data for event in events if event.type == "tool.result"]
+    assert (shown["status"], result.end_reason) == (status, ended)
+    assert ("alpha" in shown["output"]) == (status == "ok")
+
+
+async def test_an_allow_from_tool_before_lifts_nothing(rig):
+    """The rule that asks still asks (ARCHITECTURE §3)."""
+    rig.plugin("early", SAYS.format(said="Allow('all of it')"))
+    _, events = await rig.run(rig.call("bash", command="echo a"), {"text": "done"})
+    (shown,) = [event.data for event in events if event.type == "tool.result"]
+    assert shown["status"] == "denied"

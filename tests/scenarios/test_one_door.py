@@ -20,6 +20,7 @@ REACHES = {
     "host/moryflow/kernel/order.py": {"_within_tier": 1},
     "host/moryflow/kernel/records.py": {"Implementation.place": 1},
     "host/moryflow/kernel/workers.py": {"_work": 1},
+    "host/moryflow/probing/child.py": {"_noting": 1},
     "host/moryflow/loading/registration.py": {"_check_order": 1, "_implementation": 3},
     "host/moryflow/loading/tool_items.py": {"usable": 1, "_code_of": 1, "_with_schema": 1},
     "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported": 1, "_checked": 1},

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from moryflow_sdk import Finished, ModelError, ReasoningDelta, TextDelta, Usage
+from moryflow_sdk import Finished, ModelError, ReasoningDelta, TextDelta, ToolInputDelta, Usage
 from moryflow_sdk.chat_completions.answer import TEXT_LIMIT, Answer
 from moryflow_sdk.chat_completions.calls import ARGUMENTS_LIMIT
 from moryflow_sdk.chat_completions.endpoint import Endpoint
@@ -31,6 +31,7 @@ class Played:
             self.error = error
         self.text = "".join(event.text for event in events if isinstance(event, TextDelta))
         self.reasoning = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+        self.inputs = [event for event in events if isinstance(event, ToolInputDelta)]
         self.finished = next((event for event in events if isinstance(event, Finished)), None)
         self.requests = self.error.tool_calls if self.error else self.finished.tool_calls if self.finished else ()
 
@@ -105,6 +106,22 @@ def test_each_way_to_send_a_call_gives_that_call(name: str) -> None:
     assert played.finished is not None and played.finished.reason == "tool_calls"
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_shown_of_a_call_while_it_comes_is_what_it_becomes(name: str) -> None:
+    """Pieces of arguments come under the id that the finished call has (S4.6)."""
+    played = called(*CALLS[name][0])
+    arguments = {call.id: call.arguments for call in played.requests}
+    for call_id in {event.call for event in played.inputs} & set(arguments):
+        pieces = [event.text for event in played.inputs if event.call == call_id]
+        assert "".join(pieces) == arguments[call_id] or pieces[0] == arguments[call_id], pieces
+
+
+def test_arguments_are_shown_piece_by_piece() -> None:
+    """A call's arguments can be watched while the model writes them (S4.6)."""
+    played = called(item(arguments='{"pa'), item(id=..., name=..., arguments='th":"."}'))
+    assert [(event.call, event.name, event.text) for event in played.inputs] == [("x", "ls", '{"pa'), ("x", "ls", 'th":"."}')]
+
+
 @pytest.mark.parametrize("ids", [["", ""], [..., ...], [None, None], ["x", "x"], ["x", ""], ["\x00", "a\nb"], ["i" * 300, {}]])
 def test_every_call_has_an_id_of_its_own(ids: list[Any]) -> None:
     """Empty, missing, doubled and unusable ids are replaced by generated ones (S4.6)."""
@@ -160,7 +177,10 @@ def test_a_call_of_a_filtered_answer_cannot_run() -> None:
 REASONS = {
     "stop": "stop", "STOP": "stop", "end_turn": "stop", "eos_token": "stop", "banana": "stop", "tool_calls": "stop",
     "length": "length", "MAX_TOKENS": "length", "max_tokens": "length", "content_filter": "content_filter",
-    "SAFETY": "content_filter", "pause_turn": "pause",
+    "SAFETY": "content_filter", "pause_turn": "pause", "MaxTokens": "length", "max-tokens": "length", "ERROR_LIMIT": "length",
+    "FinishReason.MAX_TOKENS": "length", "FINISH_REASON_MAX_TOKENS": "length", "FINISH_REASON_STOP": "stop", "!": "stop",
+    "FinishReason.SAFETY": "content_filter", "content-filter": "content_filter", "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter", "IMAGE_PROHIBITED_CONTENT": "content_filter", "ERROR_TOXIC": "content_filter",
 }  # fmt: skip
 
 
@@ -169,6 +189,21 @@ def test_each_reason_for_text(reason: str) -> None:
     """Reasons of other protocols come through gateways; an unknown one is a plain end (S4.6)."""
     played = Played(chunk(content="a"), chunk(reason))
     assert played.finished is not None and (played.finished.reason, played.text) == (REASONS[reason], "a")
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"refusal": "no"},
+        {"refusal": {"reason": "policy"}},
+        {"refusal": "no", "content": ""},
+        {"content": [{"type": "refusal", "refusal": "no"}]},
+    ],
+)
+def test_a_refusal_is_one_wherever_it_stands(delta: dict[str, Any]) -> None:
+    """In a field of its own or as a part of the content (S4.6)."""
+    played = Played(chunk(**delta), chunk("end_turn"))
+    assert played.finished is not None and played.finished.reason == "refusal"
 
 
 @pytest.mark.parametrize("reason", ["stop", "banana", "function_call", True, 7, ["stop"], {"a": 1}])

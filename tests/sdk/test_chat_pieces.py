@@ -25,7 +25,10 @@ def requests(*lines: Any, done: bool = True) -> tuple[ToolRequest, ...]:
     body = "".join(f"{text}\n\n" for text in [*texts, *(["data: [DONE]"] if done else [])]).encode()
     for value in [*reader.feed(body), *reader.close()]:
         list(answer.feed(value))
-    return next((event.tool_calls for event in answer.finish() if isinstance(event, Finished)), ())
+    try:
+        return next((event.tool_calls for event in answer.finish() if isinstance(event, Finished)), ())
+    except ModelError as error:
+        return error.tool_calls
 
 
 def runnable(*lines: Any, done: bool = True) -> list[tuple[str, str]]:

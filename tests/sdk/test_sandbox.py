@@ -1,9 +1,11 @@
 """The sandbox for shell commands, with the real bubblewrap."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
-from moryflow_sdk.sandbox import find_sandbox
+from moryflow_sdk import Rule
+from moryflow_sdk.sandbox import FileRules, find_sandbox
 
 SANDBOX = find_sandbox()
 pytestmark = pytest.mark.skipif(SANDBOX is None, reason="no working bubblewrap on this machine (install bubblewrap)")
@@ -11,7 +13,7 @@ pytestmark = pytest.mark.skipif(SANDBOX is None, reason="no working bubblewrap o
 
 def run(vault, script, **options):
     argv = SANDBOX.command(["sh", "-c", script], vault=vault, **options)
-    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -62,3 +64,41 @@ def test_there_is_no_network_unless_it_is_opened(place):
     count = "cat /proc/net/dev | tail -n +3 | grep -vc ' lo:'"
     assert run(vault, count).stdout.strip() == "0"
     assert "lo" in run(vault, "cat /proc/net/dev", network=True).stdout
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "umount .git/hooks || mount -o remount,rw .git/hooks || unshare -Urm umount .git/hooks",
+        "mv .git g || rm -rf .git/hooks || mv .git/hooks h",
+        "echo x > /proc/sys/kernel/domainname",
+        "echo x > /proc/sysrq-trigger",
+        "test -e /run/user -o -e /run/docker.sock",
+        "ls -A /run | grep -v -e resolv -e systemd -e NetworkManager -e nscd -e wrappers -e current-system",
+        "setpriv --dump | grep -i cap_sys",
+    ],
+)
+def test_root_has_no_powers_inside(place, script):
+    """No mount is undone, no system setting changed and no socket of the system reached, also by root (R21, S0.36)."""
+    vault, _ = place
+    assert run(vault, f"{script} && echo it went").stdout.strip() == ""
+    assert (vault / ".git/hooks").is_dir()
+    assert Path("/proc/sys/kernel/domainname").read_text() != "x\n"
+
+
+def test_a_hidden_folder_takes_no_writes(place):
+    """What was written there would be gone without a word."""
+    vault, home = place
+    assert run(vault, f"echo x > {home}/y", hidden=[home]).returncode != 0
+
+
+def test_the_rules_say_which_files_are_open():
+    """The last rule of a person decides, an agent's only narrows, the defaults are not asked (D4, R4)."""
+    rows = [("read", "vault:**", "deny"), ("read", "vault:/.env", "allow"), ("edit", "vault:/.vscode/**", "allow")]
+    rules = [Rule(domain=domain, pattern=pattern, decision=said) for domain, pattern, said in rows]
+    default = Rule(domain="read", pattern="vault:**", decision="allow", source="default")
+    agents = [Rule(domain="read", pattern="vault:/.env", decision="ask", source="agent")]
+    open_, narrowed = FileRules([*rules, default]), FileRules(rules, agents)
+    assert open_.allows("read", "vault:/.env") and not open_.allows("read", "vault:/a") and open_.allowing
+    assert open_.allows("edit", "vault:/.vscode/a/b") and open_.decision("edit", "vault:/a") is None
+    assert not narrowed.allows("read", "vault:/.env") and narrowed.restricting and not FileRules([default]).restricting

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +68,11 @@ async def test_a_script_that_is_used_up_says_so() -> None:
 
 async def test_a_delay_can_be_cancelled() -> None:
     """For tests of stopping (S2.26)."""
-    task = asyncio.create_task(ask(ScriptedModel([{"text": "late", "delay": 60}])))
+    task = asyncio.create_task(ask(ScriptedModel([{"text": "late", "delay": 6000}])))
     await asyncio.sleep(0.01)
-    started = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize(

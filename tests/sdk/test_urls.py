@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,18 @@ def test_a_url_has_one_form(text: str, canonical: str) -> None:
         "http://example.com/\n",
         "http://[::1%25eth0]/",
         "http://[::1/",
+        "http://example.com:80#@127.0.0.1:8080/",
+        "http://example.com#@127.0.0.1/",
+        "http://example.com?@127.0.0.1/",
+        "http://example.com:443?x=1#@127.0.0.1:8080/",
+        "http://example.com?a%40127.0.0.1/",
+        "http://example.com#%2540127.0.0.1/",
+        "http://example.com?\uff20127.0.0.1/",
+        "http://example.com;@127.0.0.1/",
+        "http://example.com\t@127.0.0.1/",
+        "http://exam\tple.com/",
+        "http://example.com#\\@127.0.0.1/",
+        "http://example.com%23@127.0.0.1/",
         "http://exam\u200bple.com/",
         "x" * 9000,
     ],
@@ -149,6 +162,25 @@ def test_what_can_be_read_in_two_ways_is_refused(text: str) -> None:
         "224.0.0.1",
         "0.0.0.0",
         "255.255.255.255",
+        "168.63.129.16",
+        "[64:ff9b::a83f:8110]",
+        "[2002:a83f:8110::1]",
+        "[2606:4700:0:1:0:5efe:a83f:8110]",
+        "[::ffff:168.63.129.16]",
+        "100.100.100.200",
+        "192.0.0.192",
+        "192.80.8.124",
+        "169.254.170.2",
+        "169.254.42.42",
+        "[fd00:ec2::254]",
+        "[fd20:ce::254]",
+        "[fe80::a9fe:a9fe]",
+        "[2001:0:4136:e378:8000:63bf:3fff:fdd2]",
+        "[64:ff9b:1::a9fe:a9fe]",
+        "metadata.google.internal",
+        "192.31.196.1",
+        "192.52.193.1",
+        "192.175.48.1",
     ],
 )
 def test_places_that_are_not_public_are_off_limits(host: str) -> None:
@@ -156,6 +188,19 @@ def test_places_that_are_not_public_are_off_limits(host: str) -> None:
     with pytest.raises(RefusedUrl) as refused:
         parse_url(f"http://{host}/")
     assert not refused.value.malformed
+
+
+@given(st.text(alphabet="ab.:#?/@%40\\;[]127", max_size=24))
+def test_every_way_to_find_the_host_finds_the_same(rest: str) -> None:
+    """Wherever a program looks for the end of the authority, and for the @ in it, it arrives at one host (R16)."""
+    text = f"http://example.com{rest}"
+    try:
+        url = parse_url(text)
+    except RefusedUrl:
+        return
+    for end in ("/?#", "/?", "/#", "/"):
+        authority = re.split(f"[{re.escape(end)}]", text.removeprefix("http://"), maxsplit=1)[0]
+        assert "@" not in authority and re.split("[:?#]", authority)[0].lower().rstrip(".") == url.host
 
 
 @pytest.mark.parametrize("answers", [[], ["8.8.8.8", "127.0.0.1"], ["::1"], ["nonsense"], ["8.8.8.8", "fe80::1%eth0"]])

@@ -18,6 +18,18 @@ from moryflow_sdk.texts import visible
         ("a\u202eb\u200bc\u2028d\ufeff\ud800", r"a\u202eb\u200bc\u2028d\ufeff\ud800"),
         ("tag\U000e0041", r"tag\U000e0041"),
         ("c1\x9b31m\x7f", r"c1\x9b31m\x7f"),
+        ("soft\xadhyphen \u3164 \u2800 \ufe01 \U000e0101", r"soft\xadhyphen \u3164 \u2800 \ufe01 \U000e0101"),
+        ("a heart \u2764\ufe0f", "a heart \u2764\ufe0f"),
+        ("1\ufe0f\u20e3 and \u2139\ufe0f", "1\ufe0f\u20e3 and \u2139\ufe0f"),
+        ("a\ufe0f \u6587\ufe0f \u2764\ufe0f\ufe0f", "a\\ufe0f \u6587\\ufe0f \u2764\ufe0f\\ufe0f"),
+        ("tags \U000e0200 \U000e0fff \uffff \U0001fffe", r"tags \U000e0200 \U000e0fff \uffff \U0001fffe"),
+        ("-\u0338x \u0301 \u0336", r"-\u0338x \u0301 \u0336"),
+        ("\u0301first", r"\u0301first"),
+        (
+            "e\u0301 Vie\u0302\u0323t \u0928\u093f \u05e9\u05c1\u05b8",
+            "e\u0301 Vie\u0302\u0323t \u0928\u093f \u05e9\u05c1\u05b8",
+        ),
+        ("z" + "\u0335" * 9, "z" + "\u0335" * 4 + r"\u0335" * 5),
     ],
 )
 def test_what_nobody_sees_is_spelled_out(text: str, shown: str) -> None:
@@ -30,7 +42,25 @@ def test_lines_and_tabs_may_stay() -> None:
     assert visible("a\tb\n\x1b\x00", keep="\n\t") == "a\tb\n" + r"\x1b\x00"
 
 
-@given(st.text(st.characters(categories=["Cc", "Cs", "Zl", "Zp", "Lu", "Nd", "So"])))
+def test_nothing_that_unicode_calls_unseen_is_left() -> None:
+    """Each character of the kinds, variation selectors and tags (R3, R33)."""
+    kinds = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    unseen = [chr(one) for one in range(0x110000) if unicodedata.category(chr(one)) in kinds]
+    unseen += map(chr, (*range(0xFE00, 0xFE10), *range(0xE0000, 0xE1000), *range(0x180B, 0x1810)))
+    assert [one for one in unseen if visible(f"a{one}b") != f"a{ascii(one)[1:-1]}b"] == []
+
+
+@given(st.text(st.characters(categories=["Mn", "Me", "Mc", "Ll", "Po", "Zs", "So"]), max_size=60))
+def test_no_character_carries_a_flood(text: str) -> None:
+    """At most four marks in a row, and none on a sign of a diff, a blank or the beginning (R33)."""
+    shown, row, carrier = visible(text), 0, ""
+    for one in shown:
+        mark = unicodedata.category(one)[0] == "M" and one not in "\ufe0e\ufe0f"
+        carrier, row = (carrier, row + 1) if mark else (one if unicodedata.category(one)[0] != "M" else carrier, 0)
+        assert row <= 4 and not (mark and (carrier == "" or (carrier.isascii() and not carrier.isalnum())))
+
+
+@given(st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp", "Lu", "Nd", "So"])))
 def test_no_control_character_is_left_in_any_text(text: str) -> None:
     """By what Unicode says of a character, not by our own list (R3)."""
-    assert not {unicodedata.category(one) for one in visible(text)} & {"Cc", "Cs", "Zl", "Zp"}
+    assert not {unicodedata.category(one) for one in visible(text)} & {"Cc", "Cf", "Cs", "Zl", "Zp"}

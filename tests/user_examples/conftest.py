@@ -33,7 +33,7 @@ class Shell:
         if self.path:
             environ["PYTHONPATH"] = str(self.path)
         command = [sys.executable, "-m", "moryflow", *arguments]
-        done = subprocess.run(command, env=environ, cwd=self.vault, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=environ, cwd=self.vault, capture_output=True, text=True, check=False)
         assert done.returncode == exit_code, done.stdout + done.stderr
         return done.stdout if exit_code == 0 else done.stderr
 
@@ -78,7 +78,7 @@ def wordcount_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(EXAMPLES / "plugins" / "moryflow-wordcount", source, ignore=shutil.ignore_patterns("__pycache__"))
     site = tmp_path_factory.mktemp("site")
     arguments = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site), str(source)]
-    subprocess.run([*pip(), *arguments], check=True, capture_output=True, timeout=120)
+    subprocess.run([*pip(), *arguments], check=True, capture_output=True)
     return site
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from moryflow_sdk import Ask, Command, Event, Ruling, ToolCall, Turn, Verdict, hookimpl
 
 from .log import append, file_of, last_of_call
-from .record import deciding_rule, decision_record, encode, mode_record, refusal_record
+from .record import deciding_rule, decision_record, encode, mode_record, refusal_record, stopped_record
 
 name = "audit"
 services = ("emit",)
@@ -31,9 +31,9 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> Verdict | None:
     return Ask(reason=f"this call cannot be recorded: {problem}", cause="policy", bypass="never")
 
 
-@hookimpl(events=("session.mode", "turn.start", "tool.result"))
+@hookimpl(events=("session.mode", "turn.start", "tool.result", "permission.replied"))
 def event(event: Event, turn: Turn | None) -> None:
-    """Record modes, and calls that were refused after their line said that they were allowed."""
+    """Record modes, calls that were refused after their line said that they were allowed, and questions left standing."""
     if turn is None:
         return
     match event.type:
@@ -44,6 +44,8 @@ def event(event: Event, turn: Turn | None) -> None:
             _record_initial_mode(turn)
         case "tool.result" if event.data.get("status") == "denied":
             _record_late_refusal(event, turn)
+        case "permission.replied" if event.data.get("by") in ("cancel", "interrupted"):
+            _write(turn, stopped_record(turn, event))  # nothing is decided then, so that no other line tells of it
         case _:
             pass
 

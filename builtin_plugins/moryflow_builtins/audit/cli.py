@@ -86,4 +86,5 @@ def _line(record: dict[str, Any]) -> str:
     rule = record.get("rulePattern")
     why = f"{record.get('ruleSource')} rule {rule}" if rule else str(record.get("cause"))
     place = f"{record.get('decision'):<5}  {record.get('mode')}  by {record.get('by')}"
-    return visible(f"{when}  {place}  {record.get('tool')}  {targets[:200]}  ({why})")
+    folder = f" in {record['folder']}" if record.get("folder", "vault:/") != "vault:/" else ""
+    return visible(f"{when}  {place}  {record.get('tool')}  {targets[:200]}{folder}  ({why})")

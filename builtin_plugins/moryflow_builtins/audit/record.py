@@ -26,6 +26,7 @@ def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any
         "tool": call.tool,
         "callId": call.id,
         "argsHash": call.hash,
+        **_folder(call),
         "targetHashes": [sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARACTERS] for text in targets],
         "ruleSource": rule.source if rule else None,
         "ruleFile": rule.file if rule else None,
@@ -41,6 +42,12 @@ def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any
     }
 
 
+def _folder(call: ToolCall) -> dict[str, str]:
+    """Return where the commands of `call` run; nothing for a call that runs none."""
+    folder = next((target.folder for target in call.targets if target.folder is not None), None)
+    return {} if folder is None else {"folder": redact(folder.text)}
+
+
 def deciding_rule(ruling: Ruling) -> Rule | None:
     """Return the rule behind `ruling`: its own, or that of the gate that agreed with it, or that of one that was lifted."""
     named = [said for _, said in ruling.verdicts if said.rule is not None]
@@ -54,6 +61,25 @@ def refusal_record(allowed: Mapping[str, Any], event: Event) -> dict[str, Any]:
     cause, reason = event.data.get("code"), _short(str(event.data.get("output", "")))
     later = {"eventId": _new_id(), "decision": "deny", "timestamp": _now()}
     return {**allowed, **later, "cause": cause, "reason": reason, "by": "tool_decided"}
+
+
+def stopped_record(turn: Turn, event: Event) -> dict[str, Any]:
+    """Return the record of a question that nobody answered: its turn was stopped at it, or broke off."""
+    data = event.data
+    why = {"cancel": "the turn was stopped at the question"}.get(str(data.get("by")), "the turn broke off at the question")
+    return {
+        **_head(turn.session, turn.mode, "stop", data.get("domain"), list(map(str, data.get("targets") or ())), None),
+        "type": "decision",
+        "tool": data.get("tool"),
+        "callId": data.get("call_id"),
+        "cause": "user",
+        "reason": why,
+        "by": data.get("by"),
+        "approval": data.get("approval_id"),
+        "agent": turn.agent.id,
+        "parent": turn.parent,
+        "turn": turn.id,
+    }
 
 
 def mode_record(turn: Turn, before: str | None, after: str, by: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Params(BaseModel, frozen=True, defer_build=True):
 
     temperature: Annotated[float, Field(ge=0, le=2, strict=True)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1, strict=True)] | None = Field(default=None, alias="topP")
-    max_tokens: Annotated[int, Field(gt=0, strict=True)] | None = Field(default=None, alias="maxTokens")
+    max_tokens: Annotated[int, Field(gt=0, le=10_000_000, strict=True)] | None = Field(default=None, alias="maxTokens")
 
 
 class ChatHooks(BaseModel, frozen=True, defer_build=True):

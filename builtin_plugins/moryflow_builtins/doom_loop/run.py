@@ -25,7 +25,8 @@ class Run:
     :ivar recent: names of the last tools called, oldest first.
     :ivar repeats: how often `signature` was called in a row.
     :ivar cooldown: calls that are still not checked.
-    :ivar attempts: continuations and refusals so far.
+    :ivar attempts: hits since a person last agreed to go on: refused ones, and those that full access passed over.
+    :ivar mistakes: how often each mistake was made since the last call that a gate has seen.
     :ivar open: calls that are judged but not decided, with the hit that is being asked about, or ``None``.
     """
 
@@ -38,6 +39,7 @@ class Run:
     cooldown: int = 0
     attempts: int = 0
     open: dict[str, Hit | None] = field(default_factory=dict[str, "Hit | None"])
+    mistakes: dict[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def load(cls, state: MutableMapping[str, Any], turn: str, call: str) -> Self:
@@ -47,47 +49,61 @@ class Run:
             return cls(turn)
         known = {name: stored[name] for name in cls.__dataclass_fields__ if name in stored}
         run = cls(**{**known, "turn": turn})
-        run.open = dict(run.open)
+        run.open, run.mistakes = dict(run.open), dict(run.mistakes)
         return run
 
     def save(self, state: MutableMapping[str, Any]) -> None:
         """Put the counters where the next commit finds them."""
-        state[_KEY] = {**vars(self), "recent": list(self.recent), "open": dict(self.open)}
+        state[_KEY] = {**vars(self), "recent": list(self.recent), "open": dict(self.open), "mistakes": dict(self.mistakes)}
 
     def count(self, call: ToolCall, settings: DoomLoopSettings) -> Hit | None:
         """Count `call` and return the threshold it hits. A call that is judged again after a restart counts once."""
         if call.id in self.open:
             return self.open[call.id]
-        self._add(call, settings)
+        self._add(call.tool, signature_of(call, settings.max_signature_bytes))
+        self.mistakes = {}
         hit: Hit | None = None
         if self.cooldown:
             self.cooldown -= 1
             self.repeats = 1
-        elif self.repeats >= settings.same_tool_threshold:
-            hit = "same_tool"
-        elif self.calls > settings.max_tool_calls:
-            hit = "too_many"
+        else:
+            hit = self._hit(settings)
         self.open[call.id] = hit
         return hit
 
-    def go_on(self, settings: DoomLoopSettings) -> None:
+    def count_mistake(self, call: ToolCall, told: str, settings: DoomLoopSettings) -> Hit | None:
+        """Count a call that was refused before it was judged; what the model was `told` makes two mistakes the same.
+
+        Two mistakes in turn are no better than one: only a call that a gate sees lets their counts begin again.
+        """
+        signature = f"{call.tool}:mistake:{sha256(told.encode('utf-8', 'replace')).hexdigest()}"
+        self._add(call.tool, signature)
+        self.mistakes[signature] = self.mistakes.get(signature, 0) + 1
+        return "same_tool" if self.mistakes[signature] >= settings.same_tool_threshold else self._hit(settings)
+
+    def _hit(self, settings: DoomLoopSettings) -> Hit | None:
+        if self.repeats >= settings.same_tool_threshold:
+            return "same_tool"
+        return "too_many" if self.calls > settings.max_tool_calls else None
+
+    def go_on(self, settings: DoomLoopSettings, *, attempts: int) -> None:
         """Start counting anew and leave the next calls alone (S0.64)."""
-        self.attempts += 1
+        self.attempts = attempts
         self.calls = self.repeats = 0
+        self.mistakes = {}
         self.signature = ""
         self.cooldown = settings.cooldown_tool_calls
 
-    def _add(self, call: ToolCall, settings: DoomLoopSettings) -> None:
+    def _add(self, tool: str, signature: str) -> None:
         self.total += 1
         self.calls += 1
-        self.recent = [*self.recent, call.tool][-RECENT:]
-        signature = signature_of(call, settings.max_signature_bytes)
+        self.recent = [*self.recent, tool][-RECENT:]
         self.repeats = self.repeats + 1 if signature == self.signature else 1
         self.signature = signature
 
 
 def signature_of(call: ToolCall, limit: int) -> str:
-    """Return what makes two calls the same: tool and hash of the key-sorted arguments; of large ones the tool alone (S0.60)."""
+    """Return what makes two calls the same: the tool and what the call does; of large arguments the tool alone (S0.60)."""
     text = json.dumps(call.args, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
     data = text.encode("utf-8", "surrogatepass")
-    return call.tool if len(data) > limit else f"{call.tool}:{sha256(data).hexdigest()}"
+    return call.tool if len(data) > limit else f"{call.tool}:{call.effect or sha256(data).hexdigest()}"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Tool, ToolContext, ToolError, ToolResult
+from moryflow_sdk.processes import marked_environment
 
 from .environment import Environment, environment_for
 from .exports import Wrong
@@ -86,7 +87,7 @@ def _tool(place: Outside, item: Mapping[str, Any], revision: str) -> Tool:
         given = {"vault": str(context.vault), "home": str(context.home), "data_dir": str(context.data_dir)}
         given |= {"session": context.session, "mode": context.mode, "call": context.call.id}
         request = {"do": "call", "tool": name, "args": arguments, "context": given}
-        answer = await _ask(place, request, context.progress)
+        answer = await _ask(place, request, context.progress, context.mark)
         return ToolResult.model_validate(answer["result"])
 
     return Tool(
@@ -96,6 +97,7 @@ def _tool(place: Outside, item: Mapping[str, Any], revision: str) -> Tool:
         domain=item["domain"],
         parallel_safe=item["parallel_safe"],
         timeout=item["timeout"],
+        remarks=tuple(item.get("remarks", ())),
         context_parameter=_CONTEXT,
         schema=item["parameters"],
         source=str(place.path),
@@ -103,12 +105,12 @@ def _tool(place: Outside, item: Mapping[str, Any], revision: str) -> Tool:
     )
 
 
-async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[str], None], mark: str = "") -> dict[str, Any]:
     """Run the worker for one request and return its answer.
 
     :raises ToolError: the file raised, or the process ended without an answer.
     """
-    process = await _started(place)
+    process = await _started(place, mark)
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     complaints = asyncio.ensure_future(_last_words(process.stderr))
     try:
@@ -128,7 +130,7 @@ async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[s
     return answer
 
 
-async def _started(place: Outside) -> asyncio.subprocess.Process:
+async def _started(place: Outside, mark: str) -> asyncio.subprocess.Process:
     import moryflow_sdk
     import pydantic
 
@@ -145,6 +147,7 @@ async def _started(place: Outside) -> asyncio.subprocess.Process:
             stderr=asyncio.subprocess.PIPE,
             limit=LINE_LIMIT,
             start_new_session=True,
+            env=marked_environment(mark) if mark else None,
         )
     except OSError as error:
         step = f"moryflow tool install {place.path.name}"

@@ -66,6 +66,7 @@ def _listed(tool: Any) -> dict[str, Any]:
         "domain": "tool" if tool.targets else tool.domain,
         "parallel_safe": tool.parallel_safe,
         "timeout": tool.timeout,
+        "remarks": tool.remarks,
     }
 
 

@@ -61,6 +61,12 @@ def _patched_paths(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
     return [file_target(path, "edit") for path in paths_of(parse_patch(args["patch"]))]
 
 
+def _preview(ctx: ToolContext) -> str:
+    from .preview import PREVIEWS
+
+    return PREVIEWS[ctx.call.tool](ctx)
+
+
 @tool(domain="read", targets=_read_path, parallel_safe=True)
 async def read(
     path: Path,
@@ -88,7 +94,7 @@ def ls(
     return list_target(ctx, all)
 
 
-@tool(domain="edit", targets=_edit_path, offered=writes_edits)
+@tool(domain="edit", targets=_edit_path, offered=writes_edits, preview=_preview)
 def write(path: Path, content: Annotated[str, "the whole new content"], ctx: ToolContext) -> ToolResult:
     """Create a file, or replace all of it. To change a part of a file use edit."""
     from .editing import write_target
@@ -96,7 +102,7 @@ def write(path: Path, content: Annotated[str, "the whole new content"], ctx: Too
     return write_target(ctx, content)
 
 
-@tool(domain="edit", targets=_edit_path, offered=writes_edits)
+@tool(domain="edit", targets=_edit_path, offered=writes_edits, preview=_preview)
 def edit(
     path: Path,
     old_string: Annotated[str, "the text to replace, with enough around it to be there only once"],
@@ -111,7 +117,7 @@ def edit(
     return edit_files(ctx, [(ctx.call.targets[0], Edit(old_string, new_string, replace_all))], "edit")
 
 
-@tool(domain="edit", targets=_edited_paths, offered=writes_edits)
+@tool(domain="edit", targets=_edited_paths, offered=writes_edits, preview=_preview)
 def multiedit(
     edits: Annotated[list[OneEdit], Field(min_length=1, description="made in order, each on what the one before left")],
     ctx: ToolContext,
@@ -127,7 +133,7 @@ def multiedit(
     return edit_files(ctx, whole, "multiedit")
 
 
-@tool(domain="edit", targets=_patched_paths, offered=writes_patches)
+@tool(domain="edit", targets=_patched_paths, offered=writes_patches, preview=_preview)
 def apply_patch(patch: Annotated[str, "the patch, from '*** Begin Patch' to '*** End Patch'"], ctx: ToolContext) -> ToolResult:
     """Add, update, move or delete files with one patch: all of it is applied, or nothing.
 
@@ -147,7 +153,7 @@ def apply_patch(patch: Annotated[str, "the patch, from '*** Begin Patch' to '***
     return apply_patch_text(ctx, patch)
 
 
-@tool(domain="edit", targets=_both_paths)
+@tool(domain="edit", targets=_both_paths, preview=_preview)
 def move(path: Path, to: Annotated[str, "the new path; nothing may be there yet"], ctx: ToolContext) -> ToolResult:
     """Move or rename a file or a folder."""
     from .places import move_targets
@@ -155,7 +161,7 @@ def move(path: Path, to: Annotated[str, "the new path; nothing may be there yet"
     return move_targets(ctx)
 
 
-@tool(domain="edit", targets=_edit_path)
+@tool(domain="edit", targets=_edit_path, preview=_preview)
 def delete(
     path: Path, ctx: ToolContext, recursive: Annotated[bool, "delete a folder with all that is in it"] = False
 ) -> ToolResult:

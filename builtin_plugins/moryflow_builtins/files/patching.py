@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 
 from .commit import Change, commit
-from .diffs import Diff, diff
+from .diffs import Diff, Shown, diff, short_diffs
 from .indenting import adapted, other_blanks
 from .matching import bare, line_end, plain_line
 from .patch import FilePatch, Hunk, parse_patch, paths_of
@@ -23,24 +24,49 @@ _LINE = re.compile(r"([^\n]*?)(\r?\n)|([^\n]+)()\Z")
 
 def apply_patch_text(ctx: ToolContext, patch: str) -> ToolResult:
     """Apply a whole patch to the call's targets."""
-    patches = parse_patch(patch)
-    targets = dict(zip(paths_of(patches), ctx.call.targets, strict=True))
-    _refuse_same(targets)
-    changes: list[Change] = []
-    made: list[tuple[str, Diff]] = []
-    for one in patches:
-        before, after, told = _planned(ctx, one, targets)
-        changes += told
-        made.append((_title(one), diff(before, after, one.path, one.move_to)))
-    commit(ctx.files, changes)
+    planned = planned_patch(ctx, patch)
+    commit(ctx.files, [change for one in planned for change in one.changes])
+    made = [(_title(one.patch), diff(one.before, one.after, one.patch.path, one.patch.move_to)) for one in planned]
     total = Diff(sum(d.added for _, d in made), sum(d.removed for _, d in made), "")
-    what = patches[0].path if len(patches) == 1 else f"{len(patches)} files"
+    what = planned[0].patch.path if len(planned) == 1 else f"{len(planned)} files"
     shown = "\n".join(f"{title} ({one.count})" for title, one in made)
     return ToolResult(
         output=f"{shown}\n" + "\n".join(one.text for _, one in made if one.text),
         title=f"apply_patch {what} ({total.count})",
-        metadata={"targets": [t.text for t in ctx.call.targets], "added": total.added, "removed": total.removed},
+        metadata={
+            "targets": [t.text for t in ctx.call.targets],
+            "added": total.added,
+            "removed": total.removed,
+            "diff": short_diffs([_shown(one, change) for one, (_, change) in zip(planned, made, strict=True)]),
+        },
     )
+
+
+class PlannedPatch(NamedTuple):
+    """What a patch makes of one file: the old text, the new one, and the changes on the disk."""
+
+    patch: FilePatch
+    target: Target
+    before: str
+    after: str
+    changes: list[Change]
+
+
+def planned_patch(ctx: ToolContext, patch: str) -> list[PlannedPatch]:
+    """Return what `patch` makes of the call's targets; nothing is written.
+
+    :raises ToolError: it cannot be read, or a part of it does not fit.
+    """
+    patches = parse_patch(patch)
+    targets = dict(zip(paths_of(patches), ctx.call.targets, strict=True))
+    _refuse_same(targets)
+    return [PlannedPatch(one, targets[one.path], *_planned(ctx, one, targets)) for one in patches]
+
+
+def _shown(one: PlannedPatch, made: Diff) -> Shown:
+    into = one.changes[0].into
+    name = f"{one.target.text} → {into.text}" if into is not None else one.target.text
+    return Shown(name, {"add": "new file", "delete": "deleted"}.get(one.patch.action, ""), made)
 
 
 def _title(patch: FilePatch) -> str:

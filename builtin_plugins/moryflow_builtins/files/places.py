@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from moryflow_sdk import Entry, ToolContext, ToolError, ToolResult
 
+from .diffs import Shown, short_diffs
+
 MAX_ENTRIES = 1000
 
 
@@ -60,7 +62,8 @@ def move_targets(ctx: ToolContext) -> ToolResult:
         raise ToolError(f"{source.given} cannot be moved into itself", code="invalid_args", next_step="choose another place")
     ctx.files.move(source, destination)
     text = f"moved {source.given} to {destination.given}"
-    return ToolResult(output=text, title=text, metadata={"targets": [source.text, destination.text]})
+    shown = short_diffs([Shown(f"{source.text} → {destination.text}", "moved")])
+    return ToolResult(output=text, title=text, metadata={"targets": [source.text, destination.text], "diff": shown})
 
 
 def delete_target(ctx: ToolContext, recursive: bool) -> ToolResult:
@@ -75,4 +78,5 @@ def delete_target(ctx: ToolContext, recursive: bool) -> ToolResult:
             raise
         raise ToolError(error.message, code=error.code, next_step="set recursive=true to delete all that is in it") from error
     text = f"deleted {target.given}"
-    return ToolResult(output=text, title=text, metadata={"targets": [target.text]})
+    shown = short_diffs([Shown(target.text, "deleted")])
+    return ToolResult(output=text, title=text, metadata={"targets": [target.text], "diff": shown})

@@ -12,6 +12,7 @@ class InstructionSettings(BaseModel):
     """Which instruction files are read, and how much of them.
 
     :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``.
+    :ivar claude: also ``~/.claude/CLAUDE.md``.
     :ivar max_bytes: of one file, with what it includes; the rest is left out and said so.
     :ivar total_bytes: of all together; files that do not fit any more are left out.
     """
@@ -20,5 +21,6 @@ class InstructionSettings(BaseModel):
 
     enabled: bool = True
     files: tuple[str, ...] = ()
-    max_bytes: Annotated[int, Field(gt=0)] = 32 * 1024
-    total_bytes: Annotated[int, Field(gt=0)] = 64 * 1024
+    claude: bool = True
+    max_bytes: Annotated[int, Field(gt=0, le=16 * 1024 * 1024, strict=True)] = 32 * 1024
+    total_bytes: Annotated[int, Field(gt=0, le=16 * 1024 * 1024, strict=True)] = 64 * 1024

@@ -12,7 +12,7 @@ from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelR
 from moryflow_sdk.provider_settings import ModelsSettings, ProviderSettings, with_limits
 
 from . import engine
-from .services import ANY, SERVICES, Service
+from .services import ANY, SERVICES, SEVERAL_SYSTEM_MESSAGES, Service
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import Endpoint
@@ -70,10 +70,12 @@ class LitellmModels(BaseProvider):
         :raises ModelError: the call failed, or the service's key is missing.
         """
         from moryflow_sdk.chat_completions import Answer
+        from moryflow_sdk.chat_completions.transport import named_certificates
 
         from .failures import from_exception
 
         endpoint = self._endpoint(request.model)
+        named_certificates()
         loading = asyncio.wrap_future(engine.start())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(loading), SHOW_AFTER)
@@ -160,6 +162,7 @@ class LitellmModels(BaseProvider):
             key=key.strip(),
             key_source=f"the environment variable {name}" if name else f"the credentials of {prefix}",
             url_source=f"models.providers.{prefix}.baseUrl",
+            system_messages=own.system_messages or ("several" if prefix in SEVERAL_SYSTEM_MESSAGES else "one"),
             timeout=self._settings.timeout,
         )
 

@@ -29,6 +29,9 @@ class Service(NamedTuple):
         return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
 
 
+SEVERAL_SYSTEM_MESSAGES = frozenset({"anthropic", "gemini", "vertex_ai", "bedrock"})
+"""Services that take system messages beside the conversation, as many as there are."""
+
 SERVICES: dict[str, Service] = {
     service.prefix: service
     for service in (

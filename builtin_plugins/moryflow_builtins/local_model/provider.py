@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 SHOW_AFTER = 0.3
 """Seconds of loading after which a person is told why nothing happens."""
 
+NEXT_HEADING = "\n#"
+"""Where an answer ends. So small a model goes on with the document it was shown, heading after heading, up to its limit."""
+
 LOCAL = ModelInfo(
     id="local",
     name="smollm2-135m-instruct",
@@ -92,7 +95,10 @@ class LocalModel(BaseProvider):
         if not starting.done():
             yield Status(text="loading the local model")
         client = await self._connected(*await starting)
-        chat_only = request.replace(tools=())
+        params = request.params
+        if request.purpose != "compact":  # the sections of a summary are headings
+            params = params.replace(extra={"stop": [NEXT_HEADING], **params.extra})
+        chat_only = request.replace(tools=(), params=params)
         async with contextlib.aclosing(client.stream(chat_only, request.model.name)) as events:
             async for event in events:
                 yield event

@@ -108,7 +108,7 @@ def system_blocks(turn: Turn) -> list[SystemBlock]:
 
 @hookimpl
 def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] | None:
-    """Let reads count only while the model sees them; mark messages that say something meant to last (S3.23)."""
+    """Let reads count only while the model sees them; mark messages that speak for reading first or for a proposal."""
     if usable_bank(turn) is None:
         return None
     from .reads import forget_after_compaction
@@ -116,6 +116,14 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
 
     forget_after_compaction(messages, turn)
     return reminded_messages(messages, turn)
+
+
+@hookimpl
+def tool_before(call: ToolCall) -> ToolCall | None:
+    """Let the reader work where the person sees it: nobody goes on without what it found."""
+    if call.args.get("agent") != "memory-reader" or not call.args.get("background"):
+        return None
+    return call.replace(args={**call.args, "background": False})
 
 
 @hookimpl(before="permission")

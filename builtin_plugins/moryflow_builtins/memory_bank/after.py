@@ -18,7 +18,8 @@ async def after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | 
         undone = await compare(call, result, turn)
         if undone is not None:
             return undone
-    if usable_bank(turn) is None:
+    bank = usable_bank(turn)
+    if bank is None:
         return None
     if turn.spawned is not None:
         refused = check_written(call, result, turn)
@@ -27,7 +28,7 @@ async def after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | 
     note_reads(call, result, turn)
     final = stamped(result, call) if turn.agent.id == READER and turn.parent is not None else result
     if is_reader_task(call) and result.status == "ok":
-        final, whole = checked_package(result, turn)
+        final, whole = await checked_package(result, turn, bank.required())
         if whole:
             note_package(turn)
     final = reminded(call, final, turn)

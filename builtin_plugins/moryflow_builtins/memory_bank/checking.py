@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -40,7 +40,7 @@ def check(turn: Any) -> tuple[list[Finding], int]:
     found += [Finding("missing", name, "the file is missing", INIT) for name in (MEMORY, PATTERNS) if name not in names]
     for page in pages.values():
         found += _page(turn, page, settings)
-    return [*found, *_folders(pages, settings), *_unreached(pages)], len(names)
+    return [*found, *_unreached(pages)], len(names)
 
 
 def _entry(turn: Any, name: str, kind: str, pages: dict[str, Page]) -> Iterator[Finding]:
@@ -136,15 +136,8 @@ def _line_count(turn: Any, name: str) -> int:
         return 0
 
 
-def _folders(pages: Mapping[str, Page], settings: MemoryBankSettings) -> Iterator[Finding]:
-    """A folder with many files needs an index; a small one does not (S3.38, D31)."""
-    for folder, count in sorted(Counter(posixpath.dirname(name) for name in pages).items()):
-        if count > settings.index_files and f"{folder}/index.md" not in pages and folder != FOLDER:
-            yield Finding("index", folder, f"it has {count} files and no index.md", f"write {folder}/index.md")
-
-
 def _unreached(pages: Mapping[str, Page]) -> Iterator[Finding]:
-    """Every file is reached from the front page, over links or the index of its folder."""
+    """Every file is reached from the front page, over links to it or to its folder."""
     if MEMORY not in pages:
         return
     seen, todo = {MEMORY}, deque([MEMORY])
@@ -152,8 +145,8 @@ def _unreached(pages: Mapping[str, Page]) -> Iterator[Finding]:
         page = pages[todo.popleft()]
         for link in page.links:
             name = _resolved(page, link)
-            for goal in (name, f"{name}/index.md"):
-                if goal in pages and goal not in seen:
+            for goal in pages:
+                if goal not in seen and (goal == name or posixpath.dirname(goal) == name != FOLDER):
                     seen.add(goal)
                     todo.append(goal)
     for name in sorted(set(pages) - seen):

@@ -9,7 +9,7 @@ from moryflow_sdk.sensitive import sensitive
 from .bank import FOLDER, MADE_BY, bank_of, inside, usable_bank
 from .grants import Grant, grant_of
 from .reads import READER, escalation, satisfied
-from .risk import edited, risk_of, sensitive_globs
+from .risk import assess, edited, risk_of, sensitive_globs
 from .settings import MemoryBankSettings
 
 WRITER_READS = frozenset({"read", "edit"})
@@ -122,8 +122,29 @@ def reminded(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
     if waiting and call.id in waiting:
         said = waiting[call.id] if result.status == "ok" else ""
         turn.state["waiting"] = {key: text for key, text in waiting.items() if key != call.id}
-    said = said or escalation(turn, turn.config)
+    said = said or escalation(turn, turn.config) or proposal_hint(call, result, turn)
     return result.replace(output=f"{result.output}\n\n[memory bank] {said}".lstrip()) if said else result
+
+
+def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
+    """Return, once a turn, that what was done speaks for a proposal: a kind of change, or a number of files (S3.41)."""
+    settings: MemoryBankSettings = turn.config
+    state = turn.state
+    targets = [target.text for target in edited(call) if not inside(target)]
+    if not targets or result.status != "ok" or not settings.hints or turn.parent is not None or state.get("spoken"):
+        return ""
+    changed = sorted({*state.get("changed", ()), *targets})
+    state["changed"] = changed
+    if state.get("answers"):
+        return ""
+    if len(changed) >= settings.propose_files:
+        what = f"{len(changed)} files were changed in this turn"
+    elif assess(call, settings) == "high":
+        what = f"{targets[0].partition('/')[2]} is of a kind that decisions stand behind"
+    else:
+        return ""
+    state["spoken"] = True
+    return f"{what}. If one was made that is meant to last, propose it with memory_propose after the work is done"
 
 
 def get_ready(turn: Turn) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import ToolCall, ToolResult, Turn
 
 from .helpers import READER
+from .reads import shown_lines
 
 if TYPE_CHECKING:
     from .package_schema import Package
@@ -16,14 +17,20 @@ if TYPE_CHECKING:
 _FENCE = re.compile(r"^[ \t]*```(?:ya?ml|json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 LONGEST = 200_000
 
+LEAST_QUOTED = 12
+"""Characters of a piece of a line that count as a quote; a single word stands in nearly every file."""
+
 
 def is_reader_task(call: ToolCall) -> bool:
     """Whether a call starts the memory reader, whatever the tool that does it is called."""
     return any(target.kind == "task" and target.text == f"task:{READER}" for target in call.targets)
 
 
-def checked_package(result: ToolResult, turn: Turn) -> tuple[ToolResult, bool]:
-    """Return the reader's result with what was found about it, and whether it counts as reading."""
+async def checked_package(result: ToolResult, turn: Turn, required: str) -> tuple[ToolResult, bool]:
+    """Return the reader's result with what was found about it, and whether it counts as reading `required`.
+
+    It does when the reader was shown that file and quotes what stands in it.
+    """
     if result.metadata.get("background"):
         return result, False  # it has only begun
     package, problems = parse_package(result.output)
@@ -33,11 +40,14 @@ def checked_package(result: ToolResult, turn: Turn) -> tuple[ToolResult, bool]:
         note = f"[memory bank] this is not a context package: {said}. It does not count as reading. Next: {step}"
         return result.replace(output=f"{result.output}\n\n{note}"), False
     notes = [*_conflicts(package), *_unfounded(package, turn)]
+    missing = await _not_read(package, result, turn, required) if required else ""
+    if missing:
+        notes.append(f"{missing}. It does not count as reading. Next: read {required}")
     metadata = {**result.metadata, "memory_bank": {"conflicts": len(package.conflicts), "evidence": len(package.evidence)}}
     if package.conflicts:
         turn.emit("conflict", conflicts=[conflict.model_dump() for conflict in package.conflicts])
     text = "".join(f"\n\n[memory bank] {note}" for note in notes)
-    return result.replace(output=result.output + text, metadata=metadata), True
+    return result.replace(output=result.output + text, metadata=metadata), not missing
 
 
 def parse_package(output: str) -> tuple[Package | None, list[str]]:
@@ -79,11 +89,27 @@ def _unfounded(package: Package, turn: Turn) -> list[str]:
     return [f"these quotes were not found in their files: {', '.join(wrong[:5])}. Next: read them yourself"] if wrong else []
 
 
+async def _not_read(package: Package, result: ToolResult, turn: Any, required: str) -> str:
+    """Return why the package does not stand for having read `required`, or nothing."""
+    session = str(result.metadata.get("session", ""))
+    target = turn.files.resolve(required, domain="read")
+    shown = [node.payload for node in await turn.history.path(session) if node.kind == "tool"] if session else []
+    if not any(item.get("status") == "ok" and shown_lines(turn, target, str(item.get("output"))) is not None for item in shown):
+        return f"the reader did not read {required}"
+    quoted = [item for item in package.evidence if required in _candidates(_file_of(item.file))]
+    if not any(_stands(item.file, item.quote, turn) for item in quoted):
+        return f"the package quotes nothing that stands in {required}"
+    return ""
+
+
+def _file_of(pointer: str) -> str:
+    return re.sub(r":\d+(-\d+)?$", "", pointer)
+
+
 def _stands(file: str, quote: str, turn: Any) -> bool:
     from moryflow_sdk import ToolError
 
-    path = re.sub(r":\d+(-\d+)?$", "", file)
-    for name in _candidates(path):
+    for name in _candidates(_file_of(file)):
         target = turn.files.resolve(name, domain="read")
         if target.error or not target.text.startswith("vault:/"):
             continue
@@ -91,9 +117,17 @@ def _stands(file: str, quote: str, turn: Any) -> bool:
             text = turn.files.read(target, limit=4 * 1024 * 1024).decode("utf-8", "replace")
         except ToolError:
             continue
-        if " ".join(quote.split()) in " ".join(text.split()):
+        if _quotes(quote, text):
             return True
     return False
+
+
+def _quotes(quote: str, text: str) -> bool:
+    """Whether `quote` stands in `text` and says something: a line of it, or a piece too long to be there by chance."""
+    said = " ".join(quote.split())
+    if len(said) < LEAST_QUOTED and said not in (" ".join(line.split()) for line in text.splitlines()):
+        return False
+    return any(map(str.isalnum, said)) and said in " ".join(text.split())
 
 
 def _candidates(path: str) -> Sequence[str]:

@@ -80,16 +80,14 @@ def answered(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
     if place is None:
         return ""  # it was made on another branch of the conversation
     after = typed[place + 1 :]
-    said = [(_counts(heard(prompt.text), proposal, newest, first=index == 0)) for index, prompt in enumerate(after)]
+    said = [_counts(heard(prompt.text), proposal, newest) for prompt in after]
     if "no" in said:
         return "declined"
     return "confirmed" if said and said[-1] == "write" else ""
 
 
-def _counts(said: Said, proposal: Proposal, newest: bool, *, first: bool) -> str:
-    """Return the answer if it is one to this proposal: a plain word only right after it, a bare command to the newest."""
-    if said.plain and not first:
-        return ""
+def _counts(said: Said, proposal: Proposal, newest: bool) -> str:
+    """Return the answer if it is one to this proposal; one without an id is to the newest."""
     if said.proposal:
         return said.answer if said.proposal == proposal.id else ""
     return said.answer if newest else ""

@@ -10,13 +10,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from moryflow_sdk import Target, ToolCall
+from moryflow_sdk.protected_files import RUNS_LATER, SECRETS
 from moryflow_sdk.risk import Risk, RiskFunction, risk_functions
 
-from .settings import MemoryBankSettings
+from .settings import SENSITIVE_PATHS, MemoryBankSettings
 
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
 PATIENCE = 0.5
 """Seconds a plugin's own judgement may take."""
+
+_PLAN = re.compile(r"\.moryflow/plans/[^/]+\.md")
 
 _hung: list[RiskFunction] = []
 """Functions that took longer; they are not called again."""
@@ -36,9 +39,17 @@ def assess(call: ToolCall, settings: MemoryBankSettings) -> Risk:
     if any(_is_folder(target) for target in targets):
         return "high"
     matches = sensitive_globs(settings)
-    if any(matches.match(name) for target in targets for name in _names(target)):
+    names = [name for target in targets for name in _names(target)]
+    if any(matches.match(name) for name in names):
+        return "high"
+    if settings.sensitive_paths == SENSITIVE_PATHS and any(map(_is_protected, names)):
         return "high"
     return "medium" if any(target.kind != "file" for target in targets) else "low"
+
+
+def _is_protected(name: str) -> bool:
+    # A plan is in Moryflow's folder, and nothing there runs (D23).
+    return bool(SECRETS.find(name) or RUNS_LATER.find(name)) and not _PLAN.fullmatch(name)
 
 
 async def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:

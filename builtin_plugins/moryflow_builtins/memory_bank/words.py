@@ -1,4 +1,4 @@
-"""What a person's message says about the memory bank: commands, plain yes and no, and things meant to last (S3.15, D33)."""
+"""What a person's message says about the memory bank: commands, things meant to last, and what wants reading first."""
 
 from __future__ import annotations
 
@@ -8,23 +8,31 @@ from dataclasses import dataclass
 from typing import Any
 
 _COMMAND = re.compile(r"(?<![\w/:.-])mb:(write|no)(?![\w-])(?:[ \t]+(p-[0-9a-f]{8})\b)?", re.IGNORECASE)
-_YES = frozenset(
-    {
-        *("yes", "y", "ok", "okay", "sure", "please do", "yes please", "go ahead", "do it"),
-        *("好", "好的", "可以", "是", "是的", "行", "确认", "同意"),
-    }
-)
-_NO = frozenset(
-    {
-        *("no", "n", "nope", "no thanks", "don't", "do not", "leave it"),
-        *("不", "不要", "不用", "不行", "否", "算了", "不需要"),
-    }
-)
+_AGREES = frozenset({
+    *("yes", "yep", "yeah", "y", "ok", "okay", "sure", "fine", "good", "great", "perfect", "thanks", "thank", "you", "agreed"),
+    *("right", "please", "do", "go", "ahead", "and", "then", "now", "so", "i", "say", "send", "run", "it", "write", "lgtm"),
+    *("好", "好的", "可以", "是", "是的", "行", "确认", "同意", "请", "谢谢"),
+})  # fmt: skip
+"""Words that may stand before ``mb:write`` on its line; behind others it may be spoken of, doubted or denied."""
+_LONGEST_YES = 100
+_QUOTES = (">", '"', "'", "“", "「")
+_ASKS = re.compile(r"[^.!;,。！；，、?？]{0,200}[?？]")
 _LASTING = re.compile(
     r"\b(remember (this|that|it)|from now on|for the record|in future,|going forward|we (have )?(decided|agreed)|"
     r"our convention|the convention is|always use|never use)\b|记住|以后(都|请|一律)|从现在起|我们决定|约定(是|为|：|:)|一律",
     re.IGNORECASE,
 )
+
+
+_DESIGN = re.compile(
+    r"\b(architect(ure|ural)|refactor(ing)?|migrat(e|ing|ion)|redesign)\b"
+    r"|\b(new|add an?|create an?) (\w+ )?(module|component|package|service|subsystem)\b"
+    r"|\b(shared|common) (module|component|library|code|utilit(y|ies))\b"
+    r"|\b(which|choose|pick|switch to|replace) (an? |the )?(\w+ )?(library|framework|database|tool|stack|technology)\b"
+    r"|技术选型|选型|架构|重构|迁移|(新建|新增|创建|新的?)\S{0,6}(模块|组件)|(公共|共享)(模块|组件|库)",
+    re.IGNORECASE,
+)
+"""Choice of technology, new module, architecture, shared module, refactoring, migration."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,6 @@ class Said:
 
     answer: str = ""
     proposal: str = ""
-    plain: bool = False
 
 
 def commands_in(text: str) -> bool:
@@ -42,20 +49,35 @@ def commands_in(text: str) -> bool:
 
 
 def heard(text: str) -> Said:
-    """Return what `text` answers. A message that says both has said no."""
-    found = [(match[1].lower(), (match[2] or "").lower()) for match in _COMMAND.finditer(text)]
-    if found:
-        refused = next((item for item in found if item[0] == "no"), None)
-        return Said(*(refused or found[0]))
-    word = text.strip().strip(".!。！,， ").casefold()
-    if word in _YES:
-        return Said("write", plain=True)
-    return Said("no", plain=True) if word in _NO else Said()
+    """Return what `text` answers; only the commands are an answer. A message that says both has said no.
+
+    A command counts as a yes where it is given, not where it is spoken of: ``do not mb:write``, ``what does mb:write do?``.
+    """
+    found = [(match[1].lower(), (match[2] or "").lower()) for match in _COMMAND.finditer(text) if _given(match, text)]
+    refused = next((item for item in found if item[0] == "no"), None)
+    return Said(*(refused or next(iter(found), ())))
+
+
+def _given(match: re.Match[str], text: str) -> bool:
+    """Whether a command is given where it stands. A no always is: nothing is written by mistake."""
+    if match[1].lower() == "no":
+        return True
+    line = text.rfind("\n", 0, match.start()) + 1
+    before = text[max(line, match.start() - _LONGEST_YES) : match.start()]
+    if match.start() - line > _LONGEST_YES or before.strip().startswith(_QUOTES):
+        return False
+    words = re.findall(r"[\w'’]+", before.casefold())
+    return _AGREES.issuperset(words) and _ASKS.match(text[match.end() : match.end() + 200].partition("\n")[0]) is None
 
 
 def means_to_last(text: str) -> bool:
     """Whether a message says something that is meant to hold beyond it; words only, no judgement (S3.41)."""
     return _LASTING.search(text) is not None and not commands_in(text)
+
+
+def wants_patterns(text: str) -> bool:
+    """Whether a message is about what ``patterns.md`` is read for; words only, no judgement (S3.4, S3.41)."""
+    return _DESIGN.search(text) is not None and not commands_in(text)
 
 
 @dataclass(frozen=True)

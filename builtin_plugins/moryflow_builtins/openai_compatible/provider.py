@@ -149,6 +149,7 @@ class OpenAICompatible(BaseProvider):
             output_field=own.output_field or (service.output_field if base_url == service.base_url else "max_tokens"),
             short_ids=service.short_ids,
             send_reasoning=own.send_reasoning,
+            system_messages=own.system_messages or (service.system_messages if base_url == service.base_url else "one"),
             timeout=self._settings.timeout,
         )
 

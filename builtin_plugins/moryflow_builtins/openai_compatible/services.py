@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 
@@ -14,6 +14,7 @@ class Service(NamedTuple):
     :param addresses: environment variables that may hold another address.
     :param default: the model to use when nobody chose one; empty when only the server can say.
     :param local: runs on the user's machine and needs no key.
+    :param system_messages: ``several`` where its models are known to take them.
     """
 
     prefix: str
@@ -24,6 +25,7 @@ class Service(NamedTuple):
     output_field: str = "max_tokens"
     short_ids: bool = False
     local: bool = False
+    system_messages: Literal["one", "several"] = "one"
 
     def key(self, environ: Mapping[str, str]) -> str:
         """Return the key, without the blanks and line ends that come with pasting."""
@@ -54,6 +56,7 @@ SERVICES: dict[str, Service] = {
             ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
             "gpt-4.1",
             output_field="max_completion_tokens",
+            system_messages="several",
         ),
         Service("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), (), "openrouter/auto"),
         Service("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), (), "deepseek-flash"),

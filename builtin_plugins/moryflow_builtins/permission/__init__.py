@@ -36,10 +36,10 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Verdict:
 
     policy = policy_of(turn)
     if not is_long(call):
-        return in_sandbox(decide(policy, call), call.domain, turn)
+        return in_sandbox(decide(policy, call), call.tool, turn)
     import asyncio
 
-    return in_sandbox(await asyncio.to_thread(decide, policy, call), call.domain, turn)
+    return in_sandbox(await asyncio.to_thread(decide, policy, call), call.tool, turn)
 
 
 @hookimpl

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from moryflow_sdk import Remember, Rule, Target, ToolCall, Turn
 from moryflow_sdk.patterns import escape
-from moryflow_sdk.urls import RefusedUrl, parse_url
+from moryflow_sdk.urls import RefusedUrl, Url, parse_url
 
+from .confined import hidden_files
 from .defaults import default_rules, escape_path
 from .files import judge_file
-from .judged import Decision, Judged, decided
+from .folders import is_folder, judge_folder
+from .judged import Decision, Judged, decided, stored_rule_answers
 from .policy import Policy, make_policy
+from .rules import simple
 
 INLINE_COMMAND = 2048
 """Commands up to this many characters are judged on the loop; longer ones in a thread."""
@@ -29,26 +34,41 @@ def policy_of(turn: Turn, rules: Sequence[Rule] | None = None) -> Policy:
 
     configured = turn.rules.all() if rules is None else rules
     defaults = default_rules(str(turn.home), tuple(getattr(turn.config, "servers", ())))
-    places = {"home": turn.home, "vault": turn.vault, "watched": turn.watched}
+    places = {"home": turn.home, "vault": turn.vault, "watched": turn.watched, "hides": hidden_files(turn)}
     return make_policy((*defaults, *configured), **places, resolve=resolve, agent=turn.agent.rules)
 
 
 def decide(policy: Policy, call: ToolCall) -> Decision:
     """Judge a call."""
-    return decided(part for target in call.targets for part in judge_target(policy, target).judged)
+    parts = [part for target in call.targets for part in judge_target(policy, target).judged]
+    return decided([*parts, *_arriving(policy, call.targets)])
+
+
+def _arriving(policy: Policy, targets: Sequence[Target]) -> Iterator[Judged]:
+    """Judge what a folder brings to the other places that a call changes, as ``move`` does."""
+    edited = [target for target in targets if target.kind == "file" and target.domain == "edit" and target.error is None]
+    for source in filter(is_folder, edited if len(edited) > 1 else ()):
+        goals = [target for target in edited if target is not source]
+        yield from (part for part in judge_folder(policy, source, goals) if part.decision != "allow")
 
 
 def judge_target(policy: Policy, target: Target) -> Decision:
     """Judge one target, which for a shell command means everything it runs, reads and writes."""
     if target.kind == "file":
-        return decided([judge_file(policy, target)])
+        below = judge_folder(policy, target) if target.domain == "edit" and is_folder(target) else ()
+        return decided([judge_file(policy, target), *below])
     if target.error is not None or _broken(target.given):
         reason = target.error or "the input holds characters that no tool accepts"
-        return decided([Judged(target.domain, target.text, "deny", reason, "invalid_input", "never")])
+        cause = "invalid_input" if target.folder is None else "hard_limit"
+        return decided([Judged(target.domain, target.text, "deny", reason, cause, "never")])
     if target.kind == "shell":
         from .shell import judge_command
 
-        return judge_command(policy, target.given)
+        folder = target.folder
+        if folder is None or folder.text == "vault:/":
+            return judge_command(policy, target.given)
+        inside = judge_command(policy, target.given, folder.path or "")
+        return decided((*inside.judged, judge_file(policy, folder, "read", whole=False)))
     if target.kind == "url":
         return decided([_judge_url(policy, target)])
     return decided([_asked_once(policy.by_text(target.domain, target.text), escape(target.text))])
@@ -56,7 +76,17 @@ def judge_target(policy: Policy, target: Target) -> Decision:
 
 def is_long(call: ToolCall) -> bool:
     """Whether judging `call` could hold up the loop."""
-    return any(target.kind == "shell" and len(target.given) > INLINE_COMMAND for target in call.targets)
+    return any(_takes_long(target) for target in call.targets)
+
+
+def _takes_long(target: Target) -> bool:
+    if target.kind != "shell":
+        return target.domain == "edit" and is_folder(target)
+    return len(target.given) > INLINE_COMMAND or _READS_FOLDERS.search(target.given) is not None
+
+
+_READS_FOLDERS = re.compile(r"grep|\brg|\bag\b|\back\b|diff|\b(?:cp|scp|rsync|tar|zip|7z|add|stash|find)\b")
+"""Words of commands that may look through a folder."""
 
 
 def _broken(text: str) -> bool:
@@ -64,20 +94,33 @@ def _broken(text: str) -> bool:
 
 
 def _judge_url(policy: Policy, target: Target) -> Judged:
-    """Judge the canonical form (R16); no rule opens what is not public."""
+    """Judge the canonical form (R16). What is not public no rule opens, but a service of this machine one that names it."""
     try:
         url = parse_url(target.given)
     except RefusedUrl as error:
+        if error.service is not None:
+            return _judge_service(policy, target, error.service, str(error))
         cause = "invalid_input" if error.malformed else "hard_limit"
         return Judged(target.domain, target.text, "deny", str(error), cause, "never")
     text = f"url:{url}"
     return _asked_once(policy.by_text(target.domain, text), escape_path(text))
 
 
+def _judge_service(policy: Policy, target: Target, url: Url, why: str) -> Judged:
+    """Judge a URL of this machine: it is off limits unless the last rule that matches names scheme, host and port."""
+    base, text = escape_path(str(replace(url, path="/", query=""))), f"url:{url}"
+    probe = simple(text)
+    hit = policy.configured.last(target.domain, probe)
+    named = hit is not None and hit.rule.pattern.removeprefix("url:").startswith(base)
+    if hit is not None and (named or hit.decision == "deny"):
+        return _asked_once(policy.by_probe(target.domain, text, probe), escape_path(text))
+    step = f"if it is a service that you trust: moryflow permission allow {target.domain} '{base}**'"
+    return Judged(target.domain, text, "deny", why, "hard_limit", "never", next_step=step)
+
+
 def _asked_once(answer: Judged, pattern: str) -> Judged:
     """Offer to store `pattern`, unless the question is an agent's own rule, which no stored rule lifts."""
-    by_agent = answer.rule is not None and answer.rule.source not in ("default", "user", "inline", "session")
-    if answer.decision != "ask" or answer.bypass == "never" or by_agent:
+    if answer.decision != "ask" or not stored_rule_answers(answer):
         return answer
     remember = Remember(scope="user", domain=answer.domain, pattern=pattern)
     return Judged(answer.domain, answer.target, "ask", _worded(answer), answer.cause, answer.bypass, answer.rule, remember)

@@ -7,42 +7,27 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from moryflow_sdk import Rule
-from moryflow_sdk.sensitive import SENSITIVE_FOLDERS, SENSITIVE_NAMES, in_sensitive_folder, sensitive_name
-
-RUNS_LATER_FOLDERS: tuple[str, ...] = (
-    ".git", ".hg", ".svn", ".githooks", ".husky", ".vscode", ".vscode-server", ".idea", ".fleet", ".zed", ".cursor",
-    ".windsurf", ".claude", ".codex", ".gemini", ".continue", ".aider", ".opencode", ".roo", ".amazonq", ".kiro",
-    ".devcontainer", ".circleci", ".buildkite", ".woodpecker", ".github/workflows", ".github/actions", ".gitea/workflows",
-    ".forgejo/workflows", ".yarn", ".direnv", ".config/git", ".config/fish", ".config/autostart", ".config/systemd",
-    ".bashrc.d", ".bash_completion.d", ".zfunc", ".moryflow",
-)  # fmt: skip
-"""Folders whose files change what runs later: version control, editors, agents, continuous integration, shells (R21)."""
-
-RUNS_LATER_NAMES: tuple[str, ...] = (
-    ".mcp.json", "mcp.json", ".claude.json", ".gitconfig", ".gitmodules", ".gitattributes", ".git", ".hgrc",
-    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv",
-    ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc", ".xinitrc", ".xprofile",
-    ".xsession", ".vimrc", ".gvimrc", ".exrc", ".nvimrc", ".nvim.lua", ".emacs", ".dir-locals.el", ".gdbinit", ".lldbinit",
-    ".pythonrc", ".pdbrc", ".irbrc", ".pryrc", ".rprofile", ".curlrc", ".wgetrc", ".tmux.conf", ".screenrc",
-    ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".bazelrc", ".pre-commit-config.yaml", ".pre-commit-hooks.yaml",
-    "lefthook.y*ml", ".lefthook.y*ml", ".travis.yml", ".gitlab-ci.yml", ".drone.yml", ".cirrus.yml", "appveyor.yml",
-    "azure-pipelines.yml", "bitbucket-pipelines.yml", "jenkinsfile", "cloudbuild.y*ml", "*.code-workspace", "sitecustomize.py",
-    "usercustomize.py",
-)  # fmt: skip
-"""File names that do the same. Compared without regard to case."""
+from moryflow_sdk.protected_files import RUNS_LATER, SECRETS, Line
 
 PLANS = "vault:/.moryflow/plans/*.md"
 """Where plans are written; nothing there runs (D23)."""
 
 _EVERY = "vault:**/"
-_SENSITIVE_FILES = _EVERY + "{" + ",".join(SENSITIVE_NAMES) + "}"
-_SENSITIVE_FOLDERS = _EVERY + "{" + ",".join(SENSITIVE_FOLDERS) + "}/**"
-_LATER_FILES = _EVERY + "{" + ",".join(RUNS_LATER_NAMES) + "}"
-_LATER_FOLDERS = _EVERY + "{" + ",".join(RUNS_LATER_FOLDERS) + "}/**"
+_SENSITIVE_FILES = _EVERY + "{" + ",".join(SECRETS.files) + "}"
+_SENSITIVE_FOLDERS = _EVERY + "{" + ",".join(SECRETS.folders) + "}/**"
+_LATER_FILES = _EVERY + "{" + ",".join(RUNS_LATER.files) + "}"
+_LATER_FOLDERS = _EVERY + "{" + ",".join(RUNS_LATER.folders) + "}/**"
+
+_GUARDS: dict[str, Callable[[str], Line | None]] = {
+    _SENSITIVE_FILES: SECRETS.find_file,
+    _SENSITIVE_FOLDERS: SECRETS.find_folder,
+    _LATER_FILES: RUNS_LATER.find_file,
+    _LATER_FOLDERS: RUNS_LATER.find_folder,
+}
 
 _FIXED: tuple[tuple[str, str, str], ...] = (
     ("read", "vault:**", "allow"),
@@ -96,7 +81,16 @@ def escape_path(path: str) -> str:
 
 def protects(rule: Rule) -> bool:
     """Whether `rule` is a default that guards a file because of its name."""
-    return rule.source == "default" and rule.decision == "ask" and rule.pattern.startswith(_EVERY)
+    return rule.source == "default" and rule.pattern in _GUARDS
+
+
+def guarded_line(rule: Rule, text: str) -> Line | None:
+    """Return the line of the tables by which `rule` guards a target in the vault.
+
+    It is wider than the printed globs (``.env.bak``, ``.env.``), and a folder counts as what is in it: who searches,
+    copies or moves ``.ssh`` reaches every file below.
+    """
+    return _GUARDS[rule.pattern](text) if text.startswith("vault:") else None
 
 
 def guards_sensitive(rule: Rule) -> bool:
@@ -115,13 +109,3 @@ def plain_text(text: str) -> str:
 
 def _names(parts: Iterable[str]) -> Iterator[str]:
     return (part.rstrip(". ") or part for part in parts)
-
-
-def matches_sensitive(rule: Rule, text: str) -> bool:
-    """Whether a target in the vault is what such a rule guards; wider than its printed globs (``.env.bak``, ``.env.``).
-
-    A folder of secrets counts as what is in it: who searches, copies or moves ``.ssh`` reaches every file below.
-    """
-    if not text.startswith("vault:"):
-        return False
-    return sensitive_name(text) if rule.pattern == _SENSITIVE_FILES else in_sensitive_folder(f"{text}/.")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import PurePath
 
 from moryflow_sdk import Remember, Target
+from moryflow_sdk.protected_files import plain_names
 from moryflow_sdk.sensitive import sensitive
 
-from .defaults import PLACES, escape_path, guards_sensitive, protects
-from .judged import Judged, sterner
+from .defaults import PLACES, escape_path, guarded_line, guards_sensitive, protects
+from .judged import Judged, sterner, stored_rule_answers
 from .policy import Policy, components, home_spellings, without
 from .rules import CompiledRule, simple
 
@@ -35,6 +37,8 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
             answer = sterner(answer, _worded(replace(given, target=target.text), target))
     if domain == "edit" and policy.watched:
         answer = sterner(answer, _runs_when_saved(policy, target, answer))
+    if domain == "edit" and answer.decision == "allow" and (answer.rule is None or answer.rule.source == "default"):
+        answer = _in_repository(target, answer)
     return _rememberable(answer, target)
 
 
@@ -49,6 +53,30 @@ def _runs_when_saved(policy: Policy, target: Target, answer: Judged) -> Judged:
                     reason = f"{path} is code of a plugin that is being written; it runs as soon as it is saved"
                     return Judged(answer.domain, answer.target, "ask", reason, bypass="never")
     return answer
+
+
+_OF_A_REPOSITORY = frozenset(
+    {"config", "config.worktree", "packed-refs", "objects", "refs", "hooks", "info", "modules", "worktrees"}
+)
+
+
+def _in_repository(target: Target, answer: Judged) -> Judged:
+    """Ask before a folder that has a ``HEAD`` gets another part of a git repository, whose configuration runs programs (R21).
+
+    The ``HEAD`` itself stands in the table of what runs later.
+    """
+    names = (target.path or "").split("/")
+    plain = plain_names(target.path or "")
+    for index in range(len(plain) - 1, 0, -1):
+        folder = "/".join(names[:index])
+        if plain[index] in _OF_A_REPOSITORY and any(os.path.lexists(f"{folder}/{name}") for name in ("HEAD", "commondir")):
+            reason = f"{_shown(target)} makes its folder a git repository, whose configuration runs programs"
+            return replace(answer, decision="ask", reason=reason)
+    return answer
+
+
+def _shown(target: Target) -> str:
+    return target.text.removeprefix("fs:").removeprefix("vault:/")
 
 
 def _only_says_where(compiled: CompiledRule) -> bool:
@@ -101,12 +129,12 @@ def _worded(answer: Judged, target: Target) -> Judged:
     """Say in a person's words why a default asks or denies."""
     if answer.decision == "allow" or answer.rule is None or answer.rule.source != "default":
         return answer
-    shown = target.text.removeprefix("fs:").removeprefix("vault:/")
+    shown = _shown(target)
     changes = answer.domain == "edit"
-    if guards_sensitive(answer.rule):
-        reason = f"{shown} looks like a file of secrets"
-    elif protects(answer.rule):
-        reason = f"{shown} changes what runs later"
+    if protects(answer.rule):
+        line = guarded_line(answer.rule, target.text) or guarded_line(answer.rule, target.lexical or "")
+        what = "looks like a file of secrets" if guards_sensitive(answer.rule) else "changes what runs later"
+        reason = f"{shown} {what}: {line.reason}" if line else f"{shown} {what}"
     elif changes:
         reason = f"{shown} is outside the vault; nothing is changed there"
     else:
@@ -117,9 +145,8 @@ def _worded(answer: Judged, target: Target) -> Judged:
 
 def _rememberable(answer: Judged, target: Target) -> Judged:
     """Offer the literal pattern of the object, where a stored rule would answer the question next time (D5)."""
-    by_agent = answer.rule is not None and answer.rule.source not in ("default", "user", "inline", "session")
     same_name = target.lexical in (None, target.text)
-    if answer.decision != "ask" or by_agent or answer.bypass == "never" or not same_name:
+    if answer.decision != "ask" or not same_name or not stored_rule_answers(answer):
         return answer
     pattern = Remember(scope="user", domain=answer.domain, pattern=escape_path(target.text))
     return replace(answer, remember=pattern)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from moryflow_sdk import Allow, Ask, Deny, Remember, Rule, Verdict
+from moryflow_sdk import Allow, Ask, Deny, FrozenDict, Remember, Rule, Verdict, thaw
+from moryflow_sdk.patterns import compile_rule
 from moryflow_sdk.verdicts import Bypass, Cause
 
 from .rules import STRENGTH, Strength
@@ -21,6 +22,8 @@ class Judged:
     :param target: the canonical text, for example ``vault:/a.md`` or ``shell:git status``.
     :param reason: why, in a few words; for what is allowed it may be empty.
     :param remember: what *always* would store for it; ``None`` when nothing that is stored could answer the question.
+    :param contents: the state of the files that a command runs, by name.
+    :param lapsed: a stored rule allowed it until a file changed.
     """
 
     domain: str
@@ -32,6 +35,8 @@ class Judged:
     rule: Rule | None = None
     remember: Remember | None = None
     next_step: str = ""
+    contents: FrozenDict = field(default_factory=FrozenDict)
+    lapsed: bool = False
 
     @property
     def severity(self) -> tuple[int, bool]:
@@ -70,7 +75,9 @@ class Decision:
                 "never" if any(part.bypass == "never" and part.decision != "allow" for part in self.judged) else "mode"
             )
             return Deny(reason=reason, cause=worst.cause, bypass=bypass, next_step=worst.next_step, rule=worst.rule)
-        return Ask(reason=reason, cause=worst.cause, bypass=worst.bypass, remember=self.remember, rule=worst.rule)
+        contents = {name: state for part in strong for name, state in part.contents.items()}
+        said = {"cause": worst.cause, "bypass": worst.bypass, "rule": worst.rule}
+        return Ask(reason=reason, remember=self.remember, contents=contents, **said)
 
     @property
     def remember(self) -> tuple[Remember, ...]:
@@ -97,6 +104,15 @@ def sterner(first: Judged, second: Judged) -> Judged:
     return second if second.severity > first.severity else first
 
 
+_STORED = ("default", "user", "inline", "session")
+
+
+def stored_rule_answers(judged: Judged) -> bool:
+    """Whether a rule that *always* stores would answer the question: not that of an agent's rule, nor of a broken one."""
+    rule = judged.rule
+    return judged.bypass != "never" and (rule is None or (rule.source in _STORED and not compile_rule(rule).problem))
+
+
 def on(judged: Judged, target: str, domain: str) -> Judged:
     """Return `judged` as an answer about another spelling of the same thing."""
     return replace(judged, target=target, domain=domain)
@@ -116,13 +132,15 @@ def place_of(rule: Rule) -> str:
 
 def told(rule: Rule) -> str:
     """Return a rule and its place as a person would say it."""
+    if rule.problem:
+        return f"rule that cannot be understood ({place_of(rule)})"
     shown = rule.pattern if len(rule.pattern) <= 80 else f"{rule.pattern[:77]}…"
-    return f"rule {rule.decision} {shown!r} ({place_of(rule)})"
+    return f"rule {rule.decision} {shown!r}{f' in {rule.folder}' if rule.folder else ''} ({place_of(rule)})"
 
 
 def rule_json(rule: Rule | None) -> dict[str, object] | None:
     """Return the fields of a rule that are set."""
     if rule is None:
         return None
-    fields = ("source", "file", "line", "index", "domain", "pattern", "decision")
-    return {name: getattr(rule, name) for name in fields if getattr(rule, name) is not None}
+    fields = ("source", "file", "line", "index", "domain", "pattern", "decision", "folder", "contents", "problem")
+    return {name: thaw(value) for name in fields if (value := getattr(rule, name)) not in (None, {}, "")}

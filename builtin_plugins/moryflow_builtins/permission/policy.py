@@ -10,11 +10,16 @@ from pathlib import Path, PurePath
 
 from moryflow_sdk import Rule, Target
 
-from .judged import Judged, sterner, told
+from .judged import Judged, place_of, sterner, told
 from .rules import CompiledRule, Hit, Probe, RuleSet, compile_rules, layered, simple
 
 Resolve = Callable[[str, str, str | None], Target]
 """(path, domain, base or ``None`` for the vault) → target, as the host resolves file arguments."""
+
+
+def hides_nothing(_: str) -> bool:
+    """Say that a command sees every file, as where there is no sandbox."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Policy:
     :param home: Moryflow's own folder.
     :param vault: the folder the agent works in.
     :param watched: code elsewhere that runs as soon as it is saved.
+    :param hides: whether a command that runs here sees nothing of the file at a path, because its sandbox hides it.
     """
 
     configured: RuleSet
@@ -34,6 +40,7 @@ class Policy:
     resolve: Resolve
     narrowing: tuple[RuleSet, ...] = ()
     watched: tuple[Path, ...] = ()
+    hides: Callable[[str], bool] = hides_nothing
 
     def by_text(self, domain: str, target: str) -> Judged:
         """Judge a target that is one piece of text."""
@@ -52,17 +59,15 @@ class Policy:
         for layer in self.narrowing:
             own = last(layer)
             if own is not None:
-                answer = sterner(answer, _answer(domain, target, own))
+                answer = _both(answer, _answer(domain, target, own))
         return self._with_floor(answer)
 
     def _with_floor(self, answer: Judged) -> Judged:
-        """Ask where a deny rule cannot be used: what it should have forbidden is not known (D26)."""
-        layers = (self.configured, *self.narrowing)
-        broken = next((b for layer in layers for b in layer.unusable(answer.domain) if b.rule.decision == "deny"), None)
-        if broken is None:
-            return answer
-        reason = f"the {told(broken.rule)} cannot be used: {broken.pattern.problem}"
-        return sterner(answer, Judged(answer.domain, answer.target, "ask", reason, bypass="never", rule=broken.rule))
+        """Ask where a rule cannot be used: what it should have asked about or forbidden is not known (D26, R37)."""
+        for layer in (self.configured, *self.narrowing):
+            for broken in layer.unusable(answer.domain):
+                answer = _both(answer, _doubt(answer, broken))
+        return answer
 
 
 def make_policy(
@@ -73,9 +78,24 @@ def make_policy(
     resolve: Resolve,
     agent: Sequence[Rule] = (),
     watched: tuple[Path, ...] = (),
+    hides: Callable[[str], bool] = hides_nothing,
 ) -> Policy:
     """Return the policy of `rules` (defaults included) and of an agent's own rules."""
-    return Policy(compile_rules(rules), home, vault, resolve, layered(agent), watched)
+    return Policy(compile_rules(rules), home, vault, resolve, layered(agent), watched, hides)
+
+
+def _both(first: Judged, second: Judged) -> Judged:
+    """Return the more severe of two answers; of two equal questions the second, which no rule of a person answers."""
+    return second if second.decision == "ask" and second.severity == first.severity else sterner(first, second)
+
+
+def _doubt(answer: Judged, broken: CompiledRule) -> Judged:
+    """Return the question that a rule which cannot be used leaves; no mode lifts it where the rule may have been a deny."""
+    rule = broken.rule
+    what = f"the rule at {place_of(rule)} cannot be understood" if rule.problem else f"the {told(rule)} cannot be used"
+    reason = f"{what}: {broken.pattern.problem}"
+    bypass = "never" if rule.decision == "deny" else "mode"
+    return Judged(answer.domain, answer.target, "ask", reason, bypass=bypass, rule=rule)
 
 
 def _answer(domain: str, target: str, hit: Hit | None) -> Judged:

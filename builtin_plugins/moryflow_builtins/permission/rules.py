@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Literal
 
 from moryflow_sdk import DOMAINS, Rule
@@ -53,6 +53,7 @@ class RuleSet:
     rules: tuple[Rule, ...] = ()
     by_domain: dict[str, tuple[CompiledRule, ...]] = field(default_factory=dict[str, tuple[CompiledRule, ...]])
     by_program: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    broken: tuple[CompiledRule, ...] = ()
 
     def of(self, domain: str) -> tuple[CompiledRule, ...]:
         """Return the rules of `domain`, in order."""
@@ -69,8 +70,8 @@ class RuleSet:
         return next((hit for place in sorted(places, reverse=True) if (hit := probe(rules[place]))), None)
 
     def unusable(self, domain: str) -> Iterator[CompiledRule]:
-        """Yield rules of `domain` that can match nothing because something is wrong with their pattern."""
-        return (compiled for compiled in self.of(domain) if compiled.pattern.problem)
+        """Yield rules that may be about `domain` and can match nothing because something is wrong with them."""
+        return (one for one in self.broken if one.rule.domain == domain or one.rule.domain not in DOMAINS)
 
 
 _newest = [RuleSet()]
@@ -91,11 +92,14 @@ def compile_rules(rules: Iterable[Rule]) -> RuleSet:
 
 @lru_cache(maxsize=64)
 def _compiled(rules: tuple[Rule, ...]) -> RuleSet:
-    by_domain = {domain: tuple(_compile(rule) for rule in rules if rule.domain == domain) for domain in DOMAINS}
+    compiled = [_compile(rule) for rule in rules]
+    readable = [one for one in compiled if not one.rule.problem]
+    by_domain = {domain: tuple(one for one in readable if one.rule.domain == domain) for domain in DOMAINS}
+    broken = tuple(one for one in compiled if one.pattern.problem and (one.rule.problem or one.rule.decision != "allow"))
     programs: dict[str, list[int]] = {}
-    for place, compiled in enumerate(by_domain["bash"]):
-        programs.setdefault(_program(compiled.pattern), []).append(place)
-    return RuleSet(rules, by_domain, {name: tuple(places) for name, places in programs.items()})
+    for place, one in enumerate(by_domain["bash"]):
+        programs.setdefault(_program(one.pattern), []).append(place)
+    return RuleSet(rules, by_domain, {name: tuple(places) for name, places in programs.items()}, broken)
 
 
 def _program(pattern: Pattern) -> str:
@@ -105,12 +109,12 @@ def _program(pattern: Pattern) -> str:
 
 
 def _compile(rule: Rule) -> CompiledRule:
-    from .defaults import guards_sensitive, matches_sensitive, plain_text
+    from .defaults import guarded_line, plain_text, protects
 
     if rule.domain not in ("read", "edit"):
         return CompiledRule(rule, compile_rule(rule))
-    if guards_sensitive(rule):
-        return CompiledRule(rule, Pattern(partial(matches_sensitive, rule)))
+    if protects(rule):
+        return CompiledRule(rule, Pattern(lambda text: guarded_line(rule, text) is not None))
     if rule.source == "default":
         return CompiledRule(rule, compile_rule(rule), plain_text)
     if _VOLUME_FOLDS and rule.decision != "allow" and not rule.pattern.startswith("regex:"):

@@ -19,7 +19,7 @@ Pattern = Annotated[str, "regular expression (RE2: no look-around, no back-refer
 IgnoreCase = Annotated[bool, "upper and lower case are the same"]
 Literal = Annotated[bool, "take the pattern as plain text"]
 Context = Annotated[int, Field(ge=0, le=10, description="lines to show before and after each match")]
-Limit = Annotated[int, Field(ge=1, le=2000, description="how many matches to show at most")]
+Limit = Annotated[int | None, Field(ge=1, description="how many matches at most; all by default, a long result is stored")]
 
 
 def _path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
@@ -38,7 +38,7 @@ async def glob(
     pattern: Annotated[str, "for example src/**/*.py or *.{md,txt}; * stops at a slash, ** does not"],
     ctx: ToolContext,
     path: Annotated[str, "the folder the pattern starts from"] = ".",
-    limit: Annotated[int, Field(ge=1, le=2000, description="how many files to list at most")] = 500,
+    limit: Annotated[int | None, Field(ge=1, description="how many files at most; all by default")] = None,
 ) -> ToolResult:
     """Find files by name. Ignored files (.gitignore, .ignore) and files of secrets are left out."""
     from .globbing import glob_target
@@ -55,7 +55,7 @@ async def grep(
     ignore_case: IgnoreCase = False,
     literal: Literal = False,
     context: Context = 0,
-    limit: Limit = 200,
+    limit: Limit = None,
     files_only: Annotated[bool, "only the files and how many lines match in each"] = False,
 ) -> ToolResult:
     """Search the content of files. Ignored files (.gitignore, .ignore), binary files and files of secrets are left out."""
@@ -73,7 +73,7 @@ async def search_in_file(
     ignore_case: IgnoreCase = False,
     literal: Literal = False,
     context: Context = 0,
-    limit: Limit = 200,
+    limit: Limit = None,
 ) -> ToolResult:
     """Search the content of one file, also a large one or one that is ignored."""
     from .found import Wish

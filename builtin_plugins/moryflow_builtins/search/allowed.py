@@ -12,6 +12,7 @@ from functools import cached_property
 
 from moryflow_sdk import Rule, Target, ToolContext
 from moryflow_sdk.patterns import Pattern, compile_rule
+from moryflow_sdk.rule_entries import ANY_DOMAIN
 from moryflow_sdk.sensitive import sensitive, sensitive_among
 
 Compiled = Sequence[tuple[Rule, Pattern]]
@@ -79,9 +80,11 @@ class Reader:
 
 
 def _reading(rules: Iterable[Rule]) -> Compiled:
-    return [(rule, compile_rule(rule)) for rule in rules if rule.domain == "read"]
+    return [(rule, compile_rule(rule)) for rule in rules if rule.domain in ("read", ANY_DOMAIN)]
 
 
 def _last(layer: Compiled, text: str) -> str | None:
-    """Return what the last matching rule decides (S0.40)."""
+    """Return what the last matching rule decides (S0.40); what one that cannot be used would have said is not known."""
+    if doubts := {rule.decision for rule, pattern in layer if pattern.problem}:
+        return "deny" if "deny" in doubts else "ask"
     return next((rule.decision for rule, pattern in reversed(layer) if pattern.matches(text)), None)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from moryflow_sdk import ToolResult
 
-MAX_LINES = 5000
-"""Lines kept before they are sorted and shown; a search that finds more stops."""
+MAX_BYTES = 32 * 1024 * 1024
+"""What is kept of lines before they are sorted and handed on; a search that finds more stops, for memory has an end."""
+
+_EACH = 100
+"""Bytes that a line costs beside its text."""
+
+_MANY = 1000
+"""With more lines than this the remarks come first: what is cut off a long output is its end."""
 
 SEARCH_SECONDS = 60.0
 
@@ -51,20 +57,35 @@ class Found:
     more: bool = False
     why: str = ""
     notes: list[str] = field(default_factory=list[str])
+    size: int = 0
+
+    def take(self, lines: Iterable[Line]) -> bool:
+        """Add `lines` as far as there is room, and say whether there is more."""
+        for line in lines:
+            self.lines.append(line)
+            self.size += len(line.text) + _EACH
+            if self.size > MAX_BYTES:
+                self.stop(f"stopped after {len(self.lines):,} lines")
+                return False
+        return True
 
     def stop(self, why: str) -> None:
         """Note that the search ends before it has seen everything."""
         self.more, self.why = True, why
 
 
-def result_of(found: Found, pattern: str, limit: int, *, files_only: bool, tool: str) -> ToolResult:
-    """Return the lines sorted by path, at most `limit` matches, and what was left out."""
+def result_of(found: Found, pattern: str, limit: int | None, *, files_only: bool, tool: str) -> ToolResult:
+    """Return the lines sorted by path, at most `limit` matches if the model wants no more, and what was left out.
+
+    How much of it the model is shown is decided where all outputs are cut; the rest is stored there (S0.50).
+    """
     lines = sorted(found.lines, key=lambda line: line.path)
     matches = sum(line.matches for line in lines)
     files = dict.fromkeys(line.path for line in lines)
+    total = len(files) if files_only else matches
+    limit = total if limit is None else limit
     shown = _files(lines, files, limit) if files_only else _lines(lines, limit)
     told = list(map(one_line, found.notes))
-    total = len(files) if files_only else matches
     if total > limit or found.more:
         count = f"more than {total:,}" if found.more else f"{total:,}"
         reason = f" ({found.why})" if found.why else ""
@@ -73,10 +94,16 @@ def result_of(found: Found, pattern: str, limit: int, *, files_only: bool, tool:
         shown = ["no match"]
     pattern = pattern if len(pattern) <= 40 else f"{pattern[:39]}…"
     return ToolResult(
-        output="\n".join([*shown, *(f"[{note}]" for note in told)]),
+        output="\n".join(with_notes(shown, told)),
         title=f"{tool} {pattern!r} ({matches} in {len(files)} file{'s' * (len(files) != 1)})",
         metadata={"matches": matches, "files": len(files), "complete": not found.more},
     )
+
+
+def with_notes(shown: Sequence[str], notes: Sequence[str]) -> list[str]:
+    """Return what was found with the remarks on it, where they are seen."""
+    marked = [f"[{note}]" for note in notes]
+    return [*marked, *shown] if len(shown) > _MANY else [*shown, *marked]
 
 
 def _files(lines: Sequence[Line], files: dict[str, None], limit: int) -> list[str]:

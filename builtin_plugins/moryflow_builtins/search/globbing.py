@@ -7,7 +7,7 @@ import posixpath
 from moryflow_sdk import ToolContext, ToolResult
 
 from .allowed import Reader
-from .found import one_line
+from .found import one_line, with_notes
 from .listing import list_files, named_by
 
 _MAGIC = frozenset("*?[{\\")
@@ -27,7 +27,7 @@ def split(pattern: str, path: str) -> tuple[str, str]:
     return folder, "/".join(names[magic:])
 
 
-async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int) -> ToolResult:
+async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | None) -> ToolResult:
     """List the files below the call's target that `pattern` names."""
     target = ctx.call.targets[0]
     folder, rest = split(pattern, path)
@@ -36,6 +36,7 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int) -> 
     named = sorted(filter(named_by(rest), listing.paths))
     refused = reader.refused(named)
     found = [path for path in named if path not in refused]
+    limit = len(found) if limit is None else limit
     shown = [one_line(posixpath.normpath(posixpath.join(folder, name))) for name in found[:limit]]
     notes = [note.replace("searched", "listed") for note in reader.notes]
     if len(found) > limit:
@@ -45,7 +46,7 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int) -> 
     if not found and "/" not in rest and "**" not in rest:
         notes.append(f"no match here; **/{rest} looks in all folders")
     return ToolResult(
-        output="\n".join([*(shown or ["no match"]), *(f"[{note}]" for note in notes)]),
+        output="\n".join(with_notes(shown or ["no match"], notes)),
         title=f"glob {pattern} ({len(found)} file{'s' * (len(found) != 1)})",
         metadata={"target": target.text, "files": len(found)},
     )

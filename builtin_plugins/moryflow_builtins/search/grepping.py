@@ -17,7 +17,7 @@ from .scanning import scan, scan_folder
 WHOLE_FILE = 32 * 1024 * 1024
 
 
-async def grep_target(ctx: ToolContext, wish: Wish, limit: int, *, files_only: bool) -> ToolResult:
+async def grep_target(ctx: ToolContext, wish: Wish, limit: int | None, *, files_only: bool) -> ToolResult:
     """Search the call's target: everything below a folder, or one file."""
     target = ctx.call.targets[0]
     _check(wish)
@@ -34,7 +34,7 @@ async def grep_target(ctx: ToolContext, wish: Wish, limit: int, *, files_only: b
     return result_of(found, wish.pattern, limit, files_only=files_only, tool="grep")
 
 
-async def search_file_target(ctx: ToolContext, wish: Wish, limit: int) -> ToolResult:
+async def search_file_target(ctx: ToolContext, wish: Wish, limit: int | None) -> ToolResult:
     """Search the call's target, which must be a file (D68)."""
     _check(wish)
     found = await _search_file(ctx, ctx.call.targets[0], wish)
@@ -63,5 +63,5 @@ async def _search_file(ctx: ToolContext, target: Target, wish: Wish) -> Found:
         if looks_binary(head):
             return Found(notes=[f"{target.given} is not text; it was not searched"])
         if program is not None and not mark_of(head)[1].startswith("utf-32"):  # which rg takes for UTF-16
-            return await search_open_file(file, target.given, wish, program)
-    return await scan([(target.given, ctx.files.read(target, limit=WHOLE_FILE))], wish)
+            return await search_open_file(ctx, file, target.given, wish, program)
+    return await scan([(target.given, ctx.files.read(target, limit=WHOLE_FILE))], wish, mark=ctx.mark)

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from moryflow_sdk import Target, ToolContext, ToolError
+from moryflow_sdk.processes import end_process, marked_environment
 
 from .allowed import Reader
-from .found import MAX_LINES, SEARCH_SECONDS, Found, Line, Wish
+from .found import SEARCH_SECONDS, Found, Line, Wish
 from .listing import Listing
 
 COMMON = (
@@ -54,7 +55,7 @@ async def listed(ctx: ToolContext, target: Target, program: str, *options: str) 
     """Return the files below `target`, or nothing when ``rg`` cannot say."""
     with ctx.files.folder(target) as folder:
         try:
-            async with _started(program, (*COMMON, *options, "--files"), folder, target) as process:
+            async with _started(ctx, program, (*COMMON, *options, "--files"), folder, target) as process:
                 output = await asyncio.wait_for(_all(process), SEARCH_SECONDS)
         except (OSError, TimeoutError):
             return None
@@ -66,7 +67,7 @@ async def search_folder(ctx: ToolContext, target: Target, wish: Wish, program: s
     """Search the files below `target` that `reader` shows; meanwhile it is found out which it does not."""
     wants = wish.wants
     with ctx.files.folder(target) as folder:
-        async with _started(program, (*COMMON, *_options(wish), "--", "."), folder, target) as process:
+        async with _started(ctx, program, (*COMMON, *_options(wish), "--", "."), folder, target) as process:
             looking = asyncio.ensure_future(_refused(ctx, target, program, reader, wants))
             try:
                 found = await _collected(process)
@@ -90,10 +91,12 @@ async def _refused(
     return reader.refused(list(filter(wants, files.paths)) if wants else files.paths)
 
 
-async def search_open_file(file: IO[Any], name: str, wish: Wish, program: str) -> Found:
+async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: Wish, program: str) -> Found:
     """Search one file that has been opened and is text; ``rg`` reads it as its standard input."""
     arguments = (*COMMON, *_options(wish), "--text", "--", "-")
-    process = await asyncio.create_subprocess_exec(program, *arguments, stdin=file, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, env=marked_environment(ctx.mark), stdin=file, stdout=PIPE, stderr=PIPE
+    )
     async with _ended(process):
         found = await _collected(process)
     found.lines = [Line(name, line.number, line.matches, line.text) for line in found.lines]
@@ -112,11 +115,20 @@ def _options(wish: Wish) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def _started(program: str, arguments: tuple[str, ...], folder: int, target: Target) -> AsyncIterator[Process]:
+async def _started(
+    ctx: ToolContext, program: str, arguments: tuple[str, ...], folder: int, target: Target
+) -> AsyncIterator[Process]:
     """Start ``rg`` in the folder behind the descriptor, whatever its name leads to by now (R12)."""
     where = f"/proc/self/fd/{folder}" if Path("/proc/self/fd").is_dir() else str(target.path)
     process = await asyncio.create_subprocess_exec(
-        program, *arguments, cwd=where, pass_fds=(folder,), stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+        program,
+        *arguments,
+        cwd=where,
+        env=marked_environment(ctx.mark),
+        pass_fds=(folder,),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
     )
     async with _ended(process):
         yield process
@@ -128,9 +140,7 @@ async def _ended(process: Process) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await end_process(process)
 
 
 async def _all(process: Process) -> bytes:
@@ -138,7 +148,7 @@ async def _all(process: Process) -> bytes:
 
 
 async def _collected(process: Process) -> Found:
-    """Take lines until the end, until there are enough, or until it takes too long; note each file that has a NUL."""
+    """Take lines until the end, until there is no more room, or until it takes too long; note each file that has a NUL."""
     assert process.stdout is not None and process.stderr is not None
     found, rest = Found(), b""
     complaint = asyncio.ensure_future(_complaint(process.stderr))
@@ -146,10 +156,8 @@ async def _collected(process: Process) -> Found:
         async with asyncio.timeout(SEARCH_SECONDS):
             while chunk := await process.stdout.read(CHUNK):
                 lines, ended, rest = _parsed(rest + chunk)
-                found.lines += lines
                 found.notes += ended
-                if len(found.lines) > MAX_LINES:
-                    found.stop(f"stopped after {MAX_LINES:,} lines")
+                if not found.take(lines):
                     return found
             if await process.wait() > 1 and not found.lines:
                 _refuse(await complaint)

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Target, ToolContext, ToolError
+from moryflow_sdk.processes import end_process, marked_environment
 from moryflow_sdk.texts import looks_binary, mark_of
 
 from .allowed import Reader
-from .found import MAX_LINES, SEARCH_SECONDS, Found, Line, Wish
+from .found import SEARCH_SECONDS, Found, Line, Wish
 from .worker import find_lines
 
 MAX_FILE = 16 * 1024 * 1024
@@ -37,18 +38,19 @@ async def scan_folder(ctx: ToolContext, target: Target, wish: Wish, reader: Read
     def wanted(path: str) -> bool:
         return (wants is None or bool(wants(path))) and reader.shows(path)
 
-    return await scan(ctx.files.contents(target, wanted, limit=MAX_FILE), wish, lambda: ctx.cancelled)
+    return await scan(ctx.files.contents(target, wanted, limit=MAX_FILE), wish, lambda: ctx.cancelled, mark=ctx.mark)
 
 
-async def scan(contents: Contents, wish: Wish, cancelled: Callable[[], bool] = lambda: False) -> Found:
+async def scan(contents: Contents, wish: Wish, cancelled: Callable[[], bool] = lambda: False, *, mark: str = "") -> Found:
     """Search `contents` with the best engine there is.
 
+    :param mark: that of the call, for a process that it may take.
     :raises ToolError: ``invalid_pattern``.
     """
     search = _linear(wish)
     if search is not None:
         return await asyncio.to_thread(_scanned, contents, search, wish.context, cancelled)
-    return await _in_worker(contents, wish)
+    return await _in_worker(contents, wish, mark)
 
 
 def _linear(wish: Wish) -> Callable[[bytes, int], Any] | None:
@@ -74,11 +76,11 @@ def _unusable(reason: object) -> ToolError:
 def _scanned(contents: Contents, search: Callable[[bytes, int], Any], context: int, cancelled: Callable[[], bool]) -> Found:
     found, end = Found(), time.monotonic() + SEARCH_SECONDS
     for path, data in _texts(contents):
-        if search(data, 0) is not None:
-            found.lines += (Line(path, *line) for line in islice(find_lines(data, search, context), MAX_LINES))
-        if _enough(found) or time.monotonic() > end or cancelled():
-            if not found.more:
-                found.stop(f"stopped after {SEARCH_SECONDS:g} s")
+        hits = find_lines(data, search, context) if search(data, 0) is not None else ()
+        if not found.take(Line(path, *line) for line in hits):
+            break
+        if time.monotonic() > end or cancelled():
+            found.stop(f"stopped after {SEARCH_SECONDS:g} s")
             break
     return found
 
@@ -93,14 +95,7 @@ def _texts(contents: Contents) -> Iterator[tuple[str, bytes]]:
             yield path, data.removeprefix(mark)
 
 
-def _enough(found: Found) -> bool:
-    if len(found.lines) <= MAX_LINES:
-        return False
-    found.stop(f"stopped after {MAX_LINES:,} lines")
-    return True
-
-
-async def _in_worker(contents: Contents, wish: Wish) -> Found:
+async def _in_worker(contents: Contents, wish: Wish, mark: str) -> Found:
     """Send the files to a process that uses the standard library, and stop it when it takes too long."""
     import re
 
@@ -112,7 +107,15 @@ async def _in_worker(contents: Contents, wish: Wish) -> Found:
     found = Found()
     program = str(Path(__file__).with_name("worker.py"))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", program, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=2**26
+        sys.executable,
+        "-I",
+        "-S",
+        program,
+        env=marked_environment(mark),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        limit=2**26,
     )
     feeding = asyncio.ensure_future(_feed(process, contents, {"pattern": pattern, "ignore_case": wish.ignore_case,
                                                               "context": wish.context}))  # fmt: skip
@@ -123,9 +126,7 @@ async def _in_worker(contents: Contents, wish: Wish) -> Found:
         found.stop(f"stopped after {SLOW_SECONDS:g} s; a simpler pattern is faster")
     finally:
         feeding.cancel()
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        await end_process(process)
     return found
 
 
@@ -149,6 +150,5 @@ async def _take(process: Process, found: Found) -> None:
     assert process.stdout is not None
     async for answer in process.stdout:
         path, lines = json.loads(answer)
-        found.lines += (Line(path, *line) for line in lines)
-        if _enough(found):
+        if not found.take(Line(path, *line) for line in lines):
             return

@@ -5,19 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from moryflow_sdk import TargetRequest, Tool, ToolContext, ToolResult, file_target, hookimpl, shell_target, tool
+from moryflow_sdk import (
+    Ask,
+    PluginContext,
+    Ruling,
+    TargetRequest,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    Turn,
+    hookimpl,
+    shell_target,
+    tool,
+)
 from pydantic import Field
 
 name = "shell"
 services = ("files", "rules")
+WHOLE = 200
+"""Characters up to which a command of one line is shown whole as the target of its call."""
 
 
 def _targets(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    workdir = args.get("workdir")
-    return (shell_target(args["command"]), *([file_target(workdir)] if workdir else []))
+    return (shell_target(args["command"], args.get("workdir")),)
 
 
-@tool(domain="bash", targets=_targets, timeout=660)
+def _preview(ctx: ToolContext) -> str:
+    """Return a command of several lines line by line."""
+    command = str(ctx.call.args["command"])
+    return command if "\n" in command or len(command) > WHOLE else ""
+
+
+@tool(domain="bash", targets=_targets, timeout=660, preview=_preview, remarks=("description",))
 async def bash(
     command: Annotated[str, "the command, as typed into bash"],
     ctx: ToolContext,
@@ -33,7 +53,42 @@ async def bash(
     """
     from .running import run
 
-    return await run(ctx, command, float(timeout))
+    return await run(ctx, float(timeout), _opened.pop((ctx.id, ctx.call.id), ()))
+
+
+_opened: dict[tuple[str, str], tuple[str, ...]] = {}
+"""Files that a person was asked about by name, by turn and call, from the decision to the start."""
+
+
+@hookimpl
+def plugin_start(ctx: PluginContext) -> None:
+    """Look after commands whose host was killed while they ran."""
+    if (ctx.data_dir / "running").exists():
+        from .confine import settle_leftovers
+
+        settle_leftovers(ctx.data_dir, ctx.log)
+
+
+@hookimpl
+async def tool_before(call: ToolCall) -> None:
+    """Find the sandbox before the first command is judged: it starts a program, for which no gate waits."""
+    if call.tool != bash.name:
+        return
+    import asyncio
+
+    from moryflow_sdk.sandbox import find_sandbox, known_sandbox
+
+    if known_sandbox() is None:
+        await asyncio.to_thread(find_sandbox)
+
+
+@hookimpl
+def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
+    """Remember which files a question named: with an answer the sandbox leaves them open."""
+    if call.tool == bash.name and ruling.decision == "allow":
+        asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
+        if paths := tuple(path for ask in asks for path in ask.opens):
+            _opened[turn.id, call.id] = paths
 
 
 def doctor() -> Iterator[tuple[str, str, str]]:

@@ -11,8 +11,24 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, Turn, hookimpl, tool
+from pydantic import BaseModel, ConfigDict
 
 name = "skills"
+config_path = "agents.runtime.skills"
+
+
+class SkillSettings(BaseModel):
+    """Which skills are offered.
+
+    :ivar claude: also those in ``~/.claude/skills``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    claude: bool = True
+
+
+config_model = SkillSettings
 
 
 @hookimpl
@@ -20,7 +36,7 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     """List the skills that there are, for those who may read them."""
     from .finding import skills_for
 
-    found = [skill for skill in skills_for(turn.vault, turn.home) if skill.usable]
+    found = [skill for skill in skills_for(turn.vault, turn.home, claude=turn.config.claude) if skill.usable]
     if not found or not _offered(turn):
         return []
     lines = [f"- {skill.name}: {skill.description}" for skill in found]
@@ -41,7 +57,7 @@ def _offered(turn: Turn) -> bool:
 def _there_are_skills(turn: Turn) -> bool:
     from .finding import skills_for
 
-    return any(found.usable for found in skills_for(turn.vault, turn.home))
+    return any(found.usable for found in skills_for(turn.vault, turn.home, claude=turn.config.claude))
 
 
 @tool(domain="read", parallel_safe=True, offered_in=_there_are_skills)
@@ -53,7 +69,10 @@ def skill(
     """Read a skill: how to do something, step by step, as somebody wrote it down."""
     from .reading import read_page, read_skill
 
-    return read_page(name, file, ctx.vault, ctx.home) if file else read_skill(name, ctx.vault, ctx.home)
+    claude = ctx.config.claude
+    if file:
+        return read_page(name, file, ctx.vault, ctx.home, claude=claude)
+    return read_skill(name, ctx.vault, ctx.home, claude=claude)
 
 
 @hookimpl

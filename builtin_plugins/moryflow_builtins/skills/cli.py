@@ -34,14 +34,14 @@ def show_skill(context: Any, name: str) -> None:
     """Show what the model reads of a skill."""
 
     async def work(turn: Turn) -> str:
-        return read_skill(name, turn.vault, turn.home)
+        return read_skill(name, turn.vault, turn.home, claude=turn.config.claude)
 
     text = context.run(work, vault=context.vault)
     context.print({"name": name, "text": text}, text=text)
 
 
 async def _all(turn: Turn) -> list[Skill]:
-    return skills_for(turn.vault, turn.home)
+    return skills_for(turn.vault, turn.home, claude=turn.config.claude)
 
 
 def _row(skill: Skill) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from moryflow_sdk.own_files import leads_nowhere
 
 VAULT_FOLDERS = (".moryflow/skills", ".agents/skills", ".claude/skills")
 """Where a vault keeps skills; the convention of agentskills, and what users of other systems have."""
+
+CLAUDE = ".claude/skills"
+"""Where a person keeps skills for Claude Code, below their own folder; they may be links to elsewhere in it."""
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024
@@ -38,10 +42,13 @@ class Skill(NamedTuple):
         return not self.problem
 
 
-def skills_for(vault: Path, home: Path) -> list[Skill]:
-    """Return every skill, the person's own before the vault's; the first of a name is the one that is used."""
+def skills_for(vault: Path, home: Path, *, claude: bool = True) -> list[Skill]:
+    """Return every skill, the person's own before the vault's; the first of a name is the one that is used.
+
+    :param claude: also what the person has for Claude Code.
+    """
     found: list[Skill] = []
-    for file, root, source in _places(vault, home):
+    for file, root, source in _places(vault, home, claude=claude):
         skill = _read(file, root, source)
         first = next((other for other in found if other.usable and other.name == skill.name), None)
         if skill.usable and first:
@@ -50,9 +57,18 @@ def skills_for(vault: Path, home: Path) -> list[Skill]:
     return found
 
 
-def _places(vault: Path, home: Path) -> Iterator[tuple[Path, Path, str]]:
-    folders = [(home / "skills", home, "user"), *((vault / name, vault, "vault") for name in VAULT_FOLDERS)]
+def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Path, str]]:
+    own = [(home / "skills", home, "user")]
+    if claude:
+        with contextlib.suppress(RuntimeError):  # the system knows of no home
+            own.append((Path.home() / CLAUDE, Path.home(), "user"))
+    folders = [*own, *((vault / name, vault, "vault") for name in VAULT_FOLDERS)]
+    seen: set[Path] = set()
     for folder, root, source in folders:
+        real = Path(os.path.realpath(folder))
+        if real in seen:
+            continue  # the vault is the person's own folder
+        seen.add(real)
         try:
             places = sorted(folder.iterdir())
         except OSError:  # it is not there, is no folder, or is not to be looked into

@@ -15,24 +15,24 @@ _FILES = 50
 _LARGEST = 1024 * 1024
 
 
-def read_skill(name: str, vault: Path, home: Path) -> str:
+def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True) -> str:
     """Return a skill's body and where its other files are.
 
     :raises ToolError: there is no such skill, or it cannot be used.
     """
-    chosen = _chosen(name, vault, home)
+    chosen = _chosen(name, vault, home, claude=claude)
     others = _others(chosen)
     listed = "\n".join(f"- {other}" for other in others[:_FILES])
     head = f"Other files of this skill, in {chosen.file.parent}; give one as `file` to read it:"
     return f"{chosen.body}\n\n{head}\n{listed}" if others else chosen.body
 
 
-def read_page(name: str, file: str, vault: Path, home: Path) -> str:
+def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = True) -> str:
     """Return another file of a skill. What belongs to it is read without a question, wherever the skill is; nothing else is.
 
     :raises ToolError: there is no such skill or file, it leads out of the skill, or it is not text.
     """
-    chosen = _chosen(name, vault, home)
+    chosen = _chosen(name, vault, home, claude=claude)
     folder = chosen.file.resolve().parent
     try:
         real = (folder / file).resolve(strict=True)
@@ -47,8 +47,8 @@ def read_page(name: str, file: str, vault: Path, home: Path) -> str:
         raise ToolError(problem, code="not_found", next_step="name one of these") from error
 
 
-def _chosen(name: str, vault: Path, home: Path) -> Skill:
-    found = skills_for(vault, home)
+def _chosen(name: str, vault: Path, home: Path, *, claude: bool) -> Skill:
+    found = skills_for(vault, home, claude=claude)
     chosen = next((skill for skill in found if skill.usable and skill.name == name), None)
     if chosen is None:
         raise _missing(name, found)

@@ -22,5 +22,5 @@ class SnapshotSettings(BaseModel):
     enabled: bool = True
     untracked: bool = True
     ignored: bool = False
-    max_file_bytes: Annotated[int, Field(gt=0)] = 10 * 1024 * 1024
-    timeout: Annotated[float, Field(gt=0)] = 20.0
+    max_file_bytes: Annotated[int, Field(gt=0, le=2**30, strict=True)] = 10 * 1024 * 1024
+    timeout: Annotated[float, Field(gt=0, le=3600, strict=True)] = 20.0

@@ -21,8 +21,8 @@ class TaskSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
-    depth: int = Field(default=1, ge=0, le=3)
-    minutes: float = Field(default=120, gt=0, le=1440)
+    depth: int = Field(default=1, ge=0, le=3, strict=True)
+    minutes: float = Field(default=120, gt=0, le=1440, strict=True)
 
 
 config_model = TaskSettings
@@ -37,7 +37,7 @@ def _may_start(turn: Turn) -> bool:
     return turn.config.depth > (turn.parent is not None)
 
 
-@tool(domain="task", targets=_target, parallel_safe=True, timeout=86_500, offered_in=_may_start)
+@tool(domain="task", targets=_target, parallel_safe=True, timeout=86_500, offered_in=_may_start, remarks=("description",))
 async def task(
     agent: Annotated[str, "id of the agent that shall do it"],
     prompt: Annotated[str, Field(min_length=1, description="all it needs to know; it sees nothing of this conversation")],

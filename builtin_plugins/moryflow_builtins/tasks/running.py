@@ -100,7 +100,8 @@ def _told(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]) 
     steps = f"{result.steps} step{'s' if result.steps != 1 else ''}"
     summary = f"{agent.id} {result.session}: {result.end_reason}, {steps}{f', calls: {counted}' if counted else ''}"
     fine = result.end_reason == "completed"
-    why = "" if fine else f"{agent.id} did not finish: {result.error or WHY.get(result.end_reason, result.end_reason)}"
+    why = result.error or ("" if fine else WHY.get(result.end_reason, result.end_reason))
+    why = why if fine else f"{agent.id} did not finish: {why}"
     answer = result.text or ("(it gave no answer)" if fine else "")
     refused = f"{len(result.denied)} of its calls were refused" if result.denied else ""
     hint = f"[{summary}; to ask it more, pass task_id={result.session}]"

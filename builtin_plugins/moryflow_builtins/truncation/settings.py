@@ -17,8 +17,11 @@ CAP_FACTOR = 4
 _TAILS = ("bash",)
 _CAMEL = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
 
-Limit = Annotated[int, Field(gt=0, strict=True)]
+Lines = Annotated[int, Field(gt=0, le=10_000_000, strict=True)]
 """A whole number above zero; neither text nor a boolean (D40)."""
+
+Bytes = Annotated[int, Field(gt=0, le=32 * 1024 * 1024 // CAP_FACTOR, strict=True)]
+"""Likewise; the host holds no more than 32 MiB of an output in memory (D54)."""
 
 
 class ToolLimits(BaseModel):
@@ -26,8 +29,8 @@ class ToolLimits(BaseModel):
 
     model_config = _CAMEL
 
-    max_lines: Limit | None = None
-    max_bytes: Limit | None = None
+    max_lines: Lines | None = None
+    max_bytes: Bytes | None = None
     direction: Literal["head", "tail", "both"] | None = None
     enabled: bool | None = None
 
@@ -41,8 +44,8 @@ class TruncationSettings(BaseModel):
 
     model_config = _CAMEL
 
-    max_lines: Limit = 2000
-    max_bytes: Limit = 51200
+    max_lines: Lines = 2000
+    max_bytes: Bytes = 51200
     ttl_days: Annotated[float, Field(gt=0, le=36500, strict=True, allow_inf_nan=False)] = 7
     direction: Literal["head", "tail", "both"] | None = None
     enabled: Annotated[bool, Field(strict=True)] = True

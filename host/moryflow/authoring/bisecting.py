@@ -63,7 +63,7 @@ class Bisection:
         """
         self._check_complete()
         suspects = self.suspects()
-        name = f"turn {self._turn.number}"
+        name = self._turn.place
         if not await self._good(()):
             step = f"moryflow session show {self._recorded.session.id}: the prompt, the model or a tool did it"
             raise ConfigError(f"{name} is bad without any plugin of yours too", next_step=step)
@@ -108,7 +108,7 @@ class Bisection:
         rerun = Rerun(self._host, self._recorded, only(self._host.plugin_set, frozenset(plugins)))
         found: list[tuple[str, str]] = []
         results: dict[str, str] = {}
-        for turn in self._recorded.turns[: self._turn.number]:
+        for turn in self._recorded.until(self._turn):
             for moment in rerun.moments(turn):
                 if moment.hook not in REPLAYED:
                     continue

@@ -86,8 +86,10 @@ def made_otherwise(moment: Moment, own: Rows, given: Any, made: Any) -> Differen
         case "observe":
             return None
         case _:
+            said = next((row.delta for row in own if isinstance(row.delta, dict) and "decision" in row.delta), None)
             then = moment.before(own[-1].position + 1) if own else given
-            return first_difference(as_json(then), made, HOOKS[moment.hook].value)
+            before = {"verdict": said} if said else as_json(then)
+            return first_difference(before, made, HOOKS[moment.hook].value)
 
 
 def _of_blocks(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Difference | None:

@@ -21,6 +21,7 @@ from moryflow_sdk import (
     ToolCall,
     ToolError,
     ToolResult,
+    Verdict,
 )
 from moryflow_sdk.hookspecs import spelled
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -92,7 +93,9 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: str | 
         if info.kind == "contribute":
             return [{**_plain(block), "plugin": plugin} for plugin, block in await dispatcher.contribute(scope, name)]
         start = _value(info.value, given if info.value in given or needed or not given else {info.value: given})
-        return _plain(await dispatcher.transform(scope, name, start, **values))
+        verdicts: list[tuple[str, Verdict]] = []
+        made = await dispatcher.transform(scope, name, start, verdicts=verdicts, **values)
+        return _plain(combine(verdicts, mode=scope.live.mode) if verdicts else made)
 
     value, chain = await session.scoped(work)
     return FireResult(name, value, [call for call in chain if call["hook"] == name])

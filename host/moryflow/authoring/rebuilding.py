@@ -48,7 +48,7 @@ class Moment:
         """Where it was, for people."""
         about = f" {self.call.tool} ({self.call.id})" if self.call else ""
         about = f" {self.values[0].type}" if self.hook == "event" else about
-        return f"turn {self.turn.number}, step {self.step}, {self.hook.replace('_', '.', 1)}{about}"
+        return f"{self.turn.place}, step {self.step}, {self.hook.replace('_', '.', 1)}{about}"
 
     def before(self, position: int) -> Any:
         """Return the value as it was before the implementation at `position`."""

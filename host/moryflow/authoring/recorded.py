@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from moryflow.sessions import CallRow, HookCallRow, Node, RunRow, SessionRow, Store
 
+COMPACTION = "compact"
+"""The purpose of a run that is a compaction."""
 LONGEST_OUTPUT = 32 * 2**20
 """Bytes of a stored output that are read; longer ones never were in memory whole."""
 
@@ -23,7 +25,7 @@ LONGEST_OUTPUT = 32 * 2**20
 class Turn:
     """One turn of the past.
 
-    :ivar number: counted from 1; what ``--turn`` means.
+    :ivar number: counted from 1; what ``--turn`` means. 0 for a compaction, which is recorded like a turn but is none.
     :ivar answers: step to the id of the node that the model's answer became.
     :ivar events: what observers were told, as far as it is stored, oldest first.
     """
@@ -34,6 +36,11 @@ class Turn:
     calls: Sequence[CallRow]
     answers: Mapping[int, str]
     events: Sequence[Event] = ()
+
+    @property
+    def place(self) -> str:
+        """What it is called, for people."""
+        return f"turn {self.number}" if self.number else "a compaction"
 
 
 @dataclass(frozen=True)
@@ -51,19 +58,24 @@ class Recorded:
     state: Mapping[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any], repr=False)
 
     def turn(self, name: str) -> Turn:
-        """Return a turn by its number or id.
+        """Return a turn by its number, or a turn or a compaction by its id.
 
         :raises ConfigError: there is none.
         """
         for turn in self.turns:
-            if name in (str(turn.number), turn.run.id):
+            if turn.run.id == name or (turn.number and str(turn.number) == name):
                 return turn
-        count = f"it has {len(self.turns)} turn{'s' if len(self.turns) != 1 else ''}"
+        turns = max((turn.number for turn in self.turns), default=0)
+        count = f"it has {turns} turn{'s' if turns != 1 else ''}"
         raise ConfigError(
             f"there is no turn {name!r}; {count}",
             where=f"session {self.session.id}",
             next_step=f"moryflow trace {self.session.id}",
         )
+
+    def until(self, last: Turn) -> Sequence[Turn]:
+        """Return what was recorded up to `last`, and that."""
+        return self.turns[: self.turns.index(last) + 1]
 
     def path(self, node: str | None) -> list[Node]:
         """Return the nodes from the root to `node`, root first."""
@@ -90,20 +102,47 @@ async def recorded(store: Store, session: str, *, outputs: bool = False) -> Reco
     rows, calls = await store.hook_calls(row.id), await store.calls(row.id)
     events = await store.events(row.id)
     answers = _answers(calls, events)
+    runs = await store.runs(row.id)
+    numbers = iter(range(1, len(runs) + 1))
     turns = [
         Turn(
-            number,
+            0 if run.purpose == COMPACTION else next(numbers),
             run,
             [item for item in rows if item.turn == run.id],
             [item for item in calls if item.turn == run.id],
             answers.get(run.id, {}),
             [item for item in events if item.turn == run.id],
         )
-        for number, run in enumerate(await store.runs(row.id), 1)
+        for run in runs
     ]
     if not outputs:
         return Recorded(row, nodes, turns)
     return Recorded(row, nodes, turns, await _outputs(store, row.id), await store.plugin_state(row.id))
+
+
+async def recorded_family(store: Store, session: str, *, outputs: bool = False) -> list[Recorded]:
+    """Return a session as :func:`recorded` does, and behind it the sessions that it started, at any depth."""
+    row = await store.session(session)
+    return [await recorded(store, id, outputs=outputs) for id in await store.family(row.id)]
+
+
+def chosen(family: Sequence[Recorded], name: str | None) -> list[tuple[Recorded, Sequence[Turn]]]:
+    """Return which turns of which sessions of a family belong to the turn of that `name`: its own, and all of those
+    sub-agents' that it started; without a name, all.
+
+    :raises ConfigError: the first of the family has no such turn.
+    """
+    if name is None:
+        return [(each, each.turns) for each in family]
+    turn = family[0].turn(name)
+    found: list[tuple[Recorded, Sequence[Turn]]] = [(family[0], [turn])]
+    ids = {turn.run.id}
+    for child in family[1:]:
+        spawn = (child.session.origin or {}).get("spawn") or {}
+        if spawn.get("turn") in ids:
+            found.append((child, child.turns))
+            ids.update(each.run.id for each in child.turns)
+    return found
 
 
 async def _outputs(store: Store, session: str) -> dict[str, str]:

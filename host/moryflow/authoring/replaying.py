@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -48,11 +48,15 @@ class Replay:
     left_out: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
-async def replay(host: Host, recorded: Recorded, turns: Sequence[Turn], path: Path, recorded_as: str | None = None) -> Replay:
-    """Call the hooks of the plugin at `path` with what the turns gave to the plugin of its name.
+async def replay(
+    host: Host, family: Sequence[tuple[Recorded, Sequence[Turn]]], path: Path, recorded_as: str | None = None
+) -> Replay:
+    """Call the hooks of the plugin at `path` with what turns of a session and of those it started gave to the plugin of its
+    name.
 
     Earlier turns are gone through as well, for what the plugin keeps from turn to turn, but not compared.
 
+    :param family: the session first.
     :param recorded_as: the plugin of the session to compare with, when it had another name.
     :raises ConfigError: there is no plugin at `path`, or there are several.
     :raises PluginError: it does not load.
@@ -63,10 +67,24 @@ async def replay(host: Host, recorded: Recorded, turns: Sequence[Turn], path: Pa
         loaded = await _loaded(host, Path(folder), candidate)
         try:
             result = Replay(candidate.name, recorded_as or candidate.name)
-            await _through(Rerun(host, recorded, loaded), recorded, turns, result)
+            for recorded, turns in family:
+                found, skipped = len(result.found), len(result.skipped)
+                await _through(Rerun(host, recorded, loaded), recorded, turns, result)
+                if recorded is not family[0][0]:
+                    _name_session(result, recorded, found, skipped)
         finally:
             await dispose(loaded)
     return result
+
+
+def _name_session(result: Replay, recorded: Recorded, found: int, skipped: int) -> None:
+    """Say of what is new in `result` that it was in a sub-agent."""
+    id = recorded.session.id
+    for place, one in enumerate(result.found[found:], found):
+        result.found[place] = replace(
+            one, place=f"{recorded.session.agent} {id}, {one.place}", about={"session": id, **one.about}
+        )
+    result.skipped[skipped:] = [(moment, f"in {id}: {reason}") for moment, reason in result.skipped[skipped:]]
 
 
 def _candidate(path: Path) -> Candidate:
@@ -114,9 +132,9 @@ async def _loaded(host: Host, home: Path, candidate: Candidate) -> PluginSet:
 
 async def _through(rerun: Rerun, recorded: Recorded, turns: Sequence[Turn], result: Replay) -> None:
     wanted = {turn.run.id for turn in turns}
-    last = max((turn.number for turn in turns), default=0)
-    _leave_out(rerun, recorded.turns[:last], result)
-    for turn in recorded.turns[:last]:
+    before = recorded.until(turns[-1]) if turns else ()
+    _leave_out(rerun, before, result)
+    for turn in before:
         for moment in rerun.moments(turn):
             if moment.hook in REPLAYED:
                 await _compare(rerun, moment, result, turn.run.id in wanted)
@@ -155,11 +173,12 @@ def _leave_out(rerun: Rerun, turns: Sequence[Turn], result: Replay) -> None:
     """Note what the plugin does that is not looked at, and why."""
     plugin_set = rerun.plugin_set
     loading = [HOOKS[hook].dotted for hook in HOOKS if hook not in REPLAYED and plugin_set.ordered(hook)]
-    result.left_out += [(hook, "called while a plugin loads, not in a turn") for hook in loading]
-    result.left_out += [(f"event {kind}", "not stored") for kind in deltas_of(plugin_set.ordered("event"))]
+    left_out = [(hook, "called while a plugin loads, not in a turn") for hook in loading]
+    left_out += [(f"event {kind}", "not stored") for kind in deltas_of(plugin_set.ordered("event"))]
     own = {name for name, owned in plugin_set.tools.items() if owned.plugin == result.plugin}
     ran = {call.tool for turn in turns for call in turn.calls} & own
-    result.left_out += [(f"tool {name}", "no tool is called") for name in sorted(ran)]
+    left_out += [(f"tool {name}", "no tool is called") for name in sorted(ran)]
+    result.left_out += [one for one in left_out if one not in result.left_out]
 
 
 def _compare_state(rerun: Rerun, recorded: Recorded, turn: Turn, result: Replay) -> None:
@@ -177,4 +196,5 @@ def _compare_state(rerun: Rerun, recorded: Recorded, turn: Turn, result: Replay)
         difference = first_difference(recorded.state.get((result.recorded_as, scope), {}), now, kind)
         if difference is not None:
             file = rerun.plugin_set.plugins[result.plugin].file
-            result.found.append(Found(f"after turn {turn.number}", {"turn": turn.number}, difference, file))
+            about = f"after {turn.place}"
+            result.found.append(Found(about, {"turn": turn.number}, difference, file))

@@ -120,8 +120,10 @@ class Rerun:
 
 
 async def _transformed(scope: TurnScope, hook: str, value: Any, context: dict[str, Any]) -> Any:
+    verdicts: list[tuple[str, Any]] = []
     try:
-        return as_json(await scope.around.dispatcher.transform(scope, hook, value, **context))
+        made = as_json(await scope.around.dispatcher.transform(scope, hook, value, verdicts=verdicts, **context))
+        return {"verdict": verdict_json(verdicts[0][1])} if verdicts else made
     except Withheld as error:
         return {"withheld by": error.plugin}
 

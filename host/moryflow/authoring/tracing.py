@@ -27,7 +27,7 @@ CHARS_PER_TOKEN = 4
 class Bill:
     """What a plugin cost in the turns shown. Tokens are estimates.
 
-    :ivar per_request: what its tools and its part of the system prompt add to every request.
+    :ivar per_request: what its tools and its part of the system prompt add to every request of the session itself.
     :ivar sent: that, times the requests.
     :ivar messages: what it put into single requests; `results`, what it added to tool results (less than 0: saved).
     """
@@ -57,32 +57,44 @@ class Bill:
 
 @dataclass
 class Trace:
-    """What :func:`trace` found, by turn and by plugin."""
+    """What :func:`trace` found, by turn and by plugin.
+
+    :ivar compactions: recorded like turns, and none; of sub-agents both have ``session`` and ``agent`` as well.
+    """
 
     session: str
     turns: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    compactions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     plugins: list[Bill] = field(default_factory=list[Bill])
 
     def as_json(self) -> dict[str, Any]:
         plugins = [bill.as_json() for bill in self.plugins]
-        return {"v": 1, "type": "trace", "session": self.session, "turns": self.turns, "plugins": plugins}
+        found = {"turns": self.turns, "compactions": self.compactions, "plugins": plugins}
+        return {"v": 1, "type": "trace", "session": self.session, **found}
 
 
-def trace(host: Host, recorded: Recorded, turns: Sequence[Turn], plugin: str | None = None) -> Trace:
-    """Return the ledger of `turns`; of one plugin alone when it is named."""
+def trace(host: Host, family: Sequence[tuple[Recorded, Sequence[Turn]]], plugin: str | None = None) -> Trace:
+    """Return the ledger of turns of a session and of those it started; of one plugin alone when it is named.
+
+    :param family: the session first.
+    """
     bills: dict[str, Bill] = {}
-    found = Trace(recorded.session.id)
-    for turn in turns:
-        rows = [row for row in turn.rows if plugin in (None, row.plugin)]
-        found.turns.append(_turn(host, recorded, turn, rows))
-        for row in rows:
-            _charge(bills.setdefault(row.plugin, _bill(host, row.plugin)), row, turn)
-    requests = sum(turn.run.steps for turn in turns if turn.run.purpose in ("main", "child"))
-    for name, chars in _schemas(host, recorded.session).items():
-        if name in bills or plugin in (None, name):
-            bill = bills.setdefault(name, _bill(host, name))
-            bill.per_request += chars // CHARS_PER_TOKEN
-            bill.sent += chars // CHARS_PER_TOKEN * requests
+    found = Trace(family[0][0].session.id)
+    for recorded, turns in family:
+        below = recorded is not family[0][0]
+        for turn in turns:
+            rows = [row for row in turn.rows if plugin in (None, row.plugin)]
+            place = found.turns if turn.number else found.compactions
+            of = {"session": recorded.session.id, "agent": turn.run.agent} if below else {}
+            place.append({**_turn(host, recorded, turn, rows), **of})
+            for row in rows:
+                _charge(bills.setdefault(row.plugin, _bill(host, row.plugin)), row, turn, below=below)
+        requests = sum(turn.run.steps for turn in turns if turn.run.purpose in ("main", "child"))
+        for name, chars in _schemas(host, recorded.session).items():
+            if name in bills or plugin in (None, name):
+                bill = bills.setdefault(name, _bill(host, name))
+                bill.per_request += 0 if below else chars // CHARS_PER_TOKEN
+                bill.sent += chars // CHARS_PER_TOKEN * requests
     found.plugins = sorted(bills.values(), key=lambda bill: (-bill.us, bill.plugin))
     return found
 
@@ -91,7 +103,7 @@ def _turn(host: Host, recorded: Recorded, turn: Turn, rows: Sequence[HookCallRow
     run = turn.run
     tools = {call.id: call.tool for call in turn.calls}
     return {
-        "turn": turn.number,
+        **({"turn": turn.number} if turn.number else {}),
         "id": run.id,
         "purpose": run.purpose,
         "prompt": _prompt(recorded, turn),
@@ -158,7 +170,7 @@ def _bill(host: Host, name: str) -> Bill:
     return Bill(name) if plugin is None else Bill(name, plugin.tier, plugin.file, "loaded")
 
 
-def _charge(bill: Bill, row: HookCallRow, turn: Turn) -> None:
+def _charge(bill: Bill, row: HookCallRow, turn: Turn, *, below: bool) -> None:
     """Put one row of the ledger on a plugin's bill."""
     bill.calls += row.count
     bill.us += row.us
@@ -169,7 +181,7 @@ def _charge(bill: Bill, row: HookCallRow, turn: Turn) -> None:
     match row.hook:
         case "system_blocks" | "chat_system":
             tokens = _grown(row.delta) // CHARS_PER_TOKEN
-            bill.per_request += tokens
+            bill.per_request += 0 if below else tokens
             bill.sent += tokens * turn.run.steps
         case "chat_messages":
             bill.messages += sum(_size(item) for item in row.delta.get("inserted", ())) // CHARS_PER_TOKEN

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import gc
 import os
 import sys
@@ -20,6 +22,11 @@ except KeyboardInterrupt:  # a third of a start is these imports, and nobody who
 
 __all__ = ["cli", "main"]
 
+SIMPLER = "moryflow-simpler"
+"""How characters are written that a terminal's encoding lacks: ours by others like them, all else as escapes."""
+_LIKE = {"•": "*", "…": "...", "→": "->", "│": "|", "┊": ":", "·": "-", "“": '"', "”": '"', "–": "-", "└": "`"}
+LEAST_FILES = 32
+"""Files that the process must be able to open at a time: a run with the built-in plugins needs some twenty."""
 READER_GONE = 141
 """What a shell reports of a program whose reader has gone (`| head`): 128 + SIGPIPE."""
 
@@ -38,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(arguments: list[str] | None) -> int:
+    if _has_few_files():
+        return 1
     _collect_rarely()
     _prepare_streams(apart=arguments is None)
     if arguments is None:
@@ -49,6 +58,17 @@ def _main(arguments: list[str] | None) -> int:
         code = _output_lost(error)
     _give_up_waiting()
     return code
+
+
+def _has_few_files() -> bool:
+    """Say so where the process may open too few files: anything may fail then, and each time in another way."""
+    most = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
+    if not 0 <= most < LEAST_FILES:
+        return False
+    said = f"moryflow: only {most} files may be open at a time here, and {LEAST_FILES} are the least\n  next: ulimit -n 1024\n"
+    with contextlib.suppress(OSError):  # nobody reads
+        os.write(2, said.encode())
+    return True
 
 
 def _collect_rarely() -> None:
@@ -63,6 +83,7 @@ def _run(arguments: list[str] | None) -> int:
     """Run the command. What it raises is reported here, unless standard output itself is the trouble."""
     from .failures import report
 
+    ending.begin_work(alone=arguments is None)
     try:
         if "_MORYFLOW_COMPLETE" in os.environ:
             _expect_strays(arguments)
@@ -119,6 +140,15 @@ def _give_up_waiting() -> None:
     os.close(nowhere)
 
 
+def _simpler(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_LIKE.get(one) or ascii(one)[1:-1] for one in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(SIMPLER, _simpler)
+
+
 def _prepare_streams(*, apart: bool) -> None:
     """Make the standard streams usable, whatever the caller did to them.
 
@@ -134,5 +164,5 @@ def _prepare_streams(*, apart: bool) -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=SIMPLER)
     stdout.install(apart=apart)

@@ -46,11 +46,18 @@ def _summary(agent: Any, default: bool) -> dict[str, Any]:
 @document_options
 @click.pass_context
 def show_agent(ctx: click.Context, name: str) -> None:
-    """Show an agent: its prompt, model, tools and rules."""
+    """Show an agent: its prompt, model, tools and rules.
+
+    The one that writes summaries, default_compact_agent, is in no list and cannot be chosen or changed; it is shown here.
+    """
     from .hosting import with_host
 
     async def work(host: Any) -> dict[str, Any]:
-        return host.agent(name).model_dump(mode="json")
+        from moryflow.choosing import known_agent
+        from moryflow.compaction.agent import COMPACT_AGENT, COMPACT_AGENT_ID
+
+        found = COMPACT_AGENT if name == COMPACT_AGENT_ID else known_agent(host.agents, name)
+        return found.model_dump(mode="json")
 
     agent = with_host(ctx, work)
     keys = ("id", "name", "description", "mode", "model", "tools", "deny_tools", "max_steps", "source")
@@ -64,13 +71,14 @@ def show_agent(ctx: click.Context, name: str) -> None:
 @document_options
 @click.pass_context
 def check_agents(ctx: click.Context) -> int:
-    """Name everything that is wrong in the agent files; exit code 3 when one of them cannot be used."""
+    """Name everything that is wrong in the agent files; exit code 3 when one of them, or a rule in it, cannot be used."""
     from moryflow_sdk.markdown_files import shown_path
     from moryflow_sdk.own_files import own_files
 
     from .hosting import with_host
 
     async def work(host: Any) -> list[dict[str, Any]]:
+        doubtful = {agent.source for agent in host.agents.values() if any(rule.problem for rule in agent.rules)}
         used = {agent.source: agent.id for agent in host.agents.values()}
         itself = "; next: moryflow agent check"  # what a start names as the next command is this one
         notes = [note.removesuffix(itself) for record in host.plugin_set.records for note in record.notes]
@@ -78,7 +86,12 @@ def check_agents(ctx: click.Context) -> int:
         files, unreadable = own_files(folder, ".md")
         names = [shown_path(path) for path in ([folder] if unreadable else files)]
         return [
-            {"file": name, "id": used.get(name), "problems": [note for note in notes if note.startswith(f"{name}:")]}
+            {
+                "file": name,
+                "id": used.get(name),
+                "ok": name in used and name not in doubtful,
+                "problems": [note for note in notes if note.startswith(f"{name}:")],
+            }
             for name in names
         ]
 
@@ -86,4 +99,4 @@ def check_agents(ctx: click.Context) -> int:
     lines = [problem for row in rows for problem in row["problems"]]
     count = f"{len(rows)} agent file{'' if len(rows) == 1 else 's'}"
     show(flags_of(ctx), rows, plain("\n".join(lines)) or f"{count}, nothing is wrong")
-    return 0 if all(row["id"] for row in rows) else 3
+    return 0 if all(row["ok"] for row in rows) else 3

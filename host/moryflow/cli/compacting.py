@@ -1,4 +1,4 @@
-"""``moryflow session context|compact|undo-compaction``: see what the model sees, shorten it, take that back."""
+"""``moryflow session context|compact|records|undo-compaction``: see what the model sees, shorten it, take that back."""
 
 from __future__ import annotations
 
@@ -107,6 +107,33 @@ def undo_compaction(ctx: click.Context, session: str | None) -> None:
     show(flags, done, f"undone: {done['session']} shows everything again that it hid")
 
 
+@click.command("records")
+@click.argument("session", required=False)
+@document_options
+@click.pass_context
+def show_records(ctx: click.Context, session: str | None) -> None:
+    """List what the host recorded of the summarised part: files, stored outputs, denied and failed calls, sub-agents, hooks."""
+    from .finding import find
+    from .hosting import with_store
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> tuple[str, Any]:
+        from moryflow.compaction.facts import Facts
+        from moryflow.sessions.covering import effective
+
+        row = await find(store, session, flags)
+        head, _ = effective(await store.path(row.id))
+        details = (head.payload.get("details") or {}) if head is not None else {}
+        return row.id, Facts.from_json(details.get("facts"))
+
+    name, facts = with_store(work)
+    from moryflow.compaction.sections import listing
+
+    text = plain(listing(facts)) or "nothing is recorded: no part of this session stands for a summary; moryflow session show"
+    show(flags, {"session": name, **facts.as_json()}, text)
+
+
 def divider(node: Any, summary_mark: str) -> str:
     """Return the line that a compaction or a prune draws in a conversation (D14)."""
     if node.kind == "prune":
@@ -116,4 +143,4 @@ def divider(node: Any, summary_mark: str) -> str:
     return f"──── compacted here, about {tokens} tokens ────\n{summary_mark}: {node.payload.get('summary', '')}"
 
 
-COMMANDS = (show_context, compact, undo_compaction)
+COMMANDS = (show_context, compact, show_records, undo_compaction)

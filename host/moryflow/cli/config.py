@@ -27,11 +27,11 @@ command.add_command(prompt)
 @document_options
 @click.pass_context
 def show_config(ctx: click.Context, everything: bool) -> None:
-    """Show the settings that hold, each with where it comes from."""
-    from .settings import effective, leaves, reading
+    """Show the settings that hold, each with where it comes from. Secrets are left out."""
+    from .settings import effective, leaves, reading, without_secrets
 
     config, known = reading(ctx)
-    value = effective(config, known if everything else ())
+    value = without_secrets(effective(config, known if everything else ()), known)
     table = columns((path, json.dumps(item, ensure_ascii=False), where(config.origin(path))) for path, item in leaves(value))
     show(flags_of(ctx), value, table or f"nothing is set; {config.path} would hold it")
 
@@ -61,11 +61,11 @@ def path(ctx: click.Context) -> None:
 @document_options
 @click.pass_context
 def get(ctx: click.Context, key: str) -> None:
-    """Print the value that holds for KEY, its default where nothing sets it."""
-    from .settings import reading, value_of
+    """Print the value that holds for KEY, its default where nothing sets it. Secrets are left out."""
+    from .settings import reading, shown_at, value_of
 
     config, known = reading(ctx)
-    value = value_of(config, known, key)
+    value = shown_at(key, value_of(config, known, key), known)
     show(flags_of(ctx), value, plain(value) if isinstance(value, str) else as_json(value))
 
 
@@ -78,11 +78,12 @@ def set_key(ctx: click.Context, key: str, value: str) -> None:
     """Set KEY in the user's file. VALUE is JSON, or plain text; comments in the file stay."""
     from moryflow.config.edit import set_value
 
-    from .settings import check_value, settled
+    from .settings import check_value, settled, shown_at
 
     config, known = settled(ctx)
     parsed = check_value(known, key, value)
     changed = set_value(config.path, key, parsed)
+    parsed = shown_at(key, parsed, known)
     text = f"{key} = {json.dumps(parsed, ensure_ascii=False)} ({config.path})" if changed else f"{key} has that value already"
     show(flags_of(ctx), {"key": key, "value": parsed, "changed": changed, "file": str(config.path)}, text)
 
@@ -109,13 +110,13 @@ def unset_key(ctx: click.Context, key: str) -> None:
 @click.pass_context
 def explain(ctx: click.Context, key: str) -> None:
     """Say which layer won for KEY, where it stands, and what the others say."""
-    from .settings import default_of, reading, refuse_unknown
+    from .settings import default_of, reading, refuse_unknown, shown_at
 
     config, known = reading(ctx)
     if not config.setters(key):
         refuse_unknown(known, key)
-    default = default_of(known, key)
-    layers = [{"value": value, **origin._asdict()} for value, origin in config.setters(key)]
+    default = shown_at(key, default_of(known, key), known)
+    layers = [{"value": shown_at(key, value, known), **origin._asdict()} for value, origin in config.setters(key)]
     layers.append({"value": default, "source": "default", "file": None, "line": None})
     document = {"key": key, "value": layers[0]["value"], "origin": config.origin(key)._asdict(), "layers": layers}
     rows = [(_mark(index), json.dumps(layer["value"], ensure_ascii=False), _place(layer)) for index, layer in enumerate(layers)]

@@ -161,8 +161,9 @@ class Loop:
 
 async def _answer(text: str) -> bool:
     """Ask at the terminal without holding up the loop."""
-    from .asking import read_line
+    from .keyboard import discard_typed, read_line
 
+    discard_typed()
     click.echo(plain(f"{text} [y/N]: "), err=True, nl=False)
     return (await read_line()).strip().lower() in ("y", "yes")
 

@@ -14,16 +14,19 @@ _MARKS = {"ok": "ok  ", "warning": "warn", "bad": "BAD "}
 
 
 @click.command("doctor")
+@click.option("--repair", is_flag=True, help="Keep a damaged session database aside, and go on with what is sound in it.")
 @document_options
 @click.pass_context
-def command(ctx: click.Context) -> int:
-    """Look at everything a run needs; exit code 3 when something is broken."""
+def command(ctx: click.Context, repair: bool) -> int:
+    """Look at everything a run needs, and at each stored node; exit code 3 when something is broken."""
     from .findings import examine
     from .hosting import with_host
 
     flags = flags_of(ctx)
 
     async def work(host: Any) -> list[Any]:
+        if repair:
+            await host.store.repair()
         return await examine(host, flags.vault)
 
     found = with_host(ctx, work, quiet=True)

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -28,8 +29,19 @@ def install() -> None:
     atexit.register(_end)
 
 
+def begin_work(*, alone: bool) -> None:
+    """Let Ctrl-C be an exception: until here :mod:`moryflow.__main__` has left at once.
+
+    :param alone: this process is ours, so that nobody else has chosen what Ctrl-C does.
+    """
+    if alone and callable(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def with_code(code: int) -> None:
-    """Say what the process will have ended with."""
+    """Say what the process will have ended with. All is done: Ctrl-C leaves at once, where an exception would be printed."""
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     _codes[:] = [code]
     threading.Thread(target=_lose_patience, name=_NAME, daemon=True).start()
 

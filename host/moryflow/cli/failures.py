@@ -15,6 +15,14 @@ from .text import plain
 if TYPE_CHECKING:
     from moryflow_sdk import MoryflowError
 
+_NEXT = {
+    errno.ENOSPC: "free some space, then try again",
+    errno.EDQUOT: "free some space, then try again",
+    errno.EMFILE: "ulimit -n 1024, then try again",
+    errno.ENFILE: "end other programs, then try again",
+    errno.ENOLCK: "the file system has no locks: set MORYFLOW_HOME to a folder on a disk of this machine",
+}
+_CHECKED = frozenset({"does_not_load"})
 _USAGE = frozenset({"config", "usage", "not_found", "ambiguous", "invalid"})
 
 
@@ -71,8 +79,7 @@ def _of_system(error: OSError, reason: str) -> tuple[str, str, str]:
     if error.filename == STDOUT:
         kept = "; what was done is kept: moryflow session show" if sys.argv[1:2] == ["run"] else ""
         return f"could not be written: {reason}", STDOUT, f"free some space, or send the output elsewhere{kept}"
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return reason, str(error.filename or ""), "free some space, then try again" if is_full else "moryflow doctor"
+    return reason, str(error.filename or ""), _NEXT.get(error.errno or 0, "moryflow doctor")
 
 
 def next_of(error: MoryflowError) -> str:
@@ -95,7 +102,7 @@ def _exit_code(error: MoryflowError) -> int:
         case ConfigError():
             return 2
         case _:
-            return 2 if error.code in _USAGE else 1
+            return 2 if error.code in _USAGE else 3 if error.code in _CHECKED else 1
 
 
 def _say(message: str, where: str, next_step: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from moryflow.kernel.replies import OFFERED, answer_of
+
 from .text import columns, terminal_width
 
 if TYPE_CHECKING:
@@ -105,13 +107,29 @@ class FamilyCommands:
 
     async def reply(self, rest: str) -> str:
         """Answer the question of a sub-agent that works in the background."""
-        approval, _, answer = rest.partition(" ")
-        row = await self._talk.host.approvals.reply(approval, answer.strip() or "once")
+        approval, _, said = rest.partition(" ")
+        answer = answer_of(said)
+        if answer is None:
+            self._talk.say(f"/reply QUESTION {OFFERED}, or why not: nothing was answered; /show lists the open questions")
+            return ""
+        row = await self._talk.host.approvals.reply(approval, answer.reply, message=answer.message)
         if row.state == "expired":
             from .approval import lapsed
 
             raise lapsed(row)
         self._talk.say(f"{row.id}: {row.reply}")
+        return ""
+
+    async def show(self, approval: str) -> str:
+        """Show all of a question, or list those that are open."""
+        from .approval import open_questions, whole_question
+        from .question import show_whole
+
+        store = self._talk.host.store
+        if not approval:
+            self._talk.say(open_questions(await store.approvals(state="pending")))
+            return ""
+        await show_whole(whole_question(await store.approval(approval)))
         return ""
 
     async def _go(self, name: str) -> str:
@@ -123,7 +141,7 @@ class FamilyCommands:
 
 
 async def _ended(host: Any, session: str) -> str:
-    runs = await host.store.runs(session)
+    runs = [run for run in await host.store.runs(session) if run.purpose != "compact"]
     if not runs:
         return "not begun"
     steps = sum(run.steps for run in runs)

@@ -34,6 +34,13 @@ def summary(row: Any) -> dict[str, Any]:
     return row._asdict()
 
 
+def node_json(node: Any) -> dict[str, Any]:
+    """Return a node as JSON."""
+    from moryflow_sdk import thaw
+
+    return {**node._asdict(), "payload": thaw(node.payload)}
+
+
 async def node_called(store: Any, session: str, name: str) -> str:
     """Return the id of the node that `name` means: a label, an id, or the beginning of one.
 

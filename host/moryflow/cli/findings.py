@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import stat
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow_sdk import MoryflowError
+from moryflow_sdk.own_files import doubt_about
 
 from moryflow import __version__
 from moryflow.places import readable_vault
+from moryflow.sessions.locks import has_locks
 
 from .hosting import MOST_NOTES, left_out, settings_of_plugins
 from .unknown_names import unknown_names
@@ -22,6 +24,8 @@ from .unknown_names import unknown_names
 if TYPE_CHECKING:
     from moryflow.kernel.records import LoadRecord
 
+MOST_DAMAGES = 10
+REPAIR = "moryflow doctor --repair (it keeps the file aside, and goes on with what is sound in it)"
 LITTLE_SPACE = 200 * 1024 * 1024
 
 
@@ -63,9 +67,13 @@ def _home(home: Path) -> Iterable[Finding]:
     if not os.access(home, os.W_OK | os.X_OK):
         yield Finding("home", "bad", f"{home} cannot be written", f"chown or chmod it, or set MORYFLOW_HOME: {home}")
         return
-    status = home.stat()
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        yield Finding("home", "warning", f"others can write to {home}", f"chmod go-w {home}")
+    doubt = doubt_about(home)
+    if doubt is not None:
+        yield Finding("home", "warning", f"no allow rule and no code is taken from {home}: {doubt.reason}", doubt.step)
+    if not has_locks(home):
+        text = f"the file system of {home} has no locks, without which two processes would write over each other"
+        yield Finding("home", "bad", text, "set MORYFLOW_HOME to a folder on a disk of this machine")
+        return
     free = shutil.disk_usage(home).free
     if free < LITTLE_SPACE:
         yield Finding("home", "warning", f"only {free // 2**20} MB are free for {home}", "free some space")
@@ -98,7 +106,8 @@ def _plugins(plugin_set: Any) -> Iterable[Finding]:
     if tried_out:
         yield Finding("plugin", "warning", *left_out(tried_out))
     for name in plugin_set.missing_gates:
-        hint = f"mend it, or moryflow plugin disable {name}"
+        named = {record.tier == "builtin": record.hint for record in plugin_set.records if record.name == name}
+        hint = named.get(False, "") if True in named else f"mend it, or moryflow plugin disable {name}"
         yield Finding("gate", "bad", f"{name} judges calls but is not loaded, so every call is asked about", hint)
     loaded = sum(record.status == "loaded" for record in plugin_set.records)
     yield Finding("plugins", "ok", f"{loaded} of {len(plugin_set.records)} loaded, {len(plugin_set.tools)} tools")
@@ -167,15 +176,28 @@ async def _sessions(host: Any) -> Iterable[Finding]:
     try:
         rows = await host.store.sessions(limit=1000, purpose=None)
         waiting = await host.store.approvals(state="pending")
+        found = await _damages(host.store)
     except (MoryflowError, OSError) as error:
         next_step = getattr(error, "next_step", "") or "moryflow session list"
         return [Finding("sessions", "bad", _said(error), next_step)]
-    found = [Finding("sessions", "warning", notice, "moryflow session list") for notice in host.store.notices]
+    found += [Finding("sessions", "warning", notice, "moryflow session list") for notice in host.store.notices]
     host.store.notices.clear()
     found.append(Finding("sessions", "ok", f"{len(rows)} stored"))
     if waiting:
         said = "a question is open" if len(waiting) == 1 else f"{len(waiting)} questions are open"
         found.append(Finding("approvals", "warning", said, "moryflow approval list"))
+    return found
+
+
+async def _damages(store: Any) -> list[Finding]:
+    """Compare everything that is stored with its hash; SQLite itself does not notice a byte that has changed."""
+    found: list[Finding] = []
+    async with aclosing(store.damages()) as damages:
+        async for damage in damages:
+            if len(found) == MOST_DAMAGES:
+                found.append(Finding("sessions", "bad", "and more of the like", REPAIR))
+                break
+            found.append(Finding("sessions", "bad", damage, REPAIR))
     return found
 
 

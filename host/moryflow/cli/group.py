@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin")} | {
     "configs": "config"
 }
-VERB_ALIASES = {"ls": ("list",), "rm": ("delete", "uninstall")}
+VERB_ALIASES = {"ls": ("list",), "rm": ("delete", "uninstall", "remove")}
 
 WELCOME = """\
 Moryflow runs LLM agents on your files.

@@ -128,6 +128,7 @@ async def host_for(
         development=development,
         wait=wait,
     )
+    host.bus.subscribe(lambda event: _tell_of(host.store) if event.type == "store.notice" else None)
     if tell:
         warn(host, given)
     return host

@@ -104,12 +104,39 @@ def _collecting(function: F, *options: Settings) -> F:
         own["as_json"] = given.pop("form", None) == "json" or own.get("as_json")
         said = {name: value for name, value in own.items() if value}
         ctx.obj = flags_of(ctx)._replace(**said)
+        _refuse_inside_tool(ctx, given)
         return function(*args, **given)
 
     wrapped: Any = collect
     for spellings, settings in reversed(options):
         wrapped = click.option(*spellings, **settings)(wrapped)
     return wrapped
+
+
+DECISIONS = frozenset(
+    {
+        "plugin install", "plugin uninstall", "plugin update", "plugin sync", "plugin enable", "plugin disable",
+        "key set", "key remove",
+        "config set", "config unset", "prompt edit", "prompt param", "prompt reset", "approval reply", "model use",
+        "model install", "tool allow", "tool install", "new tool", "new agent",
+    }
+)  # fmt: skip
+"""Commands that change what is allowed, loaded or configured: for people, not for tools."""
+
+
+def _refuse_inside_tool(ctx: click.Context, given: dict[str, Any]) -> None:
+    """Refuse a decision that a tool would take, or a turn that would be freer than the one the tool runs in.
+
+    :raises ConfigError: a tool started this program.
+    """
+    words = " ".join(ctx.command_path.split()[-2:])
+    freer = "--mode full_access" if given.get("mode") == "full_access" else ""
+    layered = ctx.info_name in ("run", "chat", "dev") and (flags_of(ctx).config or os.environ.get("MORYFLOW_CONFIG"))
+    freer = freer or ("a configuration of its own" if layered else "")
+    if words in DECISIONS or freer:
+        from moryflow_sdk.inside_tool import refuse_inside_tool
+
+        refuse_inside_tool(ctx.command_path + (f" with {freer}" if freer else ""))
 
 
 def host_options(function: F) -> F:

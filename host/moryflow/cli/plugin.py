@@ -9,6 +9,7 @@ from .group import NounGroup
 from .options import document_options
 from .plugin_check import check
 from .plugin_install import install, sync, update
+from .plugin_key import key
 from .plugin_list import info, list_plugins
 from .plugin_switch import disable, enable, uninstall
 
@@ -19,5 +20,5 @@ def command() -> None:
     """Install, list, check and switch plugins; a broken one can always be listed, disabled and removed."""
 
 
-for verb in (list_plugins, info, install, uninstall, enable, disable, update, check, sync, bisect):
+for verb in (list_plugins, info, install, uninstall, enable, disable, update, check, sync, bisect, key):
     command.add_command(verb)

@@ -64,17 +64,9 @@ def _code(candidate: Candidate) -> list[Path]:
 
 def probed(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
     """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
-    from moryflow.probing import ProbeVerdict, probe_all
+    from moryflow.managing.trial import tried
 
-    wrong = {
-        candidate: ProbeVerdict(False, problem.stage, problem.message, problem.file, problem.line, problem.hint)
-        for candidate in candidates
-        if (problem := candidate.problem) is not None
-    }
-    rest = [candidate for candidate in candidates if candidate not in wrong]
-    tried = probe_all(rest, home=desk.home, config=desk.config.section(""), seconds=10.0)
-    found = wrong | dict(zip(rest, tried, strict=True))
-    return [found[candidate] for candidate in candidates]
+    return tried(candidates, desk.home, desk.config.section(""))
 
 
 def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:

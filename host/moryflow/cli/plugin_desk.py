@@ -26,11 +26,13 @@ class Desk:
 
     def __init__(self, ctx: click.Context) -> None:
         from moryflow.config import load_config
+        from moryflow.managing.drift import put_back
         from moryflow.places import home_folder
 
         self.flags: Flags = flags_of(ctx)
         self.home: Path = home_folder(None, os.environ)
         self.config: Config = load_config(self.home, inline=self.flags.config, environ=os.environ)
+        put_back(self.home)
 
     @property
     def settings(self) -> PluginSettings:
@@ -66,11 +68,13 @@ class Desk:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return ConfigError(f"there is no plugin {name!r}{hint}", next_step="moryflow plugin list")
 
-    def manager(self, *, building: bool = False) -> Manager:
+    def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
         """Return what installs, telling and asking on standard error."""
         from moryflow.managing.manager import Manager
+        from moryflow.managing.trial import Trial
 
-        return Manager(self.home, os.environ, self.tell, self.ask, building)
+        trial = Trial(self.home, self.config.section(""), self.settings.disabled)
+        return Manager(self.home, os.environ, self.tell, self.ask, trial, building, downgrading)
 
     def ask(self, text: str) -> None:
         """Ask a question that ``-y`` answers.

@@ -11,23 +11,32 @@ from .options import asking_options
 from .plugin_desk import Desk
 from .text import plain, show
 
+_downgrade = click.option("--allow-downgrade", is_flag=True, help="Let what is installed be replaced by an older version.")
+
 
 @click.command("install")
 @click.argument("what", metavar="NAME|PATH|GIT|FILE.py")
 @click.option("-e", "--editable", is_flag=True, help="Install a project's folder so that its edits count at once.")
 @click.option("--build", is_flag=True, help="Let a package without a wheel be built, which runs its build script.")
+@_downgrade
 @asking_options
 @click.pass_context
-def install(ctx: click.Context, what: str, editable: bool, build: bool) -> None:
+def install(ctx: click.Context, what: str, editable: bool, build: bool, allow_downgrade: bool) -> None:
     """Install a plugin: a package, a folder, a git address, or one Python file.
 
-    What it says of itself is shown first, read without running it. What Moryflow runs on stays as it is.
+    What it says of itself is shown first, read without running it. What Moryflow runs on stays as it is. After your yes it
+    is tried in the probe; when it does not load, all is as it was before, and the exit code is 3.
     """
     from moryflow.managing.installing import install as run
     from moryflow.managing.origins import origin_of
+    from moryflow.managing.trial import DoesNotLoad
 
     desk = Desk(ctx)
-    done = run(origin_of(what, editable=editable), desk.manager(building=build))
+    try:
+        done = run(origin_of(what, editable=editable), desk.manager(building=build, downgrading=allow_downgrade))
+    except DoesNotLoad as error:
+        show(desk.flags, _taken_back(what, error), "")
+        raise
     names = ", ".join(done.plugins)
     text = f"{names}: installed already" if done.action == "unchanged" else f"installed {names} ({_name(done.entry)})"
     show(desk.flags, _document(done), plain(f"{text}; moryflow plugin info {done.plugins[0]}"))
@@ -36,39 +45,49 @@ def install(ctx: click.Context, what: str, editable: bool, build: bool) -> None:
 @click.command("update")
 @click.argument("name", required=False)
 @click.option("--build", is_flag=True, help="Let a package without a wheel be built, which runs its build script.")
+@_downgrade
 @asking_options
 @click.pass_context
-def update(ctx: click.Context, name: str | None, build: bool) -> int:
-    """Bring a plugin, or all of them, up to date; asks again when one wants more hooks, services or capabilities."""
+def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: bool) -> int:
+    """Bring a plugin, or all of them, up to date; asks again when one wants more hooks, services or capabilities.
+
+    A version that does not load is taken back, the one before stays, and the exit code is 3.
+    """
     from moryflow_sdk import ConfigError, MoryflowError
 
     from moryflow.managing.lock import plugin_named
+    from moryflow.managing.trial import DoesNotLoad
     from moryflow.managing.updating import update as run
 
     desk = Desk(ctx)
-    manager = desk.manager(building=build)
+    manager = desk.manager(building=build, downgrading=allow_downgrade)
     known = manager.lock.read()
     one = plugin_named(known, name) if name else None
     if name and one is None:
         raise ConfigError(f"{name!r} was not installed with moryflow plugin install", next_step="moryflow plugin list")
     lines: list[str] = []
     documents: list[dict[str, Any]] = []
-    failed = False
+    code = 0
     for entry in [one] if one else known.values():
         try:
             done = run(entry, manager)
         except MoryflowError as error:
+            if isinstance(error, DoesNotLoad):
+                documents.append(_taken_back(entry.name, error))
             if one:
+                if documents:
+                    show(desk.flags, documents, "")
                 raise
-            failed = True
+            code = 1 if code == 1 or not isinstance(error, DoesNotLoad) else 3
             lines.append(f"{entry.name}: {error}")
-            documents.append({"name": entry.name, "action": "failed", "error": str(error)})
+            if not isinstance(error, DoesNotLoad):
+                documents.append({"name": entry.name, "action": "failed", "error": str(error)})
             continue
         said = "is up to date" if done.action == "unchanged" else f"is now {_name(done.entry)}: {'; '.join(done.changes)}"
         lines.append(f"{entry.name} {said}")
         documents.append(_document(done))
     show(desk.flags, documents, plain("\n".join(lines) or "nothing was installed with moryflow plugin install"))
-    return 1 if failed else 0
+    return code
 
 
 @click.command("sync")
@@ -88,6 +107,12 @@ def sync(ctx: click.Context, dry_run: bool) -> int:
 
 def _name(entry: Any) -> str:
     return f"{entry.name} {entry.version}".rstrip()
+
+
+def _taken_back(name: str, error: Any) -> dict[str, Any]:
+    """Return what is told of an installation that was taken back, with what the probe said of each plugin."""
+    found = [{"name": plugin, **asdict(verdict)} for plugin, verdict in error.found.items()]
+    return {"name": name, "action": "taken_back", "error": error.message, "plugins": found}
 
 
 def _document(done: Any) -> dict[str, Any]:

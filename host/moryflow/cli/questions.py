@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from .keyboard import discard_typed
 from .options import Flags
 
 
@@ -22,4 +23,5 @@ def confirm(text: str, flags: Flags, *, default: bool = False, command: str = ""
         from moryflow_sdk import ConfigError
 
         raise ConfigError(f"{text} Nobody can be asked here.", next_step=command or "add -y to confirm")
+    discard_typed()
     click.confirm(text, err=True, default=default, abort=True)

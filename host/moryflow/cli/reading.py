@@ -85,8 +85,11 @@ class PipedInput:
         threading.Thread(target=self._read, name="moryflow-stdin", daemon=True).start()
 
     async def line(self, prompt: Callable[[], str]) -> str | None:
-        """Return the next line, ``None`` at the end."""
-        return await self._lines.get()
+        """Return the next line, ``None`` at the end, however often that is asked for."""
+        line = await self._lines.get()
+        if line is None:
+            self._lines.put_nowait(None)
+        return line
 
     def _read(self) -> None:
         for raw in sys.stdin.buffer:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 from moryflow_sdk import Event
+from moryflow_sdk.events import DELTAS
+from moryflow_sdk.texts import visible
 
 from .text import first_line, plain, told_result
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language (D73)."""
 
-_DELTAS = ("text.delta", "reasoning.delta", "tool.delta")
-
+DIFF_LINES = 30
+"""Rows that what a call has changed may take."""
 NOTICE_LINES = 60
 """How much of a plugin's notice is shown, for example of a change that somebody is asked to agree to."""
 
@@ -35,6 +38,8 @@ class TerminalView:
         self.idle = False
         """The person is typing: nothing moves on the terminal."""
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
+        self._said = self._message = self._printed = ""
+        """The newest answer that says something, its message, and what was printed whole."""
         self._blocks: Any = None
         self._spinner: Any = None
         self._error: Event | None = None
@@ -42,13 +47,13 @@ class TerminalView:
             from .markdown import Blocks
 
             self._blocks = Blocks(self._clear)
-        if not quiet and sys.stderr.isatty():
+        if not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":  # such a one takes no line away
             from .spinner import Spinner
 
             self._spinner = Spinner()
 
     def __call__(self, event: Event) -> None:
-        if event.type in _DELTAS:
+        if event.type in DELTAS:
             self._delta(event)
             return
         self._clear()
@@ -58,6 +63,10 @@ class TerminalView:
                 self._error = event
             case "step.finish":
                 self._flush()
+            case "session.status" if event.data.get("answered") and event.parent is None:
+                self.finish(self._said)
+                self._printed = self._said
+                self._note(event)
             case "plugin.failed" | "plugin.quarantined":
                 self._warn(event)
             case _:
@@ -68,15 +77,19 @@ class TerminalView:
     def rest(self) -> None:
         """Let nothing move until a person has typed; not every command ends with an event that says so."""
         self.idle = True
+        self.pause()
+
+    def pause(self) -> None:
+        """Let nothing move until the next event."""
         if self._spinner:
             self._spinner.stop()
 
     def finish(self, text: str) -> None:
         """Print the answer, if it was not printed as it came."""
-        if self._spinner:
-            self._spinner.stop()
+        self.pause()
         self._flush()
-        if not self._live and text:
+        printed, self._printed = self._printed, ""  # the next answer may be the same
+        if not self._live and text and text != printed:
             sys.stdout.write(text if text.endswith("\n") else text + "\n")
             sys.stdout.flush()
 
@@ -90,8 +103,18 @@ class TerminalView:
 
     def _delta(self, event: Event) -> None:
         """Take in more of an answer, of a thought, or of what a tool says while it runs."""
-        text = event.data["text"]
+        text = event.data.get("text", "")
+        if event.type == "text.delta" and event.parent is None:
+            self._said = text if event.data["message_id"] != self._message else self._said + text
+            self._message = event.data["message_id"]
         match event.type:
+            case "message.end" if self._blocks and event.data["finish"] == "retried" and event.data["kind"] == "text":
+                self._clear()
+                self._flush()
+                _write("(the answer above broke off; it is asked for again, and what follows replaces it)")
+                return
+            case "message.start" | "message.end":
+                return
             case "tool.delta":
                 if self._verbose and not self._quiet:
                     _write(text.rstrip("\n"))
@@ -119,8 +142,7 @@ class TerminalView:
     def _settle_error(self, event: Event) -> None:
         """Show the error before `event`, unless it is the one that ended the turn: that one is told with the result."""
         error, self._error = self._error, None
-        ends = event.type == "session.status" and event.data["status"] == "idle"
-        if error is not None and (error.parent is not None or not ends):
+        if error is not None and (error.parent is not None or event.type != "turn.finish"):
             self._warn(error)
 
     def _warn(self, event: Event) -> None:
@@ -147,9 +169,11 @@ def _remark(event: Event, truncated: str) -> str:
     data = event.data
     match event.type:
         case "tool.start" if data["state"] == "running":
-            return f"• {data['tool']} {_brief(data['args'])}"
+            return visible(f"• {data['tool']} {_brief(data['args'])}")
         case "tool.result" if data["status"] != "ok":
             return f"  {told_result(data['status'], data['output'])}"
+        case "tool.result" if data.get("diff"):
+            return _changed(str(data["diff"]))
         case "tool.result" if data.get("truncated"):
             return f"  {truncated}: moryflow output show {data.get('output_id', '')}"
         case "session.status" if data["status"] == "retry":
@@ -160,11 +184,20 @@ def _remark(event: Event, truncated: str) -> str:
             return f"  {data['text']}"
         case kind if kind.startswith("plugin.") and kind.endswith(".notice") and data.get("text"):
             return "\n".join(f"  {first_line(line, 300)}" for line in str(data["text"]).splitlines()[:NOTICE_LINES])
+        case "session.notice":
+            return f"  {data['text']}"
         case "compaction" if data.get("state") == "done":
             said = [f"  the conversation was shortened: {data.get('tokens_before')} → {data.get('tokens_after')} tokens"]
             return "\n  ".join([*said, *data.get("remarks", ())])
         case _:
             return ""
+
+
+def _changed(diff: str) -> str:
+    """Return what a call changed, path first, marked so that nothing in it looks like a line of ours."""
+    from .question import preview_lines, screen
+
+    return "\n".join(preview_lines(diff, screen()[0], DIFF_LINES, ""))
 
 
 def _write(text: str) -> None:
@@ -173,6 +206,9 @@ def _write(text: str) -> None:
 
 
 def _brief(args: Any) -> str:
-    """Return the arguments of a call in one short line."""
-    values = args.values() if isinstance(args, dict) else [args]
-    return first_line(" ".join(str(value) for value in values if isinstance(value, str | int)), 100)
+    """Return the arguments of a call in one short line, a path before all others."""
+    ordered = sorted(args.items(), key=lambda item: item[0] != "path") if isinstance(args, dict) else [("", args)]
+    values = [value for _, value in ordered]
+    text = " ".join(str(value) for value in values if isinstance(value, str | int)).strip()
+    line = first_line(text, 100)
+    return line if line == text or line.endswith("…") else f"{line} …"

@@ -28,7 +28,8 @@ _PLUGIN = click.Path(path_type=Path, exists=True)
 def command(
     ctx: click.Context, session: str | None, path: Path, turn: str | None, recorded_as: str | None, everything: bool
 ) -> int:
-    """Call the hooks of a changed plugin with what they were given in a stored SESSION (default: the last one).
+    """Call the hooks of a changed plugin with what they were given in a stored SESSION (default: the last one) and in its
+    sub-agents.
 
     Shows the first thing it would have done otherwise: turn, step, hook, the place in the value, before and after.
     No model and no tool is called and nothing is stored. Exit code 0 when nothing differs, 3 when something does.
@@ -54,7 +55,7 @@ async def _replay(
     flags: Flags, session: str | None, path: Path, turn: str | None, recorded_as: str | None
 ) -> tuple[str, Replay]:
     """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
-    from moryflow.authoring.recorded import recorded
+    from moryflow.authoring.recorded import chosen, recorded_family
     from moryflow.authoring.replaying import replay
     from moryflow.opening import open_host
 
@@ -62,9 +63,8 @@ async def _replay(
 
     async with await open_host(config=flags.config, plugins=(), profile=flags.profile) as host:
         row = await find(host.store, session, flags)
-        past = await recorded(host.store, row.id, outputs=True)
-        turns = [past.turn(turn)] if turn else past.turns
-        return row.id, await replay(host, past, turns, path, recorded_as)
+        family = await recorded_family(host.store, row.id, outputs=True)
+        return row.id, await replay(host, chosen(family, turn), path, recorded_as)
 
 
 def _text(result: Replay, shown: list[Any]) -> str:

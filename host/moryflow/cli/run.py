@@ -133,7 +133,10 @@ def _confirmed(text: str) -> bool:
 
     :raises click.Abort: at once on Ctrl-C, also where a conversation takes that for itself.
     """
+    from .keyboard import discard_typed
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    discard_typed()
     try:
         return click.confirm(text, err=True)
     finally:
@@ -158,7 +161,7 @@ def _view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
         from .streaming import Lines, answer_from_stdin, init_event
 
         lines = Lines(session.cancel, init_event(host, session))
-        host.bus.subscribe(lines)
+        session.subscribe(lines)
         if on_ask(chosen) == "prompt":
             answer_from_stdin(host)
         return lines.finish
@@ -174,9 +177,7 @@ def _text_view(host: Any, flags: Flags, chosen: RunFlags) -> Any:
     from .render import TerminalView
 
     view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
-    if on_ask(chosen) == "prompt":
-        host.bus.subscribe(TerminalAsker(host))
-    host.bus.subscribe(view)
+    host.bus.subscribe(TerminalAsker(host, view) if on_ask(chosen) == "prompt" else view)
 
     def show(result: Any) -> None:
         view.finish(result.text)
@@ -200,6 +201,8 @@ def explain(result: Any, flags: Flags) -> None:
         why = why.removeprefix("denied: ").rstrip(".")
         sentence = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
         click.echo(plain(f"moryflow: {sentence}\n  next: {next_step}"), err=True)
+    elif result.shortfall is not None:
+        click.echo(f"moryflow: {result.shortfall.sentence}\n  next: {result.shortfall.next_step}", err=True)
     unasked = [denial for denial in result.denied if denial["cause"] == "headless"]
     if unasked and not flags.quiet:
         calls = "1 call was" if len(unasked) == 1 else f"{len(unasked)} calls were"
@@ -222,7 +225,7 @@ def _asked_next(unasked: list[dict[str, Any]]) -> str:
 
 
 _NEXT = {
-    "approval_required": "moryflow approval list, then moryflow approval reply ID once|always|reject, then moryflow run -c",
+    "approval_required": "moryflow approval list, then moryflow approval reply ID once|always|no, then moryflow run -c",
     "max_steps": "moryflow run -c --max-steps N",
     "budget": "moryflow run -c --max-cost USD",
     "prompt_too_long": "moryflow session compact, or moryflow run without -c, which begins a new session",

@@ -9,9 +9,10 @@ from moryflow_sdk import Event
 
 from moryflow.builtins import CONTRIBUTED
 
+from .branches import fork, switch, tree
 from .carrying import export, import_session
 from .compacting import COMMANDS
-from .finding import find, node_called, summary, titled
+from .finding import find, node_json, summary, titled
 from .group import NounGroup
 from .labelling import label
 from .options import Flags, asking_options, document_options, flags_of
@@ -95,7 +96,8 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     row, path, runs, named = with_store(work)
     document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [run._asdict() for run in runs]}
     document["labels"] = named
-    turns = f"{len(runs)} turn{'s' if len(runs) != 1 else ''}"
+    count = sum(run.purpose != "compact" for run in runs)
+    turns = f"{count} turn{'s' if count != 1 else ''}"
     head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {turns}"
     show(flags, document, "\n\n".join([plain(head), *shown(path, named)]))
 
@@ -109,87 +111,6 @@ def _show_stats(flags: Flags, session: str | None) -> None:
 
     counts = with_store(work)
     show(flags, counts, told(counts))
-
-
-def node_json(node: Any) -> dict[str, Any]:
-    """Return a node as JSON."""
-    from moryflow_sdk import thaw
-
-    return {**node._asdict(), "payload": thaw(node.payload)}
-
-
-@command.command("tree")
-@click.argument("session", required=False)
-@document_options
-@click.pass_context
-def show_tree(ctx: click.Context, session: str | None) -> None:
-    """Show all branches and the sub-agents that were started; the active node is marked with *."""
-    from dataclasses import asdict
-
-    from .hosting import with_store
-    from .tree import Kin, drawn, kin_of
-
-    flags = flags_of(ctx)
-
-    async def work(store: Any) -> tuple[Any, list[Any], list[Kin], dict[str, str]]:
-        row = await find(store, session, flags)
-        return row, await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id)
-
-    row, nodes, kin, named = with_store(work)
-    document = {"session": row.id, "parent": row.parent, "active": row.active, "nodes": [node_json(node) for node in nodes]}
-    document |= {"labels": named, "children": [asdict(child) for child in kin]}
-    head = f"{row.id} is a session of {row.agent}, started by {row.parent}\n" if row.parent else ""
-    show(flags, document, head + drawn(nodes, row.active, kin, named) if nodes else "the session is empty")
-
-
-@command.command("switch")
-@click.argument("session")
-@click.argument("node")
-@document_options
-@click.pass_context
-def switch(ctx: click.Context, session: str, node: str) -> None:
-    """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost."""
-    from .hosting import with_store
-
-    async def work(store: Any) -> tuple[Any, str]:
-        row = await store.session(session)
-        target = await node_called(store, row.id, node)
-        hold = await store.hold(row.id)
-        try:
-            await hold.switch(target)
-        finally:
-            hold.release()
-        return row, target
-
-    row, target = with_store(work)
-    show(flags_of(ctx), {"session": row.id, "active": target}, f"{row.id} goes on from {target}; moryflow run -r {row.id} …")
-
-
-@command.command("fork")
-@click.argument("session", required=False)
-@click.option("--node", help="Copy the path to this node (an id or a label) instead of the active one.")
-@click.option("--title", default="", help="Title of the copy.")
-@document_options
-@click.pass_context
-def fork(ctx: click.Context, session: str | None, node: str | None, title: str) -> None:
-    """Copy the path into a new session; the old one stays as it is.
-
-    What sub-agents answered is in the copy; their sessions stay with the original.
-    """
-    from .hosting import with_store
-
-    flags = flags_of(ctx)
-
-    async def work(store: Any) -> tuple[Any, str, int]:
-        row = await find(store, session, flags)
-        copy = await store.fork(row.id, await node_called(store, row.id, node) if node is not None else None, title=title)
-        return copy, row.id, len(await store.sessions(1000, purpose=None, parent=row.id))
-
-    copy, original, below = with_store(work)
-    if below and not flags.quiet:
-        said = "sub-agents stay" if below != 1 else "sub-agent stays"
-        click.echo(f"{below} {said} with {original}; what they answered is in the copy", err=True)
-    show(flags, summary(copy), copy.id)
 
 
 @command.command("search")
@@ -246,5 +167,5 @@ def _tell_notice(event: Event) -> None:
         click.echo(plain(f"moryflow: {said}"), err=True)
 
 
-for verb in (export, import_session, label):
+for verb in (export, fork, import_session, label, switch, tree):
     command.add_command(verb)

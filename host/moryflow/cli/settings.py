@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from moryflow_sdk import ConfigError, Rule
+from moryflow_sdk.secrets import masked
 
 from moryflow.config import Config
 from moryflow.config.checks import drop_bad_values
@@ -52,9 +53,17 @@ def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:
 
     async def work(host: Any) -> tuple[Config, list[Problem]]:
         config = host.config.checked(settings_of_plugins(host))
-        return config, [*config.problems, *unknown_names(host), *_remarks(host, config)]
+        return config, [*config.problems, *unknown_names(host), *_agents(host), *_remarks(host, config)]
 
     return with_host(ctx, work, quiet=True)
+
+
+def _agents(host: Any) -> Iterator[Problem]:
+    """Yield the rules of agents that cannot be understood: they fail the check wherever they stand (R37)."""
+    for agent in host.agents.values():
+        for rule in (rule for rule in agent.rules if rule.problem):
+            text = f"a permission rule of the agent {agent.id}: {rule.problem}"
+            yield Problem(rule.file or agent.source, rule.line, None, text, "moryflow agent check", True, "rule_invalid")
 
 
 def _remarks(host: Any, config: Config) -> Iterator[Problem]:
@@ -100,6 +109,21 @@ def leaves(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
             yield from leaves(item, dotted)
         else:
             yield dotted, item
+
+
+def without_secrets(tree: Mapping[str, Any], known: Sequence[Known]) -> dict[str, Any]:
+    """Return settings with ``[redacted]`` in the place of every secret: by its name, or by its type in a model of `known`."""
+    shown = masked(tree)
+    for path, model in known:
+        section = _at(shown, path) if path else shown
+        if section is not _NOTHING:
+            shown = merged(shown, nested(path.split(".") if path else (), masked(section, [model])))
+    return shown
+
+
+def shown_at(key: str, value: Any, known: Sequence[Known]) -> Any:
+    """Return what is shown of the value of `key`."""
+    return _at(without_secrets(nested(key.split("."), value), known), key)
 
 
 def default_of(known: Sequence[Known], key: str) -> Any:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from .branches import BranchCommands
 from .family import FamilyCommands
 from .finding import titled
 from .text import columns, terminal_width
@@ -24,6 +25,7 @@ class Slash:
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
         self._family = family = FamilyCommands(talk)
+        branches = BranchCommands(talk)
         self._own: dict[str, tuple[str, Callable[[str], Awaitable[str]]]] = {
             "help": ("this list", self._help),
             "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
@@ -32,8 +34,12 @@ class Slash:
             "children": ("list the sub-agents of this session, or look in on one: /children ID", family.children),
             "parent": ("go back to the session that started this one", family.parent),
             "stop": ("stop the sub-agents that work in the background", family.stop),
-            "reply": ("answer a sub-agent in the background: /reply QUESTION once|always|stop", family.reply),
+            "reply": ("answer a sub-agent in the background: /reply QUESTION once|always|no|stop, or why not", family.reply),
+            "show": ("show all of a question that is open, or list them: /show QUESTION", family.show),
             "label": ("name what was said last, or list the names: /label TEXT, /label --remove TEXT", self._label),
+            "tree": ("show all branches of this session", branches.tree),
+            "switch": ("go on from another node of this session: /switch NODE", branches.switch),
+            "branch": ("copy this conversation into a new session and go on there: /branch [NODE]", branches.branch),
             "new": ("begin a new session", self._new),
             "resume": ("go on with another session: /resume ID", self._resume),
             "tools": ("list the tools", self._tools),

@@ -9,7 +9,7 @@ from moryflow_sdk import Event
 
 from .text import ending, first_line, fitting, plain, terminal_width
 
-_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 _USUAL, _FOLLOWED = 80, 70
 _SILENT = ("permission.asked", "turn.finish")
 
@@ -61,8 +61,9 @@ class Spinner:
     async def _spin(self) -> None:
         await asyncio.sleep(1.0)
         number = 0
+        frames = _FRAMES if "utf" in (sys.stderr.encoding or "").lower() else _ASCII_FRAMES
         while True:
-            sys.stderr.write(f"\r\x1b[K{_FRAMES[number % len(_FRAMES)]} {self._words}")
+            sys.stderr.write(f"\r\x1b[K{frames[number % len(frames)]} {self._words}")
             sys.stderr.flush()
             self._shown = True
             number += 1

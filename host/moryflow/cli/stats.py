@@ -10,25 +10,32 @@ from typing import Any
 from . import stats_shares as shares
 from .text import columns
 
+COMPACTION = "compact"
+
 
 async def gathered(store: Any, row: Any) -> dict[str, Any]:
-    """Return the counts of a session and, apart, of its sub-agents."""
+    """Return the counts of a session with its sub-agents; turns and steps are its own, and theirs stand apart."""
     below = await descendants(store, row.id)
     own, theirs = await store.runs(row.id), [run for child in below for run in await store.runs(child.id)]
-    calls, approvals = await store.calls(session=row.id), await store.approvals(session=row.id)
-    nodes, ledger, events = await store.nodes(row.id), await store.hook_calls(row.id), await store.events(row.id)
+    family = [row.id, *(child.id for child in below)]
+    calls = [call for id in family for call in await store.calls(session=id)]
+    approvals = [asked for id in family for asked in await store.approvals(session=id)]
+    nodes = [node for id in family for node in await store.nodes(id)]
+    ledger = [line for id in family for line in await store.hook_calls(id)]
+    events = [event for id in family for event in await store.events(id)]
     whole, lower = _spent(own), _spent(theirs)
+    turns = [run for run in own if run.purpose != COMPACTION]
     return {
         "session": row.id,
-        "turns": len(own),
-        "ends": dict(Counter(run.end_reason or run.state for run in own if run.purpose != "compact")),
+        "turns": len(turns),
+        "ends": dict(Counter(run.end_reason or run.state for run in turns)),
         **whole,
-        "sub_agents": {"sessions": len(below), **lower, "share": _share(lower, whole)},
+        "sub_agents": {"sessions": len(below), "turns": _turns(theirs), **lower, "share": _share(lower, whole)},
         "tools": _tools(calls),
         "intercepted": shares.intercepted(calls, approvals),
         "questions": _questions(approvals),
-        "instructions": shares.instructions(await store.plugin_state(row.id), ledger, own),
-        "summaries": shares.summaries(nodes, own),
+        "instructions": shares.instructions(await store.plugin_state(row.id), await store.hook_calls(row.id), own),
+        "summaries": shares.summaries([node for node in nodes if node.session == row.id], own),
         "searches": shares.searches(nodes),
         "outputs": shares.outputs(nodes),
         "mcp": shares.servers(nodes, events),
@@ -44,6 +51,10 @@ async def descendants(store: Any, session: str) -> list[Any]:
     for row in reversed(await store.sessions(1000, purpose=None, parent=session)):
         found += [row, *await descendants(store, row.id)]
     return found
+
+
+def _turns(runs: Iterable[Any]) -> int:
+    return sum(run.purpose != COMPACTION for run in runs)
 
 
 def _spent(runs: Iterable[Any]) -> dict[str, Any]:

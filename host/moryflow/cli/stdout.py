@@ -42,6 +42,16 @@ class Stdout(TextIOWrapper):
             super().flush()
 
 
+class Stderr(TextIOWrapper):
+    """Takes what anybody writes to standard error, plugins and what they log too, and leaves out the secrets we know."""
+
+    def write(self, text: str, /) -> int:
+        """Write a text without secrets."""
+        secrets: Any = sys.modules.get("moryflow_sdk.secrets")  # who knows of one has imported it
+        super().write(secrets.hide(text) if secrets is not None else text)
+        return len(text)
+
+
 @contextmanager
 def _named() -> Iterator[None]:
     """Name the place that could not be written, as the error of a file does."""
@@ -57,6 +67,7 @@ def install(*, apart: bool) -> None:
 
     :param apart: this process is ours alone, so that nobody else's descriptor 1 is moved.
     """
+    _hide_on_stderr()
     found = sys.stdout
     if type(found) is not TextIOWrapper:
         return
@@ -69,6 +80,19 @@ def install(*, apart: bool) -> None:
     sys.stdout = Stdout(binary, **settings, write_through=unbuffered)
     if sys.__stdout__ is found:
         sys.__stdout__ = sys.stdout
+
+
+def _hide_on_stderr() -> None:
+    found = sys.stderr
+    if type(found) is not TextIOWrapper:
+        return
+    settings = {"encoding": found.encoding, "errors": found.errors, "line_buffering": found.line_buffering}
+    unbuffered = found.write_through
+    found.flush()
+    binary: Any = found.detach()
+    sys.stderr = Stderr(binary, **settings, write_through=unbuffered)
+    if sys.__stderr__ is found:
+        sys.__stderr__ = sys.stderr
 
 
 def _apart(binary: Any, *, unbuffered: bool) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import click
@@ -17,6 +19,7 @@ from moryflow.waiting import with_background
 
 from .consenting import question
 from .family import BUILDER, hands_over
+from .keyboard import discard_typed
 from .options import Flags
 from .run import RunFlags, catch_signals, explain, on_ask
 from .slash import Quit, Slash
@@ -51,9 +54,8 @@ class Conversation:
         if on_ask(chosen) == "prompt":
             from .asking import TerminalAsker
 
-            self._asker = TerminalAsker(host)
-            host.bus.subscribe(self._asker)
-        host.bus.subscribe(self._view)
+            self._asker = TerminalAsker(host, self._view)
+        host.bus.subscribe(self._asker or self._view)
 
     @property
     def slash_names(self) -> list[str]:
@@ -63,6 +65,10 @@ class Conversation:
     async def run(self, source: Source) -> int:
         """Talk until the input ends; return the exit code of the last turn when nobody sits at the terminal."""
         self._interactive = source.interactive
+        if self._asker is not None and source.interactive:
+            self._asker.wait()
+        elif self._asker is not None:
+            self._asker.read = lambda: _piped(source)
         if source.interactive and not self.flags.quiet:
             sys.stderr.write(f"{self._who()} · /help, Ctrl-D ends\n")
         reloader = Reloader(self.host, self._reloaded)
@@ -120,13 +126,15 @@ class Conversation:
 
     def _reloaded(self, report: Report) -> None:
         """Say at once what was saved, and that the next turn begins with it."""
+        tell = self._asker.tell if self._asker is not None else lambda say: say()
         for line in report.lines():
-            self.say(line)
+            tell(partial(self.say, line))
 
     async def _consent(self, source: Source, reloader: Reloader) -> None:
         """Ask about code that appeared while this conversation runs: an agent may have written it."""
         asking, reloader.asking = reloader.asking, []
         for item in asking if source.interactive else ():
+            discard_typed()
             answer = await source.line(lambda item=item: f"{question(item)} [y/N] ")
             if (answer or "").strip().lower() in ("y", "yes"):
                 await reloader.give(item)
@@ -134,18 +142,14 @@ class Conversation:
                 self.say(f"{item} waits; {said_yes_with(item)}")
 
     async def _line(self, source: Source) -> str | None:
-        """Return the next line; what a sub-agent asks meanwhile waits for ``/reply``."""
+        """Return the next line."""
         if not source.interactive:
             return await source.line(self._prompt)
         self._view.rest()
-        if self._asker is not None:
-            self._asker.wait()
         try:
             return await source.line(self._prompt)
         finally:
             self._view.idle = False
-            if self._asker is not None:
-                self._asker.go_on()
 
     def _prompt(self) -> str:
         session = self.session
@@ -176,6 +180,7 @@ class Conversation:
         full, self._full = self._full, False
         if not (full and source.interactive) or self.host.compaction.settings(self.host.config).automatic:
             return
+        discard_typed()
         answer = await source.line(lambda: "The conversation does not fit any more. Write a summary and go on? [y/N] ")
         if (answer or "").strip().lower() in ("y", "yes"):
             await self._slash.take("/compact")
@@ -187,7 +192,7 @@ class Conversation:
 
         chosen = self.chosen
         options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
-        with _Stopping(self.session.cancel) as stopping:
+        with _Stopping(self.session.cancel) as stopping, self._questions():
             result = await (self.session.proceed(options) if text is None else self.session.prompt(text, options=options))
             if not self._interactive:
                 result = await with_background(self.session, result, options)
@@ -200,6 +205,18 @@ class Conversation:
             explain(result, self.flags)
         if stopping.leave:
             raise Quit
+
+    @contextmanager
+    def _questions(self) -> Iterator[None]:
+        """Ask questions while a turn runs; what a sub-agent asks between two turns waits for ``/reply``."""
+        if self._asker is None or not self._interactive:
+            yield
+            return
+        self._asker.go_on()
+        try:
+            yield
+        finally:
+            self._asker.wait()
 
     async def exchange(self, session: Any) -> None:
         """Go on with another session."""
@@ -217,6 +234,11 @@ class Conversation:
     def say(self, text: str) -> None:
         """Tell the person something that is not part of the answer."""
         click.echo(plain(text), err=True)
+
+
+async def _piped(source: Source) -> str:
+    """Return the next line of a pipe as an answer; nothing at the end."""
+    return await source.line(str) or ""
 
 
 class _Stopping:

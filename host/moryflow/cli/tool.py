@@ -119,16 +119,18 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
         from moryflow.kernel.outcome import RunOptions
 
         from .arguments import tool_arguments
+        from .asking import TerminalAsker
         from .render import TerminalView
-        from .tool_files import installed_for
+        from .tool_files import installed_for, owner_tried_out
 
         given_flags = flags._replace(yes=flags.yes or sure)
         await confirm_mode(options["mode"], given_flags)
         await installed_for(host, name, given_flags)
+        await owner_tried_out(host, name, given_flags)
         args = tool_arguments(_find(host, name).tool, given, ctx.args)
-        on_ask = _on_ask(host, options)
         view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)
-        host.bus.subscribe(view)
+        on_ask = options["on_ask"] or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
+        host.bus.subscribe(TerminalAsker(host, view) if on_ask == "prompt" else view)
         started = time.perf_counter()
         done = await host.call_tool(
             name, args, vault=flags.vault, mode=options["mode"], agent=options["agent"], options=RunOptions(on_ask=on_ask)
@@ -146,15 +148,6 @@ def show_chain(chain: Any) -> None:
     """Show on standard error which hooks were called."""
     rows = [(f"  {call['hook'].replace('_', '.', 1)}", call["plugin"], call["outcome"], f"{call['us']} µs") for call in chain]
     click.echo(columns(row for row, call in zip(rows, chain, strict=True) if call["hook"] != "event"), err=True)
-
-
-def _on_ask(host: Any, options: dict[str, Any]) -> Any:
-    asks = options["on_ask"] or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
-    if asks == "prompt":
-        from .asking import TerminalAsker
-
-        host.bus.subscribe(TerminalAsker(host))
-    return asks
 
 
 def _print(done: Any, name: str, ms: int, output: str) -> int:

@@ -148,11 +148,32 @@ def switch_hint(host: Any, tool: str) -> str:
     return f"moryflow plugin info external_tools (it is in {files[0]})"
 
 
-def absent_owner(host: Any, tool: str) -> str:
-    """Say which plugin had the tool when it was last loaded, and why it is not loaded now."""
-    from moryflow.managing.known import recall
+async def owner_tried_out(host: Any, tool: str, flags: Flags) -> None:
+    """Wait for the plugin that has `tool`, where that is known and it is still being tried out."""
+    if tool in host.tools:
+        return
+    pending = {r.name for r in host.plugin_set.records if r.status == "pending" and r.stage == "probe"}
+    owners = _owners(host, tool) & pending if pending else set()
+    if owners and not flags.quiet:
+        click.echo(f"moryflow: {tool} is one of {', '.join(sorted(owners))}, which is being tried out", err=True)
+    if owners:
+        await host.try_out(owners)
 
-    owners = {known.record.name for known in recall(host.home).values() if tool in known.record.tools}
+
+def _owners(host: Any, tool: str) -> set[str]:
+    """Return the plugins that had `tool` when they were last loaded, or whose manifest names it."""
+    from moryflow.generation import wanted_plugins
+    from moryflow.managing.known import recall
+    from moryflow.managing.listing import rows
+
+    remembered = {known.record.name for known in recall(host.home).values() if tool in known.record.tools}
+    found = rows(host.home, host.config, wanted_plugins(host.config))
+    return remembered | {row.name for row in found if row.card is not None and tool in row.card.tools}
+
+
+def absent_owner(host: Any, tool: str) -> str:
+    """Say which plugin has the tool, as far as that is known, and why it is not loaded."""
+    owners = _owners(host, tool)
     for record in host.plugin_set.records:
         if record.name in owners and record.status != "loaded":
             return f"; it is one of the plugin {record.name}, which is not loaded: {record.reason or record.error}"

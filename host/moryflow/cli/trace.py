@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import click
+from moryflow_sdk.secrets import hidden, hide
 
 from .options import document_options, flags_of
 from .text import columns, first_line, plain, show
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @document_options
 @click.pass_context
 def command(ctx: click.Context, session: str | None, turn: str | None, everything: bool, plugin: str | None) -> None:
-    """Show what each plugin did in a stored SESSION (default: the last one of the folder).
+    """Show what each plugin did in a stored SESSION (default: the last one of the folder) and in its sub-agents.
 
     Which implementation changed what, how long it took and from which file; then, by plugin, time and tokens: what its
     tools and its part of the prompt add to each request, and what it added to results. Tokens are estimates.
@@ -32,28 +33,29 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
     flags = flags_of(ctx)
 
     async def work(host: Any) -> Trace:
-        from moryflow.authoring.recorded import recorded
+        from moryflow.authoring.recorded import chosen, recorded_family
         from moryflow.authoring.tracing import trace
 
         from .finding import find
 
         row = await find(host.store, session, flags)
-        past = await recorded(host.store, row.id)
-        found = trace(host, past, [past.turn(turn)] if turn else past.turns, plugin)
+        found = trace(host, chosen(await recorded_family(host.store, row.id), turn), plugin)
         _check_known(host, found, plugin)
         return found
 
     found = with_host(ctx, work, quiet=True)
-    show(flags, found.as_json(), plain(_text(found, everything)))
+    show(flags, hidden(found.as_json()), hide(plain(_text(found, everything))))
 
 
 async def last_turn(host: Any, session: str) -> str:
     """Return the trace of a session's last turn, as ``MORYFLOW_TRACE`` shows it after a run."""
-    from moryflow.authoring.recorded import recorded
+    from moryflow.authoring.recorded import chosen, recorded_family
     from moryflow.authoring.tracing import trace
 
-    past = await recorded(host.store, session)
-    return plain(_text(trace(host, past, past.turns[-1:], None), everything=False))
+    family = await recorded_family(host.store, session)
+    last = max((turn.number for turn in family[0].turns), default=0)
+    turns = chosen(family, str(last)) if last else [(family[0], [])]
+    return hide(plain(_text(trace(host, turns, None), everything=False)))
 
 
 def _check_known(host: Any, found: Trace, plugin: str | None) -> None:
@@ -69,7 +71,7 @@ def _check_known(host: Any, found: Trace, plugin: str | None) -> None:
 
 
 def _text(found: Trace, everything: bool) -> str:
-    parts = [_turn(turn, everything) for turn in found.turns]
+    parts = [_turn(turn, everything) for turn in (*found.turns, *found.compactions)]
     if not found.turns:
         parts.append("the session has no turns yet")
     if found.plugins:
@@ -80,7 +82,9 @@ def _text(found: Trace, everything: bool) -> str:
 def _turn(turn: dict[str, Any], everything: bool) -> str:
     steps = f"{turn['steps']} step{'s' if turn['steps'] != 1 else ''}"
     about = first_line(turn["prompt"] or turn["purpose"], 60)
-    head = f"turn {turn['turn']}  {about!r}  {turn['end_reason'] or 'running'}, {steps}"
+    number = f"turn {turn['turn']}" if "turn" in turn else "compaction"
+    whose = f"{turn['agent']} {turn['session']}, " if "session" in turn else ""
+    head = f"{whose}{number}  {about!r}  {turn['end_reason'] or 'running'}, {steps}"
     rows = [row for row in turn["hooks"] if everything or row["outcome"] != "ok" or _spoke(row)]
     table = columns(
         (

@@ -22,6 +22,7 @@ _GLOB = frozenset("*?[")
 def unknown_names(host: Host) -> Iterator[Problem]:
     """Say which names are not known, each with its line."""
     yield from _agent(host)
+    yield from _estimator(host)
     yield from _disabled(host)
     for hook in ("before", "after"):
         yield from _tools(host, hook)
@@ -31,12 +32,30 @@ def _agent(host: Host) -> Iterator[Problem]:
     """Say that the configured agent is not there, so that the default one answers (D43)."""
     key = "agents.runtime.agent.id"
     name = host.config.get(key)
-    if not name or name in host.agents:
+    hidden = name in host.agents and host.agents[name].hidden
+    if not name or (name in host.agents and not hidden):
         return
     origin = host.config.origin(key)
-    hint = _meant(name, host.agents) or "moryflow agent list"
-    text = f"there is no agent {name!r}; the default one answers"
+    hint = ("" if hidden else _meant(name, host.agents)) or "moryflow agent list"
+    what = f"the agent {name!r} is hidden and cannot be chosen" if hidden else f"there is no agent {name!r}"
+    text = f"{what}; the default one answers"
     yield Problem(origin.file or origin.source, origin.line, None, text, hint, code="agent_unknown")
+
+
+def _estimator(host: Host) -> Iterator[Problem]:
+    """Say that nothing counts tokens under the configured name, so that characters are counted (S0.17)."""
+    key = "agents.runtime.compaction.estimator"
+    name = host.config.get(key)
+    if not name or not isinstance(name, str):
+        return
+    from moryflow.compaction.memory import known_estimators
+
+    known = known_estimators(host.plugin_set)
+    if name not in known:
+        origin = host.config.origin(key)
+        text = f"{key}: there is no estimator {name[:60]!r}; four characters count as a token"
+        hint = _meant(name, known) or f"one of {', '.join(known)}, or a plugin with count_tokens"
+        yield Problem(origin.file or origin.source, origin.line, None, text, hint, code="config_value")
 
 
 def _disabled(host: Host) -> Iterator[Problem]:

@@ -99,7 +99,8 @@ class Record:
             "run": self.writing.fork.turn,
             **more,
         }
-        return {**said, "remarks": list(self.writing.remarks)} if self.writing.remarks else said
+        lists = {"remarks": self.writing.remarks, "answers": self.writing.answers if state != "pending" else ()}
+        return said | {name: list(items) for name, items in lists.items() if items}
 
     def _run(self, state: str, reason: str | None) -> RunRow:
         fork, writing = self.writing.fork, self.writing

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 UNKNOWN_WINDOW = 32_000
 """Tokens to reckon with where the window is unknown; the limit is then 120,000 characters (S0.15), about as much."""
 
-_SHARE = 8
-"""A history of less than this part of the window is far below every limit, whatever prompt and tools add."""
+_SHARE, _OVERHEAD_SHARE = 8, 2
+"""A history of less than this part of the window is far below every limit, where prompt and tools have fewer characters than
+that part has tokens: a character is at most about one, and the history is weighed by its characters / 4."""
 _SMALLEST_WINDOW, _LARGEST = 32_000, 20_000
 
 
@@ -30,8 +31,11 @@ class Deferred:
     :param window: tokens of the context window; ``None`` where a person has settings of their own.
     """
 
-    def __init__(self, path: Callable[[], Sequence[Node]], window: int | None, make: Callable[[], Compaction]) -> None:
+    def __init__(
+        self, path: Callable[[], Sequence[Node]], window: int | None, requests: RequestBuilder, make: Callable[[], Compaction]
+    ) -> None:
         self._path = path
+        self._requests = requests
         self._window = window or 0
         self._make = make
         self._made: Compaction | None = None
@@ -41,7 +45,7 @@ class Deferred:
 
     async def before_step(self) -> None:
         """Shorten the view where it is too long."""
-        if not self._plainly_short():
+        if not (self._plainly_short() and await self._requests.overhead(len) < self._window / _OVERHEAD_SHARE):
             await self._real().before_step()
 
     async def recover(self) -> bool:
@@ -90,7 +94,7 @@ def deferred(
         return TurnCompaction(memory(), scope, journal, provider, requests)
 
     known = scope.model.context_window if scope.model is not None else None
-    return Deferred(lambda: scope.live.hold.path, (known or UNKNOWN_WINDOW) if usual else None, make)
+    return Deferred(lambda: scope.live.hold.path, (known or UNKNOWN_WINDOW) if usual else None, requests, make)
 
 
 def _weight(node: Node) -> float:

@@ -21,6 +21,9 @@ _PATCH = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re
 _WRITERS = frozenset({"write", "edit", "multiedit", "move", "delete", "apply_patch"})
 _REASON, _MOST = 160, 20_000
 _SPAWNERS = ("task", "spawn")
+LEFT_OUT = "[… left out"
+"""How a preview begins that shows the end of an output."""
+_MARKS = (LEFT_OUT, "[Output truncated", "Full output: ", "Next: ", "[cut")
 
 
 @dataclass
@@ -63,38 +66,60 @@ class Facts:
         return result
 
 
-def collect(nodes: Sequence[Node], editing: Collection[str] = ()) -> Facts:
-    """Return the facts of `nodes`.
+@dataclass(frozen=True)
+class Known:
+    """What the store knows of calls beside their nodes.
 
-    :param editing: names of tools that change files; those of the host are known anyway.
+    :ivar editing: names of tools that change files; those of the host are known anyway.
+    :ivar ran: call id → the arguments that ran, as JSON: hooks may have changed what the model wrote.
+    :ivar heads: id of a stored output → how it begins.
     """
+
+    editing: Collection[str] = ()
+    ran: Mapping[str, str] = field(default_factory=dict[str, str])
+    heads: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def collect(nodes: Sequence[Node], known: Known = Known()) -> Facts:  # it is frozen
+    """Return the facts of `nodes`."""
     facts = Facts()
     requests = {call["id"]: call for node in nodes if node.kind == "assistant" for call in node.payload.get("calls", ())}
     for node in nodes:
         if node.kind == "user":
             facts.read.update({str(item.get("path")): "attached" for item in node.payload.get("files", ())})
         elif node.kind == "tool":
-            _of_result(facts, node.payload, requests.get(node.payload.get("call_id", "")), _WRITERS.union(editing))
+            call = node.payload.get("call_id", "")
+            written = known.ran.get(call) or requests.get(call, {}).get("arguments", "")
+            _of_result(facts, node.payload, _arguments(written), known)
     return facts
 
 
-def _of_result(facts: Facts, payload: Mapping[str, Any], request: Mapping[str, Any] | None, writers: Collection[str]) -> None:
+def _of_result(facts: Facts, payload: Mapping[str, Any], arguments: Mapping[str, Any], known: Known) -> None:
     tool, status = payload.get("tool", ""), payload.get("status", "ok")
-    arguments = _arguments(request)
     about = _about(arguments)
-    paths = paths_in(arguments)
     stored = payload.get("path") or payload.get("output_id")
     if stored:
-        facts.artifacts[str(stored)] = f"{tool} {about}: {_line(payload.get('output', ''), 100)}"
+        head = known.heads.get(payload.get("output_id") or "") or _begin(payload.get("output", ""))
+        facts.artifacts[str(stored)] = f"{tool} {about}: {head}"
     if status == "denied":
         facts.denied[f"{tool} {about}".strip()] = _line(payload.get("output", ""))
     elif status != "ok":
         facts.failed[f"{tool} {about}".strip()] = _line(payload.get("output", "")) or status
-    place = facts.changed if tool in writers and status == "ok" else facts.read
-    for path in paths:
-        place[path] = tool if status == "ok" else f"{tool}: {status}"
-    if tool.startswith(_SPAWNERS) and status == "ok":
-        facts.agents[about or tool] = _line(payload.get("output", ""), 400)
+    else:
+        place = facts.changed if tool in _WRITERS or tool in known.editing else facts.read
+        place.update(dict.fromkeys(paths_in(arguments), str(tool)))
+        if tool.startswith(_SPAWNERS):
+            facts.agents[about or tool] = _line(payload.get("output", ""), 400)
+
+
+def _begin(output: str) -> str:
+    """Return how an output begins, of one that was cut too: its own first lines, not the marks of what was left out."""
+    return first_lines("\n".join(line for line in output.splitlines()[:40] if not line.startswith(_MARKS)))
+
+
+def first_lines(text: str) -> str:
+    """Return the first two lines that say something, as one."""
+    return " ⏎ ".join(_line(line, 100) for line in [line for line in text.splitlines() if line.strip()][:2])
 
 
 def effects(rows: Iterable[HookCallRow], calls: Collection[str]) -> dict[str, str]:
@@ -128,9 +153,9 @@ def paths_in(arguments: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(path for path in found if "\n" not in path and len(path) < 1000))
 
 
-def _arguments(request: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _arguments(text: str) -> Mapping[str, Any]:
     try:
-        value = json.loads(request["arguments"]) if request else {}
+        value = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

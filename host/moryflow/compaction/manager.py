@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import ConfigError, ModelProvider, MoryflowError
+from moryflow_sdk import ConfigError, Message, ModelError, ModelProvider, MoryflowError
 
-from moryflow.kernel.context import pruned
+from moryflow.kernel.context import message_of, pruned
 from moryflow.sessions.covering import effective
 
 from .apply import Record, note_pruning, scope_can_be_shortened
-from .measure import measured
-from .planning import REFUSED, Job, Trigger, is_prepared, plan_job, room_for
+from .measure import Meter, measured
+from .planning import REFUSED, Job, Trigger, answers_since, is_prepared, plan_job, room_for, turn_sizes
 from .policy import limit_of
-from .prune import PruneLimits, Pruning, harder, limits_of, plan_images, plan_pruning, plan_rescue
+from .prune import PruneLimits, Pruning, harder, limits_of, plan_cut, plan_fit, plan_images, plan_pruning, unseen_from
+
+BETWEEN = 4
+"""Answers that lie between two summaries where anything else makes the conversation fit: each one costs a request."""
+_WORTH_A_TRY = 1.0
+"""Tokens that leaving something out saves at least."""
+_TURN_SHARE = 0.125
+"""The part of a window that a turn may need, whatever the last ones did."""
 
 if TYPE_CHECKING:
     from moryflow.kernel.journal import Journal
@@ -38,63 +46,83 @@ class TurnCompaction:
         self._scope = scope
         self._journal = journal
         self._main = (provider, scope.model)
+        self._window = scope.model.context_window or None
         self._requests = requests
         self._context = requests.context
         self._settings = memory.settings(scope.around.config)
-        self._meter = memory.meter(requests.context, self._settings.estimator, scope.plugin_set)
+        self._meter, self._strict = memory.meters(requests.context, self._settings.estimator, scope.plugin_set)
         self._limit = limit_of(scope.model.context_window, self._settings)
 
     # ---------------------------------------------------------------- the seam
 
     async def before_step(self) -> None:
-        """Apply what was written in the background, then shorten the view where it is too long."""
+        """Apply what was written in the background, then shorten the view where it is too long.
+
+        :raises ModelError: what is left does not fit the window; nothing was sent.
+        """
         await self._take_finished()
-        if not self._settings.automatic:
-            return
-        tokens = await self._tokens()
-        if not self._too_long(tokens) or (is_prepared(self._path) and not self._beyond_window(tokens)):
+        if await self._excess(self._window):
+            await self._require_room()
+        if self._settings.automatic:
+            await self._shorten()
+        if excess := await self._excess(self._window):
+            assert self._window is not None
+            raise _does_not_fit(excess + self._window, self._window)
+
+    async def _shorten(self) -> None:
+        """Prune, then summarise, then leave out what still does not fit.
+
+        A conversation that was summarised a few answers ago is not summarised again as long as something else helps.
+        """
+        if beyond := await self._excess() > 0:
+            await self._cut_newest()
+        if not await self._too_long() or (is_prepared(self._path) and not beyond):
             return
         if self._settings.prune:
-            tokens -= await self._prune(limits_of(self._settings), tokens, "threshold")
-            if not self._too_long(tokens):
+            await self._prune(self._ordinary, "threshold")
+            if not await self._too_long():
                 return
-        if self._memory.cooling(self._scope.session, self._seq):
-            return
-        if self._settings.mode == "background" and not self._beyond_window(tokens):
-            await self._start_background(tokens)
-        else:
-            await self._compact(tokens, "threshold")
+        fresh, paused = answers_since(self._path) < BETWEEN, self._paused
+        if not fresh and not paused:
+            if await self._beside():
+                await self._start_background()
+            else:
+                await self._compact("threshold")
+        await self._fit()
+        if await self._excess() and (not self._paused or (paused and await self._excess(self._window))):
+            await self._compact("threshold", calm=True)  # in a pause only where nothing else lets the turn go on
+            await self._fit()
 
     async def recover(self) -> bool:
         """Shorten the view because the provider refused it: summary, then harder pruning, at last without images (D60)."""
         if not self._settings.automatic:
             return False
         await self._drop_background()
-        tokens = await self._tokens()
-        most = min(self._main[1].context_window or tokens, tokens * REFUSED)
-        compacted = await self._compact(tokens, "recovery")
-        left = await self._tokens() if compacted else tokens
-        if compacted and left <= most:
-            return True
-        return await self._rescue(left, most) or compacted
+        tokens = await self._measured(self._strict)
+        most = min(self._window or tokens, tokens * REFUSED)
+        compacted = await self._compact("recovery")
+        fitted = await self._fit(most)
+        _, visible = effective(self._path)
+        return compacted or fitted or await self._add(plan_images(visible, pruned(self._path), float("inf")), "recovery")
 
     async def after_turn(self) -> None:
         """Prune what the next turn will not need, and take what a turn beside it has finished (S4.5, D18)."""
         if not self._settings.automatic or not scope_can_be_shortened(self._scope):
             return
-        if self._memory.working(self._scope.session):
-            await self._journal.commit()  # the answer is not to wait for the summary, nor to be lost with the host meanwhile
-        await self._take_finished(wait=not self._scope.live.kept)
+        waits = self._memory.working(self._scope.session) and not self._scope.live.kept
+        if waits:  # the answer is not to wait for the summary, nor to be lost with the host meanwhile
+            self._journal.event("session.status", status="busy", answered=True, text="writing the summary of what is older")
+            await self._journal.commit()
+        await self._take_finished(wait=waits)
         if self._settings.prune:
-            self._note_prune(limits_of(self._settings), self._estimate(), "after_turn")
+            self._note_prune(self._ordinary, self._meter.view(self._view()), "after_turn")
 
     async def on_demand(self, focus: str) -> Mapping[str, Any]:
         """Compact now because a person asks (S0.29).
 
         :raises ConfigError: there is nothing to compact, or it did not work; the message says why.
         """
-        tokens = await self._tokens()
-        job = self._job(tokens, "demand", actual=tokens)
+        job = await self._job("demand")
         if job is None:
             raise ConfigError("there is nothing to compact: everything that is left is recent", next_step="go on working")
         try:
@@ -123,73 +151,134 @@ class TurnCompaction:
         """How far the session has come; unlike the path in memory it never gets shorter."""
         return self._path[-1].seq if self._path else 0
 
+    @property
+    def _paused(self) -> bool:
+        """Whether a summary failed so recently that another try would only cost."""
+        return self._memory.cooling(self._scope.session, self._seq)
+
+    def _view(self) -> list[Message]:
+        return self._context.build(self._path)
+
     async def _tokens(self) -> float:
-        view = self._context.build(self._path)
-        self._meter.forget(view)
-        return measured(self._path, view, self._meter, await self._requests.overhead(self._meter.estimate))
+        return await self._measured(self._meter)
 
-    def _estimate(self) -> float:
-        return self._meter.view(self._context.build(self._path))
+    async def _measured(self, meter: Meter) -> float:
+        view = self._view()
+        meter.forget(view)
+        return measured(self._path, view, meter, await self._overhead(meter))
 
-    def _too_long(self, tokens: float) -> bool:
-        if self._main[1].context_window:
-            return self._limit.exceeded(tokens)
-        return self._meter.characters(self._context.build(self._path)) > self._settings.fallback_char_limit
+    async def _overhead(self, meter: Meter) -> float:
+        """Return the tokens of system prompt and tools."""
+        frames = 2 * meter.frame * (1 + len(self._requests.schemas()))
+        return await self._requests.overhead(meter.estimate) + frames
 
-    def _beyond_window(self, tokens: float) -> bool:
-        window = self._main[1].context_window
-        return tokens > window if window else False
+    async def _excess(self, most: float | None = None) -> float:
+        """Return by how many tokens the next request is larger than `most`, else than what leaves room for its answer.
+
+        It is estimated with care: what is sent must fit. Where the window is unknown, everything does.
+        """
+        if not self._window and most is None:
+            return 0.0
+        return max(0.0, await self._measured(self._strict) - (self._limit.most if most is None else most))
+
+    async def _too_long(self) -> bool:
+        if not self._window:
+            return self._meter.characters(self._view()) > self._settings.fallback_char_limit
+        return self._limit.exceeded(await self._tokens()) or await self._excess() > 0
+
+    async def _beside(self) -> bool:
+        """Whether the summary can be written beside the turn: the window has room for one turn more (D18)."""
+        if self._settings.mode == "background":
+            return not await self._excess()
+        sizes = turn_sizes(self._view(), self._meter)[-self._settings.protected_turns - 1 :]
+        turn = max([self._limit.most * _TURN_SHARE, *sizes])
+        room = self._settings.mode == "auto" and self._scope.purpose == "main"
+        return room and not await self._excess(self._limit.most - turn)
+
+    async def _require_room(self) -> None:
+        """Say at once what can neither be summarised nor left out, where that alone is too large.
+
+        :raises ModelError: system prompt and tools are, or the prompt.
+        """
+        assert self._window is not None
+        overhead = await self._overhead(self._strict)
+        prompt = next((message for node in reversed(self._path) if node.kind == "user" and (message := message_of(node))), None)
+        asked = self._strict.estimate(prompt.text) if prompt is not None else 0.0
+        if overhead > self._window:
+            raise _too_large("the system prompt and the tools alone do", overhead, self._window, _LESS)
+        if overhead + asked > self._window:
+            raise _too_large("the prompt alone does", overhead + asked, self._window, _SHORTER)
 
     # ---------------------------------------------------------------- prune
 
-    async def _prune(self, limits: PruneLimits, tokens: float, trigger: str) -> float:
-        """Prune and commit; return the tokens that it saved."""
-        saved = self._note_prune(limits, tokens, trigger)
-        if saved:
+    async def _prune(self, limits: PruneLimits, trigger: str) -> None:
+        if self._note_prune(limits, await self._tokens(), trigger):
             await self._journal.commit()
-        return saved
 
-    def _note_prune(self, limits: PruneLimits, tokens: float, trigger: str) -> float:
+    def _note_prune(self, limits: PruneLimits, tokens: float, trigger: str) -> bool:
         _, visible = effective(self._path)
         pruning = plan_pruning(visible, pruned(self._path), limits, self._meter.estimate)
         if pruning:
             note_pruning(self._journal, pruning, tokens, trigger)
-        return pruning.saved
+        return bool(pruning)
 
-    async def _rescue(self, tokens: float, most: float) -> bool:
-        """Prune without mercy until no more than `most` is left, else leave images out; return whether anything went (D60)."""
-        if not scope_can_be_shortened(self._scope):
-            return False
-        if self._settings.prune:
-            room = room_for(self._settings, self._limit, 0.0, tokens).tail
-            left = tokens - await self._prune(harder(self._settings, room), tokens, "recovery")
-            if left == tokens or left > most:
-                left -= await self._add(self._last_pruning(left - most), left)
-            if left < tokens:
-                return True
+    @property
+    def _ordinary(self) -> PruneLimits:
+        return limits_of(self._settings, self._window)
+
+    async def _cut_newest(self) -> None:
+        """Cut the outputs of the newest step where they alone take more than half of the window."""
+        if not self._settings.prune or not scope_can_be_shortened(self._scope):
+            return
         _, visible = effective(self._path)
-        return await self._add(plan_images(visible, pruned(self._path)), tokens) > 0
+        done, size = pruned(self._path), self._strict.estimate
+        new = sum(
+            size(done.get(n.id) or n.payload.get("output", "")) for n in visible[unseen_from(visible) :] if n.kind == "tool"
+        )
+        room = max(self._limit.most / 2, new - await self._excess())
+        await self._add(plan_cut(visible, done, room, size), "fit")
 
-    def _last_pruning(self, excess: float) -> Pruning:
-        _, visible = effective(self._path)
-        return plan_rescue(visible, pruned(self._path), excess, self._settings.protected_tools, self._meter.estimate)
+    async def _fit(self, most: float | None = None) -> bool:
+        """Leave out of outputs and images what makes the next request larger than `most`; return whether that was some."""
+        fitted = False
+        while scope_can_be_shortened(self._scope) and (excess := await self._excess(most)):
+            _, visible = effective(self._path)
+            done, tools, size = pruned(self._path), self._settings.protected_tools, self._strict.estimate
+            plan = plan_fit(visible, done, excess, tools, size) if self._settings.prune else plan_images(visible, done, excess)
+            if plan.saved < _WORTH_A_TRY or not await self._add(plan, "fit"):
+                break
+            fitted = True  # and again: what the provider had counted does not hold any more, and the estimate may be higher
+        return fitted
 
-    async def _add(self, pruning: Pruning, tokens: float) -> float:
-        """Commit `pruning`, if it is one; return the tokens that it saved."""
+    async def _add(self, pruning: Pruning, trigger: str) -> bool:
+        """Commit `pruning`; return whether it is one."""
         if pruning:
-            note_pruning(self._journal, pruning, tokens, "recovery")
+            note_pruning(self._journal, pruning, await self._measured(self._strict), trigger)
             await self._journal.commit()
-        return pruning.saved
+        return bool(pruning)
 
     # ---------------------------------------------------------------- compact
 
-    def _job(self, tokens: float, trigger: Trigger, actual: float | None = None) -> Job | None:
-        overhead = max(0.0, tokens - self._estimate())
-        room = room_for(self._settings, self._limit, min(overhead, self._limit.tokens / 2), actual)
-        return plan_job(self._path, self._context, self._meter, self._settings, room, tokens, trigger)
+    async def _job(self, trigger: Trigger, *, calm: bool = False) -> Job | None:
+        """Return what to compact; where the view is too large to be sent, everything is measured with care."""
+        meter = self._strict if calm or trigger == "recovery" else self._meter
+        tokens = await self._measured(meter)
+        overhead = min(max(0.0, tokens - meter.view(self._view())), self._limit.most)
+        actual = tokens if trigger in ("recovery", "demand") else None
+        room = room_for(self._settings, self._limit, overhead, actual, demanded=trigger == "demand")
+        room = replace(room, tail=min(room.tail, room.calm)) if calm else room
+        return plan_job(self._path, self._context, meter, self._settings, room, tokens, trigger)
 
-    async def _compact(self, tokens: float, trigger: Trigger) -> bool:
-        job = self._job(tokens, trigger, tokens if trigger == "recovery" else None)
+    async def _compact(self, trigger: Trigger, *, calm: bool = False) -> bool:
+        """Write a summary while the turn waits; return whether it counts.
+
+        :param calm: leave less of the newest turns, because the last summary helped for a few answers only.
+        """
+        if self._memory.working(self._scope.session) and trigger != "recovery":
+            await self._take_finished(wait=True)
+            if not await self._too_long():
+                return True
+        job = await self._job(trigger, calm=calm)
         if job is None:
             return False
         await self._drop_background()
@@ -199,15 +288,14 @@ class TurnCompaction:
             return True
         self._memory.failed(self._scope.session, self._seq)
         if trigger != "recovery" and self._settings.prune:
-            room = record.writing.job.room.tail
-            await self._prune(harder(self._settings, room), tokens, "no_summary")
+            await self._prune(harder(self._settings, record.writing.job.room.tail), "no_summary")
         return False
 
     def _writing(self, job: Job, focus: str) -> Writing:
         from .writing import Writing, forked  # what most turns never need
 
         fork = forked(self._scope, f"t_{secrets.token_hex(6)}")
-        return Writing(fork, job, self._settings, self._context, self._meter, self._main, focus)
+        return Writing(fork, job, self._settings, self._main, focus)
 
     async def _written(self, job: Job, focus: str) -> tuple[Record, MoryflowError | None]:
         """Write and apply a summary while the turn waits; return what went wrong, if something did."""
@@ -233,10 +321,10 @@ class TurnCompaction:
 
     # ---------------------------------------------------------------- beside the turn
 
-    async def _start_background(self, tokens: float) -> None:
+    async def _start_background(self) -> None:
         if self._memory.working(self._scope.session):
             return
-        job = self._job(tokens, "background")
+        job = await self._job("background")
         if job is None:
             return
         record = Record(self._writing(job, ""))
@@ -265,3 +353,17 @@ class TurnCompaction:
             self._memory.failed(self._scope.session, self._seq)
         elif await record.done(result, self._scope.live):
             self._memory.succeeded(self._scope.session)
+
+
+_LESS = "moryflow session context shows what they cost; fewer tools, plugins or instructions, or a model with a larger window"
+_SHORTER = "give the agent a file that it can read in parts, or take a model with a larger window"
+_SUMMARISE = "moryflow session compact, or moryflow run without -c, which begins a new session"
+
+
+def _does_not_fit(tokens: float, window: int) -> ModelError:
+    return _too_large("the conversation does", tokens, window, _SUMMARISE)
+
+
+def _too_large(what: str, tokens: float, window: int, next_step: str) -> ModelError:
+    message = f"{what} not fit the window of the model: about {tokens:.0f} tokens of {window}"
+    return ModelError(message, code="context", next_step=next_step)

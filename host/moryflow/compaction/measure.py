@@ -18,6 +18,8 @@ Counted = tuple[str, Usage]
 IMAGE_TOKENS = 1200
 """For an image of unknown size; Anthropic counts width times height / 750, at most about 1,600."""
 _PIXELS_PER_TOKEN = 750
+FRAME = 10
+"""Tokens around a message, a call or a tool on the wire, where nothing may be exceeded."""
 _TRUSTED_SHARE = 0.25
 """A provider that counted less than this share of the estimate did not count the prompt."""
 
@@ -45,14 +47,22 @@ def script_aware(text: str) -> float:
 ESTIMATORS: Mapping[str, Estimate] = {"chars": chars, "script": script_aware}
 
 
+def careful(text: str) -> float:
+    """Return characters / 4, or more where a text's script or signs take more: for what must fit a window."""
+    return max(chars(text), script_aware(text))
+
+
 class Meter:
     """Counts messages and remembers what it counted; a message of a node never changes.
 
     A view that begins like the one before costs what is new in it.
+
+    :param frame: tokens around each message and each call.
     """
 
-    def __init__(self, estimate: Estimate = chars) -> None:
+    def __init__(self, estimate: Estimate = chars, frame: float = 0.0) -> None:
         self.estimate = estimate
+        self.frame = frame
         self._known: dict[str, tuple[str, float]] = {}
         self._view: list[Message] = []
         self._totals: list[tuple[float, int]] = [(0.0, 0)]
@@ -100,10 +110,10 @@ class Meter:
             self._known = {m.node: self._known[m.node] for m in visible if m.node in self._known}
 
     def _count(self, message: Message) -> float:
-        text = self.estimate(message.text)
+        text = self.estimate(message.text) + self.frame
         if not (message.tool_calls or message.images):
             return text
-        calls = sum(self.estimate(call.name + call.arguments) for call in message.tool_calls)
+        calls = sum(self.estimate(call.name + call.arguments) + 2 * self.frame for call in message.tool_calls)
         return text + calls + sum(_image(image.width, image.height) for image in message.images)
 
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from moryflow_sdk import MoryflowError
 
-from .measure import ESTIMATORS, Estimate, Meter, chars
+from .measure import ESTIMATORS, FRAME, Estimate, Meter, careful, chars
 from .settings import PATH, CompactionSettings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Memory:
     """One per host; owns the background forks and ends them with it."""
 
     def __init__(self) -> None:
-        self._meters: WeakKeyDictionary[ContextBuilder, tuple[str, Meter]] = WeakKeyDictionary()
+        self._meters: WeakKeyDictionary[ContextBuilder, tuple[str, Meter, Meter]] = WeakKeyDictionary()
         self._again: dict[str, tuple[int, int]] = {}
         self._forks: dict[str, tuple[Record, asyncio.Task[Payload | MoryflowError]]] = {}
         self._settings: tuple[Config, CompactionSettings] | None = None
@@ -40,13 +40,15 @@ class Memory:
             self._settings = (config, CompactionSettings.model_validate(dict(section)))
         return self._settings[1]
 
-    def meter(self, context: ContextBuilder, name: str, plugin_set: PluginSet) -> Meter:
-        """Return the session's meter with the chosen estimator (S0.17)."""
+    def meters(self, context: ContextBuilder, name: str, plugin_set: PluginSet) -> tuple[Meter, Meter]:
+        """Return the session's meter with the chosen estimator (S0.17), and the one for what must not be exceeded."""
         key = f"{name}@{plugin_set.id}"
         found = self._meters.get(context)
         if found is None or found[0] != key:
-            found = self._meters[context] = (key, Meter(estimator(name, plugin_set)))
-        return found[1]
+            chosen = estimator(name, plugin_set)
+            strict = Meter(careful if chosen is chars else chosen, FRAME)
+            found = self._meters[context] = (key, Meter(chosen), strict)
+        return found[1:]
 
     # ---------------------------------------------------------------- cool-down
 
@@ -105,6 +107,12 @@ class Memory:
                 await record.abandoned("the host closed before the summary was there")
 
 
+def known_estimators(plugin_set: PluginSet) -> list[str]:
+    """Return the names that :func:`estimator` takes."""
+    counting = (name for name, plugin in plugin_set.plugins.items() if callable(getattr(plugin.object, "count_tokens", None)))
+    return [*ESTIMATORS, *counting]
+
+
 async def _result(record: Record) -> Payload | MoryflowError:
     try:
         return await record.writing.payload()
@@ -113,7 +121,10 @@ async def _result(record: Record) -> Payload | MoryflowError:
 
 
 def estimator(name: str, plugin_set: PluginSet) -> Estimate:
-    """Return an estimator by name, or a plugin's ``count_tokens``; one that is missing or fails is characters / 4."""
+    """Return an estimator by name, or a plugin's ``count_tokens``; one that is missing or fails is characters / 4.
+
+    That one is missing, ``config check`` and every start say.
+    """
     if name in ESTIMATORS:
         return ESTIMATORS[name]
     plugin = plugin_set.plugins.get(name)

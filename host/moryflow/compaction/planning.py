@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from moryflow.kernel.context import ContextBuilder, pruned
 from moryflow.sessions.covering import effective
 
-from .cut import find_cut, legal_places
+from .cut import find_cut, legal_places, turn_of
 from .facts import Facts
 from .measure import Meter
 from .policy import Limit
 from .settings import CompactionSettings
 
 if TYPE_CHECKING:
+    from moryflow_sdk import Message
+
     from moryflow.sessions import Node
 
 Trigger = Literal["threshold", "background", "demand", "recovery"]
 
-_TAIL_SHARE, _KEEP_SHARE = 0.55, 0.6
+_SUMMARY_SHARE = 0.1
+"""The part of the limit that is kept for what a summary says, up to half of what it may say."""
 _RECORDS, _RECORDS_SHARE, _RECORDS_MOST = 2000, 0.12, 0.25
 """Tokens for what the host knows; in a small window a larger share of it."""
 REFUSED = 0.6
@@ -34,24 +37,37 @@ class Room:
     """The tokens that a compaction may work with.
 
     :ivar tail: may stay verbatim.
-    :ivar keep: should stay verbatim.
+    :ivar keep: should stay verbatim; 0 where `keep_recent_tokens` do not fit.
+    :ivar calm: should stay where the protected turns do not fit.
     :ivar records: for the sections that the host writes.
+    :ivar whole: for the summary and what stays, together.
     """
 
     tail: float
     keep: float
+    calm: float
     records: float
+    whole: float
 
 
-def room_for(settings: CompactionSettings, limit: Limit, overhead: float, actual: float | None = None) -> Room:
+def room_for(
+    settings: CompactionSettings, limit: Limit, overhead: float, actual: float | None = None, *, demanded: bool = False
+) -> Room:
     """Return the room below `limit`.
 
     :param actual: the size that a provider refused although it was estimated; nothing near it is tried again.
+    :param demanded: a person asked, of a conversation of `actual` tokens.
     """
-    most = limit.tokens if actual is None else min(limit.tokens, actual * REFUSED)
-    tail = max(most * _TAIL_SHARE - overhead, most * 0.1)
-    records = min(most * _RECORDS_MOST, max(most * _RECORDS_SHARE, _RECORDS))
-    return Room(tail, min(settings.keep_recent_tokens, tail * _KEEP_SHARE), records)
+    refused = actual is not None and not demanded
+    limited = min(limit.tokens, actual * REFUSED) if refused and actual is not None else limit.tokens
+    whole = max((limited if refused else limit.most) - overhead, limited * 0.1)
+    records = min(limited * _RECORDS_MOST, max(limited * _RECORDS_SHARE, _RECORDS))
+    summary = min(settings.max_output_tokens / 2, limited * _SUMMARY_SHARE) + records / 2
+    tail = max(whole - summary, whole / 4)
+    free = min(tail, max(limited - overhead - summary, tail / 4))
+    most = min(free, actual / 2 if demanded and actual is not None else free)
+    keep = settings.keep_recent_tokens
+    return Room(tail, keep if keep <= most else 0.0, free / 2, records, whole)
 
 
 @dataclass(frozen=True)
@@ -61,9 +77,11 @@ class Job:
     :ivar anchor: the active node when it was planned.
     :ivar base: the compaction that counted then.
     :ivar covered: nodes the summary will stand for; `prefix` of them begin a turn that is split (S1.11).
+    :ivar meter: what `sizes` were measured with.
     :ivar kept: nodes that stay, the first of them is `first_kept`.
     """
 
+    meter: Meter
     trigger: Trigger
     anchor: str
     base: str | None
@@ -104,8 +122,20 @@ class Job:
         return sum(self.sizes[: self.at]) + self.previous_tokens
 
     @property
+    def prompt(self) -> str:
+        """The prompt that stays because its turn is split; empty when none is."""
+        if self.visible[self.at].kind == "user":
+            return ""
+        return next((node.id for node in reversed(self.covered) if node.kind == "user"), "")
+
+    @property
+    def kept(self) -> float:
+        """Tokens of everything that stays verbatim."""
+        return sum(self.sizes[self.at :]) + self.protected_tokens
+
+    @property
     def protected_tokens(self) -> float:
-        kept = set(self.protected)
+        kept = {*self.protected, self.prompt}
         return sum(size for node, size in zip(self.covered, self.sizes, strict=False) if node.id in kept)
 
     def moved(self, node: str) -> Job | None:
@@ -116,8 +146,7 @@ class Job:
         if node not in places:
             return None
         at = places[node]
-        begins = [i for i in range(at + 1) if self.visible[i].kind == "user"]
-        return replace(self, at=at, turn=begins[-1] if begins else at)
+        return replace(self, at=at, turn=turn_of(self.visible, at))
 
     def protecting(self, ids: Collection[str]) -> Job:
         """Return the job with `ids` kept verbatim; a call brings its results, a result its call."""
@@ -156,11 +185,13 @@ def plan_job(
     placeholders = pruned(path)
     sizes = tuple(_size(node, placeholders.get(node.id, ""), context, meter) for node in visible)
     details: Mapping[str, Any] = (head.payload.get("details") or {}) if head is not None else {}
-    start = len(set(details.get("protected", ())))
-    cut = find_cut(visible, sizes, keep=room.keep, room=room.tail, turns=settings.protected_turns, start=start)
+    first = "" if head is None else head.payload.get("first_kept_node_id", "")
+    start = next((place for place, node in enumerate(visible) if node.id == first), 0)
+    cut = find_cut(visible, sizes, keep=room.keep, room=room.tail, turns=settings.protected_turns, start=start, calm=room.calm)
     if cut is None:
         return None
     job = Job(
+        meter=meter,
         trigger=trigger,
         anchor=path[-1].id,
         base=head.id if head is not None else None,
@@ -176,7 +207,7 @@ def plan_job(
         room=room,
         start=start,
     )
-    return job if sum(job.sizes[: job.at]) >= _SMALLEST else None
+    return job if sum(job.sizes[: job.at]) - job.protected_tokens >= _SMALLEST else None
 
 
 def _size(node: Node, placeholder: str, context: ContextBuilder, meter: Meter) -> float:
@@ -203,3 +234,23 @@ def is_prepared(path: Sequence[Node]) -> bool:
         if node.kind in ("assistant", "tool") or (node.kind == "marker" and "void" in node.payload):
             return False
     return False
+
+
+def answers_since(path: Sequence[Node]) -> float:
+    """Return how many answers stand behind the compaction that counts; infinitely many where none does."""
+    head, _ = effective(path)
+    if head is None:
+        return float("inf")
+    place = next(place for place in range(len(path) - 1, -1, -1) if path[place] is head)
+    return sum(node.kind == "assistant" for node in path[place:])
+
+
+def turn_sizes(view: Sequence[Message], meter: Meter) -> list[float]:
+    """Return the tokens of each turn in a view, oldest first; what stands before the first prompt is none."""
+    sizes: list[float] = []
+    for message in view:
+        if message.role == "user":
+            sizes.append(0.0)
+        if sizes:
+            sizes[-1] += meter.message(message)
+    return sizes

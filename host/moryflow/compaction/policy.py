@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .settings import CompactionSettings
 
@@ -16,10 +16,12 @@ class Limit:
     """A size that must not be exceeded.
 
     :ivar inclusive: whether exactly `tokens` is already too long.
+    :ivar most: what a request may have at most, so that the window has room for the answer; as `tokens` where none is known.
     """
 
     tokens: float
     inclusive: bool = False
+    most: float = 0.0
 
     def exceeded(self, tokens: float) -> bool:
         """Whether a view of `tokens` is too long."""
@@ -54,5 +56,7 @@ POLICIES: Mapping[str, Callable[[int, CompactionSettings], Limit]] = {"share": _
 def limit_of(window: int | None, settings: CompactionSettings) -> Limit:
     """Return the limit for a context window; for an unknown one the character limit, as tokens (S0.13, S0.15)."""
     if not window or window < 0:
-        return Limit(settings.fallback_char_limit / 4)
-    return POLICIES[settings.policy](window, settings)
+        tokens = settings.fallback_char_limit / 4
+        return Limit(tokens, most=tokens)
+    limit = POLICIES[settings.policy](window, settings)
+    return replace(limit, most=min(window, max(usable(window, settings.output_budget), limit.tokens)))

@@ -8,13 +8,23 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from .cut import finished_turns
+from .deferred import UNKNOWN_WINDOW
+from .measure import IMAGE_TOKENS
 from .settings import CompactionSettings
 
 if TYPE_CHECKING:
     from moryflow.sessions import Node
 
+Size = Callable[[str], float]
+
+_WINDOW = 128_000
+"""The window that the settings' tokens are for."""
 _FIRST_LINE = 100
+_LEAST = 64
+"""Tokens of an output that are shown at least where it is cut."""
 _WORTH = 0.05
+_CUT = "[cut: the beginning of"
 _TOO_LARGE = " · no room for it; ask for a smaller part"
 
 
@@ -29,6 +39,11 @@ class Pruning:
     def __bool__(self) -> bool:
         return bool(self.nodes)
 
+    def joined(self, later: Pruning) -> Pruning:
+        """Return both as one; of a node the later line counts."""
+        dropped = Counter(self.dropped) + Counter(later.dropped)
+        return Pruning({**self.nodes, **later.nodes}, dict(dropped), self.saved + later.saved)
+
 
 @dataclass(frozen=True)
 class PruneLimits:
@@ -36,7 +51,7 @@ class PruneLimits:
 
     :ivar protect: tokens of the newest outputs that stay.
     :ivar minimum: less saved than this is not worth a lost prompt cache (D15).
-    :ivar turns: the newest turns are left alone.
+    :ivar turns: the newest finished turns are left alone.
     """
 
     protect: float
@@ -45,11 +60,12 @@ class PruneLimits:
     tools: tuple[str, ...] = ()
 
 
-def limits_of(settings: CompactionSettings) -> PruneLimits:
-    """Return the ordinary limits."""
-    return PruneLimits(
-        settings.prune_protect_tokens, settings.prune_minimum_tokens, settings.protected_turns, settings.protected_tools
-    )
+def limits_of(settings: CompactionSettings, window: int | None) -> PruneLimits:
+    """Return the ordinary limits: those of the settings are for a window of 128,000, unless a person wrote them."""
+    own, share = settings.model_fields_set, (window or UNKNOWN_WINDOW) / _WINDOW
+    protect = settings.prune_protect_tokens * (1.0 if "prune_protect_tokens" in own else share)
+    minimum = settings.prune_minimum_tokens * (1.0 if "prune_minimum_tokens" in own else share)
+    return PruneLimits(protect, minimum, settings.protected_turns, settings.protected_tools)
 
 
 def harder(settings: CompactionSettings, room: float) -> PruneLimits:
@@ -58,63 +74,141 @@ def harder(settings: CompactionSettings, room: float) -> PruneLimits:
     return PruneLimits(protect, min(settings.prune_minimum_tokens, room / 10), 1, settings.protected_tools)
 
 
-def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLimits, size: Callable[[str], float]) -> Pruning:
+def plan_pruning(nodes: Sequence[Node], done: Mapping[str, str], limits: PruneLimits, size: Size) -> Pruning:
     """Return what to prune of the visible `nodes`; nothing when it saves too little.
+
+    The newest finished turns are left alone, and what the model has not seen yet.
 
     :param done: what is pruned already, by node id.
     :param size: tokens of a text.
     """
-    found: dict[str, str] = {}
-    dropped: Counter[str] = Counter()
-    kept = saved = 0.0
-    for node in reversed(nodes[: _before_turns(nodes, limits.turns)]):
-        if node.kind != "tool" or node.id in done:
+    left_alone = finished_turns(nodes, limits.turns)
+    unseen = unseen_from(nodes)
+    found = _Found(done, size)
+    kept = 0.0
+    for place in range(len(nodes) - 1, -1, -1):
+        node = nodes[place]
+        if node.kind != "tool":
             continue
-        tokens = size(node.payload.get("output", ""))
-        kept += tokens
-        tool = node.payload.get("tool", "")
-        if kept <= limits.protect or any(fnmatchcase(tool, glob) for glob in limits.tools):
-            continue
-        line = placeholder(node.payload)
-        if (gain := tokens - size(line)) > 0:
-            found[node.id] = line
-            dropped[tool] += 1
-            saved += gain
-    return Pruning(found, dict(dropped), saved) if found and saved >= limits.minimum else Pruning()
+        kept += found.tokens(node)
+        if kept > limits.protect and place < unseen and place not in left_alone and not _among(node, limits.tools):
+            found.add(node, placeholder(node.payload))
+    return found.pruning() if found.saved >= limits.minimum else Pruning()
 
 
-def plan_rescue(
-    nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Callable[[str], float]
-) -> Pruning:
+def plan_rescue(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Size) -> Pruning:
     """Return what to prune where nothing else is left to go: outputs of the newest turn too, oldest first, no more than needed.
 
     :param excess: tokens that must go; an output that is a small part of them is left alone.
     """
+    found = _Found(done, size)
+    for node in nodes[: unseen_from(nodes)]:
+        if found.saved >= excess:
+            break
+        if node.kind == "tool" and not _among(node, tools):
+            found.add(node, placeholder(node.payload, _TOO_LARGE), least=max(1.0, excess * _WORTH))
+    return found.pruning()
+
+
+def plan_cut(nodes: Sequence[Node], done: Mapping[str, str], room: float, size: Size) -> Pruning:
+    """Return how to cut the outputs that the model has not seen yet to `room` tokens together, the largest first."""
+    found = _Found(done, size)
+    new = [node for node in nodes[unseen_from(nodes) :] if node.kind == "tool"]
+    tokens = sorted(found.tokens(node) for node in new)
+    share = room
+    for number, own in enumerate(tokens):  # what is small stays whole and leaves its room to the others
+        share = room / (len(tokens) - number)
+        if own > share:
+            break
+        room -= own
+    for node in new:
+        if found.tokens(node) > share:
+            found.add(node, cut_output(node.payload, found.text(node), max(share, _LEAST), size))
+    return found.pruning()
+
+
+def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Size) -> Pruning:
+    """Return what takes `excess` tokens away, where outputs and images can.
+
+    Older outputs go first, then the newest ones are cut, then those go that are never pruned otherwise, images last (D60).
+    """
+    found = Pruning()
+
+    def new() -> float:
+        shown = dict(done) | dict(found.nodes)
+        return sum(size(_shown(node, shown)) for node in nodes[unseen_from(nodes) :] if node.kind == "tool")
+
+    plans: tuple[Callable[[Mapping[str, str], float], Pruning], ...] = (
+        lambda done, excess: plan_rescue(nodes, done, excess, tools, size),
+        lambda done, excess: plan_cut(nodes, done, max(0.0, new() - excess), size),
+        lambda done, excess: plan_rescue(nodes, done, excess, (), size),
+        lambda done, excess: plan_images(nodes, done, excess),
+    )
+    for plan in plans:
+        if found.saved >= excess:
+            break
+        found = found.joined(plan({**done, **found.nodes}, excess - found.saved))
+    return found
+
+
+class _Found:
+    """What is to be shown instead of outputs, with what that saves."""
+
+    def __init__(self, done: Mapping[str, str], size: Size) -> None:
+        self._done = done
+        self._size = size
+        self._nodes: dict[str, str] = {}
+        self._dropped: Counter[str] = Counter()
+        self.saved = 0.0
+
+    def text(self, node: Node) -> str:
+        return _shown(node, self._done)
+
+    def tokens(self, node: Node) -> float:
+        return self._size(self.text(node))
+
+    def add(self, node: Node, line: str, least: float = 0.0) -> None:
+        """Show `line` instead, where that saves tokens, at `least` so many."""
+        gain = self.tokens(node) - self._size(line)
+        if gain > 0 and gain >= least:
+            self._nodes[node.id] = line
+            self._dropped[node.payload.get("tool", "")] += 1
+            self.saved += gain
+
+    def pruning(self) -> Pruning:
+        return Pruning(self._nodes, dict(self._dropped), self.saved)
+
+
+def _shown(node: Node, done: Mapping[str, str]) -> str:
+    return done.get(node.id) or node.payload.get("output", "")
+
+
+def _among(node: Node, tools: Sequence[str]) -> bool:
+    return any(fnmatchcase(node.payload.get("tool", ""), glob) for glob in tools)
+
+
+def unseen_from(nodes: Sequence[Node]) -> int:
+    """Return where the calls begin whose results the model has not answered yet; behind all `nodes` when there are none."""
+    for place in range(len(nodes) - 1, -1, -1):
+        node = nodes[place]
+        if node.kind == "user":
+            break
+        if node.kind == "assistant":
+            return place if node.payload.get("calls") else len(nodes)
+    return len(nodes)
+
+
+def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -> Pruning:
+    """Return what leaves out images, the oldest first, until `excess` tokens are gone: the last resort (D60)."""
+    shown = [node for node in nodes if node.kind in ("user", "tool") and node.payload.get("images") and node.id not in done]
     found: dict[str, str] = {}
-    dropped: Counter[str] = Counter()
     saved = 0.0
-    for node in nodes:
-        tool = node.payload.get("tool", "")
-        if node.kind != "tool" or node.id in done or any(fnmatchcase(tool, glob) for glob in tools):
-            continue
-        line = placeholder(node.payload, _TOO_LARGE)
-        gain = size(node.payload.get("output", "")) - size(line)
-        if gain < max(1.0, excess * _WORTH):
-            continue
-        found[node.id] = line
-        dropped[tool] += 1
-        saved += gain
+    for node in shown:
         if saved >= excess:
             break
-    return Pruning(found, dict(dropped), saved)
-
-
-def plan_images(nodes: Sequence[Node], done: Mapping[str, str], keep_last: int = 0) -> Pruning:
-    """Return a pruning of every image but those of the newest nodes: what is left out first when nothing else fits (D60)."""
-    shown = [node for node in nodes if node.payload.get("images") and node.id not in done]
-    shown = shown[: len(shown) - keep_last] if keep_last else shown
-    found = {node.id: _image_line(node.payload) for node in shown if node.kind in ("user", "tool")}
-    return Pruning(found, {"image": len(found)} if found else {}, float(len(found)))
+        found[node.id] = _image_line(node.payload)
+        saved += IMAGE_TOKENS * len(node.payload["images"])
+    return Pruning(found, {"image": len(found)} if found else {}, saved)
 
 
 def placeholder(payload: Mapping[str, Any], hint: str = "") -> str:
@@ -132,7 +226,15 @@ def _image_line(payload: Mapping[str, Any]) -> str:
     return f"{payload.get('output', '')}\n[{number} image{'s' if number > 1 else ''} left out: no room]".lstrip()
 
 
-def _before_turns(nodes: Sequence[Node], turns: int) -> int:
-    """Return where the last `turns` turns begin; the newest outputs are counted from there back."""
-    begins = [index for index, node in enumerate(nodes) if node.kind == "user"]
-    return begins[-turns] if len(begins) >= turns else 0
+def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Size) -> str:
+    """Return the beginning of an output in about so many `tokens`, with a line that says what is missing and where it is."""
+    output = payload.get("output", "")
+    stored = payload.get("path") or payload.get("output_id")
+    where = f" · whole output: {stored}" if stored else ""
+    line = f"{_CUT} {len(output)} characters; no room for more{where}; ask for a smaller part]"
+    body = text.rpartition(f"\n{_CUT}")[0] or text
+    free = max(0.0, tokens - size(line) - 1)
+    head = body[: int(len(body) * min(1.0, free / max(size(body), 1.0)))]
+    end = head.rfind("\n")
+    head = head[:end] if end > len(head) / 2 else head
+    return f"{head}\n{line}".lstrip("\n")

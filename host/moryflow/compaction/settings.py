@@ -9,8 +9,8 @@ from pydantic import Field
 from moryflow.config.schema import Settings
 
 PATH = "agents.runtime.compaction"
-Positive = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0, le=100_000_000)]
+Count = Annotated[int, Field(ge=0, le=100_000_000)]
 
 
 class CompactionSettings(Settings):
@@ -18,7 +18,7 @@ class CompactionSettings(Settings):
 
     enabled: bool = Field(default=True, description="false: never by itself; a person can still compact")
     auto: bool = Field(default=True, description="false: as enabled=false (S2.6)")
-    mode: Literal["before", "background", "off"] = Field(default="before", description="when a summary is written (D18)")
+    mode: Literal["auto", "before", "background", "off"] = Field(default="auto", description="when a summary is written (D18)")
     prune: bool = Field(default=True, description="replace old tool outputs by one line (S2.8)")
     policy: Literal["share", "buffer", "reserve"] = Field(default="share", description="what counts as too long (D13)")
     fallback_char_limit: Positive = Field(default=120_000, description="characters, where the window is unknown (S0.15)")

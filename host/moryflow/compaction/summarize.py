@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,10 @@ from moryflow_sdk import (
 
 from moryflow.kernel.models import stream
 
-from .agent import CLOSING, REMINDER, TURN_INSTRUCTIONS
+from .agent import CLOSING, REMINDER, TURN_BEGINS, turn_instructions
 from .measure import script_aware
-from .sections import TURN, cleaned, has_sections
-from .transcript import chunks, entries, shortened
+from .sections import cleaned, headings_in, is_summary, merged
+from .transcript import entries, shortened, whole_or_chunks
 
 if TYPE_CHECKING:
     from moryflow.kernel.scope import TurnScope
@@ -36,6 +36,14 @@ _PREVIOUS, _TOLD = 0.25, 0.1
 """Shares of the input for the summary so far and for what plugins add."""
 _HALVINGS = 4
 _HUGE = 4
+_WORDS = 0.6
+"""Of a token, about; for telling a model how long it may write."""
+_BROKEN = {
+    "length": "the summary was cut off at its length, compaction.maxOutputTokens",
+    "content_filter": "the summary was cut off by the service's filter",
+    "refusal": "the model refused to write a summary",
+}
+"""Why an answer that ended so is not whole."""
 
 
 class SummaryFailed(MoryflowError):
@@ -50,7 +58,7 @@ class Summarizer:
 
     :ivar fork: its own scope; the run, its events and its hook calls are stored with it.
     :ivar usage: what it has used so far, with `cost`.
-    :ivar structured: whether the answer had any of the sections that were asked for.
+    :ivar answers: what it was answered, also where that is no summary.
     :ivar closed: whether every answer ended with the line that was asked for.
     """
 
@@ -63,44 +71,44 @@ class Summarizer:
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
     steps: int = 0
-    structured: bool = True
     closed: bool = True
+    language: str = "en"
+    answers: list[str] = field(default_factory=list[str])
 
     async def summary(self, history: Sequence[Message], prefix: Sequence[Message], previous: str) -> str:
-        """Return the written sections; the beginning of a split turn gets its own (S1.11).
+        """Return the written sections, merged with those of `previous`; the beginning of a split turn has its own (S1.11).
 
-        :raises SummaryFailed: the answer is empty, far too long, or a tool call.
+        :raises SummaryFailed: the answer is no summary, far too long, or a tool call.
         :raises ModelError: the model cannot be asked.
         """
-        text = previous
-        if history:
-            answer = await self._folded(history, self.instructions, previous)
-            self.structured = has_sections(answer)
-            text = cleaned(answer)
-        if prefix:
-            turn = await self._folded(prefix, TURN_INSTRUCTIONS, "")
-            text = f"{text}\n\n## {TURN}\n{turn.strip()}".strip()
-        return text
+        told = f"{self.instructions}{turn_instructions(self.language)}" if prefix else self.instructions
+        room = self._room(told)
 
-    async def _folded(self, messages: Sequence[Message], instructions: str, previous: str) -> str:
-        """Read the messages piece by piece, each time with what was written so far."""
-        room = self._room(instructions)
+        def write(width: int) -> list[str]:
+            turn = [TURN_BEGINS, *entries(prefix, width)] if prefix else []
+            return [*entries(history, width), *turn]
+
         for attempt in range(_HALVINGS + 1):
             try:
-                return await self._fold(entries(messages), instructions, previous, room / 2**attempt)
+                return await self._fold(write, told, previous, room / 2**attempt)
             except ModelError as error:
                 if error.code != "context" or attempt == _HALVINGS:
                     raise
         raise AssertionError("unreachable")
 
-    async def _fold(self, texts: Sequence[str], instructions: str, previous: str, room: float) -> str:
+    async def _fold(self, write: Callable[[int], Sequence[str]], instructions: str, previous: str, room: float) -> str:
+        """Read the conversation, piece by piece where it must be, each time with what was written so far."""
         written, told = previous, _within(self._told, room * _TOLD)
-        free = room * (1 - (_PREVIOUS if previous else 0) - (_TOLD if told else 0))
-        pieces = chunks(texts, script_aware, max(free, 64.0))
-        if len(pieces) > 1 and not previous:
-            pieces = chunks(texts, script_aware, max(free - room * _PREVIOUS, 64.0))
+        free = room - script_aware(told)
+        pieces = whole_or_chunks(write, script_aware, max(free - min(free * _PREVIOUS, script_aware(previous)), 64.0))
+        if len(pieces) > 1:
+            pieces = whole_or_chunks(write, script_aware, max(free * (1 - _PREVIOUS), 64.0))
+        asked = headings_in(instructions)
         for piece in pieces:
-            written = await self._ask(instructions, piece, _within(written, room * _PREVIOUS), told)
+            answer = cleaned(await self._ask(instructions, piece, _within(written, free * _PREVIOUS), told))
+            if not is_summary(answer, asked):
+                raise SummaryFailed("the answer has none of the sections that were asked for, or nothing in them")
+            written = merged(answer, written, asked)
         return written
 
     @property
@@ -122,13 +130,14 @@ class Summarizer:
             parts.insert(0, f"<previous-summary>\n{previous}\n</previous-summary>")
         if told:
             parts.append(f"<context>\n{told}\n</context>")
+        reminder = REMINDER.format(words=int(self._output * _WORDS), closing=closing)
         first = first_params(self.model, self.most_tokens)
         params = await self.fork.around.dispatcher.transform(self.fork, "chat_params", first)
         request = ModelRequest(
             model=self.model,
             messages=(
                 Message(role="system", text=instructions),
-                Message(role="user", text="\n\n".join([*parts, REMINDER.format(closing=closing)])),
+                Message(role="user", text="\n\n".join([*parts, reminder])),
             ),
             params=params,
             purpose="compact",
@@ -137,23 +146,33 @@ class Summarizer:
         return await self._answer(request, closing)
 
     async def _answer(self, request: ModelRequest, closing: str) -> str:
-        parts: list[str] = []
-        length, most = 0, _HUGE * 4 * self._output
+        said, most = "", _HUGE * 4 * self._output
         finished = Finished()
         self.steps += 1
-        async for event in stream(self.provider, request, _quietly):
-            if isinstance(event, TextDelta):
-                parts.append(event.text)
-                length += len(event.text)
-                if length > most:
-                    raise SummaryFailed(f"the summary did not end after {length} characters")
-            elif isinstance(event, Finished):
-                finished = event
+
+        async def again(attempt: int, seconds: float, reason: str) -> None:
+            """Forget what broke off. Nothing is said of a retry: the turn's own status stays what it is."""
+            nonlocal said
+            self.answers.append(said)
+            said = ""
+
+        try:
+            async for event in stream(self.provider, request, again):
+                if isinstance(event, TextDelta):
+                    said += event.text
+                    if len(said) > most:
+                        raise SummaryFailed(f"the summary did not end after {len(said)} characters")
+                elif isinstance(event, Finished):
+                    finished = event
+        finally:
+            self.answers.append(said)
         self._account(finished.usage)
-        text, closed, _ = "".join(parts).partition(closing)
+        text, closed, _ = said.partition(closing)
         text, self.closed = text.strip(), self.closed and bool(closed)
         if finished.tool_calls:
             raise SummaryFailed(f"the summarizer tried to call {finished.tool_calls[0].name!r}; it has no tools")
+        if finished.reason in _BROKEN and not closed:
+            raise SummaryFailed(_BROKEN[finished.reason])
         if not cleaned(text):
             raise SummaryFailed("the summary is empty")
         return text
@@ -173,10 +192,6 @@ def output_of(model: ModelInfo, most: int) -> int:
 def first_params(model: ModelInfo, most: int) -> ChatParams:
     """Return the parameters of a summary's requests before any plugin."""
     return ChatParams(max_tokens=output_of(model, most), temperature=0)
-
-
-async def _quietly(attempt: int, seconds: float, reason: str) -> None:
-    """Say nothing of a retry: the turn's own status stays what it is. The waiting is the caller's."""
 
 
 def _within(text: str, room: float) -> str:

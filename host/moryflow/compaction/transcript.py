@@ -9,19 +9,32 @@ from moryflow_sdk import Message
 MOST_CHUNKS = 16
 """More model calls than this are not spent on one compaction; the entries are shortened instead."""
 OUTPUT, ARGUMENTS = 2000, 600
+_OUTPUTS = (10**9, 16_000, 4000, 1000, 300)
 _SHORTER = (2000, 800, 300, 120)
 
 Size = Callable[[str], float]
 
 
-def entries(messages: Sequence[Message]) -> list[str]:
-    """Return one text per message, in order."""
+def whole_or_chunks(write: Callable[[int], Sequence[str]], size: Size, room: float) -> list[str]:
+    """Return a conversation in one piece, its outputs as long as fits; in several where even short ones do not (S0.22).
+
+    :param write: returns the entries with outputs of at most so many characters.
+    """
+    for width in _OUTPUTS:
+        pieces = _packed(write(width), size, room)
+        if len(pieces) <= 1:
+            return pieces
+    return chunks(write(OUTPUT), size, room)
+
+
+def entries(messages: Sequence[Message], output: int = OUTPUT) -> list[str]:
+    """Return one text per message, in order; outputs of tools with at most `output` characters."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     found: list[str] = []
     for message in messages:
         text = _escaped(message.text)
         if message.role == "tool":
-            found.append(f"[result of {names.get(message.call_id, 'a tool')}]\n{shortened(text, OUTPUT)}")
+            found.append(f"[result of {names.get(message.call_id, 'a tool')}]\n{shortened(text, output)}")
             continue
         who = {"user": "person", "assistant": "agent", "system": "earlier"}[message.role]
         calls = [f"[agent calls {c.name}] {shortened(_escaped(c.arguments), ARGUMENTS)}" for c in message.tool_calls]

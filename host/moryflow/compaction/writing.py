@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import CompactionPlan, ConfigError, Message, ModelError, MoryflowError, Usage
+from moryflow_sdk.messages import SUMMARY_MARK
 
-from moryflow.kernel.context import SUMMARY_MARK, ContextBuilder, message_of, paired
+from moryflow.kernel.context import message_of, paired
 
-from .agent import INSTRUCTIONS
-from .facts import Facts, call_ids, collect, effects
-from .measure import Meter
+from .agent import instructions
+from .facts import LEFT_OUT, Facts, Known, call_ids, collect, effects, first_lines
 from .planning import Job
-from .sections import assembled, cleaned
+from .sections import ASKED, Records, assembled, bodies, cleaned, language_of
 from .settings import CompactionSettings
 from .summarize import Summarizer, SummaryFailed
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from moryflow.sessions import Node
 
 _HUGE_SHARE = 0.5
+_READ_MOST, _READ_BYTES = 200, 1000
+"""Stored outputs that are opened for one summary, and how much of each."""
 _UNCLOSED = "the summary does not end as it was asked to; look at it (moryflow session show), undo it (session undo-compaction)"
 
 
@@ -65,8 +68,6 @@ class Writing:
     fork: TurnScope
     job: Job
     settings: CompactionSettings
-    context: ContextBuilder
-    meter: Meter
     main: tuple[ModelProvider, ModelInfo]
     focus: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -74,6 +75,8 @@ class Writing:
     steps: int = 0
     model: str = ""
     remarks: list[str] = field(default_factory=list[str])
+    answers: list[str] = field(default_factory=list[str])
+    """What the compact agent said, also where it did not become a summary (S1.28)."""
 
     async def payload(self) -> Payload:
         """Return the payload.
@@ -93,13 +96,21 @@ class Writing:
             raise Declined(f"declined: {plan.decline}")
         self.job = self._changed(plan)
         if plan.summary is not None:
-            written, self.model = cleaned(plan.summary), ""
+            written, self.model = _with_heading(cleaned(plan.summary), self.language), ""
         else:
             written = await self._written(plan)
         facts = self.job.earlier.joined(await self._facts())
-        summary = assembled(written, facts, self.meter.estimate, self.job.room.records)
+        free = self.job.room.whole - self.job.kept - self.job.meter.estimate(written)
+        room = max(min(self.job.room.records, free), 0.0)
+        command = f"moryflow session records {self.fork.session}"
+        summary = assembled(written, Records(facts, self.job.meter.estimate, room, self.language, command))
         self._check(written, summary)
         return Payload(summary, self.job.first_kept, self.job.tokens_before, self._details(written, facts))
+
+    @property
+    def language(self) -> str:
+        """The language of the headings."""
+        return language_in(self.job.covered, self.job.previous)
 
     # ---------------------------------------------------------------- the hook
 
@@ -124,7 +135,9 @@ class Writing:
     async def _written(self, plan: CompactionPlan) -> str:
         provider, model = self._model()
         self.fork.model, self.model = model, model.id
-        writer = Summarizer(self.fork, provider, model, plan.instructions, self.settings.max_output_tokens, plan.context)
+        most, language = self.settings.max_output_tokens, self.language
+        writer = Summarizer(self.fork, provider, model, plan.instructions, most, plan.context, language=language)
+        self.answers = writer.answers
         try:
             return await writer.summary(self._messages(self.job.history), self._messages(self.job.prefix), self.job.previous)
         except MoryflowError:
@@ -133,9 +146,7 @@ class Writing:
             raise ModelError(f"the model failed: {type(error).__name__}: {error}", code="protocol") from error
         finally:
             self.usage, self.cost, self.steps = writer.usage, writer.cost, writer.steps
-            if not writer.structured:
-                self.remarks.append("the summary has none of the sections that were asked for")
-            elif not writer.closed:
+            if not writer.closed:
                 self.remarks.append(_UNCLOSED)
 
     def _model(self) -> tuple[ModelProvider, ModelInfo]:
@@ -153,12 +164,31 @@ class Writing:
         return paired([message for node in nodes if (message := message_of(node)) is not None])
 
     async def _facts(self) -> Facts:
-        tools = self.fork.plugin_set.tools
-        facts = collect(self.job.covered, [name for name, owned in tools.items() if owned.tool.domain == "edit"])
+        tools, store = self.fork.plugin_set.tools, self.fork.around.store
         calls = call_ids(self.job.covered)
-        rows = await self.fork.around.store.hook_effects(self.fork.session) if calls else []
-        facts.effects.update(effects(rows, calls))
+        rows = await store.calls(session=self.fork.session) if calls else []
+        known = Known(
+            editing=[name for name, owned in tools.items() if owned.tool.domain == "edit"],
+            ran={row.id: row.args for row in rows if row.id in calls},
+            heads=await self._heads(),
+        )
+        facts = collect(self.job.covered, known)
+        facts.effects.update(effects(await store.hook_effects(self.fork.session) if calls else [], calls))
         return facts
+
+    async def _heads(self) -> dict[str, str]:
+        """Return how stored outputs begin whose previews show their ends; one that cannot be read any more is left out."""
+        from moryflow.services.artifact_rows import TurnRows
+        from moryflow.services.artifacts import ArtifactService
+
+        fork, found = self.fork, dict[str, str]()
+        service = ArtifactService(fork.around.home, TurnRows(fork), session=fork.session, vault=None)
+        payloads = [node.payload for node in self.job.covered if node.payload.get("output_id")]
+        for payload in [item for item in payloads if str(item.get("output", "")).startswith(LEFT_OUT)][-_READ_MOST:]:
+            with contextlib.suppress(MoryflowError):
+                data = await service.read(payload["output_id"], limit=_READ_BYTES)
+                found[payload["output_id"]] = first_lines(data.decode("utf-8", "replace"))
+        return found
 
     # ---------------------------------------------------------------- the checks
 
@@ -169,10 +199,10 @@ class Writing:
         """
         if not written.replace(SUMMARY_MARK, "").strip():
             raise SummaryFailed("the summary is empty")
-        size, replaced = self.meter.estimate(summary), self.job.replaced - self.job.protected_tokens
+        size, replaced = self.job.meter.estimate(summary), self.job.replaced - self.job.protected_tokens
         if size >= replaced:
             raise SummaryFailed(f"the summary would not shrink the context: {size:.0f} tokens for {replaced:.0f}")
-        if size > max(self.job.room.tail, self.job.room.records) * (1 + _HUGE_SHARE):
+        if size > max(self.job.room.whole - self.job.kept, self.job.room.records) * (1 + _HUGE_SHARE):
             raise SummaryFailed(f"the summary is too long for the context: {size:.0f} tokens")
 
     def _details(self, written: str, facts: Facts) -> dict[str, Any]:
@@ -194,14 +224,25 @@ class Writing:
 
     def replaced_by(self, payload: Payload) -> float:
         """Return the tokens that `payload` takes away."""
-        return self.job.replaced - self.job.protected_tokens - self.meter.estimate(payload.summary)
+        return self.job.replaced - self.job.protected_tokens - self.job.meter.estimate(payload.summary)
+
+
+def language_in(nodes: Sequence[Node], previous: str) -> str:
+    """Return the language of the headings for what a person said in `nodes`, or that of the summary before."""
+    said = [node.payload.get("text", "") for node in nodes if node.kind == "user"]
+    return language_of(said or [previous])
+
+
+def _with_heading(summary: str, language: str) -> str:
+    """Return a plugin's summary under a heading, if it has none."""
+    return summary if not summary or bodies(summary) else f"## {ASKED[language][2]}\n{summary}"
 
 
 def first_plan(
     covered: Sequence[Node], first_kept: str, previous: str, tokens: int, settings: CompactionSettings, focus: str
 ) -> CompactionPlan:
     """Return a compaction as the first plugin is shown it."""
-    own = settings.instructions or INSTRUCTIONS
+    own = settings.instructions or instructions(language_in(covered, previous))
     return CompactionPlan(
         covered=tuple(node.id for node in covered),
         first_kept=first_kept,

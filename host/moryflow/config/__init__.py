@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Rule
+from moryflow_sdk.secrets import know, know_environment, secret_values
 
 from .good import good_copy, keep
 from .layers import MISSING, Layer, merged
-from .load import environment_layer, flag_layer, inline_layer, user_layers
+from .load import environment_layer, flag_layer, inline_layer, secrets_layer, user_layers
 from .meant import as_meant
 from .problems import Origin, Problem
-from .rules import RULES, holds_deny, read_rules
+from .rules import RULES, holds_deny, lost_rules, read_rules
 
 if TYPE_CHECKING:
     from .schema import Known
@@ -53,11 +54,15 @@ def load_config(
     path = config_file(home, environ)
     layers = [
         *user_layers(home, path, problems),
+        *secrets_layer(home, problems),
         environment_layer(environ),
         inline_layer(inline, problems) if inline is not None else Layer("inline", {}, "--config"),
         flag_layer(flags or {}),
     ]
-    config = Config(tuple(layer for layer in layers if layer.value), tuple(problems), path)._host_checked()
+    know_environment(environ)
+    for layer in layers:
+        know(secret_values(layer.value))
+    config = Config(tuple(layer for layer in layers if layer.value or layer.lost), tuple(problems), path)._host_checked()
     return config if known is None else config.checked(known)
 
 
@@ -156,14 +161,16 @@ class Config:
         from .schema import host_models
         from .servers import checked_servers
 
-        layers, problems = [], list(self.problems)
+        layers, problems, lost = [], list(self.problems), []
         for layer in self.layers:
             layer, slips = as_meant(layer)
+            lost += lost_rules(layer)
             layer, bad_servers = checked_servers(layer)
             clean, bad = drop_bad_values(layer, host_models(), strict=True)
             problems.extend([*slips, *bad_servers, *bad, *_rules_shape(clean)])
             layers.append(clean)
         checked = self._with(layers, problems)
+        checked._rules = [*lost, *checked._rules]
         for layer in layers:
             rules, bad = read_rules(layer)
             checked._rules += rules

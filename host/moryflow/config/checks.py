@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from moryflow_sdk.secrets import hidden, masked
 from pydantic import BaseModel, ValidationError
 
 from .layers import MISSING, Layer, dotted, step_into
@@ -44,12 +45,15 @@ def _checked(layer: Layer, path: tuple[str, ...], model: type[BaseModel], proble
             problems.append(layer.problem(path[:end], message, code="config_type", fatal=holds_deny(section)))
             return layer.without(path[:end])
     for _ in range(_ROUNDS):
-        section = _own(layer.find(path), model)
+        found = layer.find(path)
+        section = _own(found, model) if isinstance(found, Mapping) else None
         if not section:
             return layer
         try:
             made = model.model_validate_json(json.dumps(section), strict=strict or None)
         except ValidationError as error:
+            if all(map(_may_stand_elsewhere, error.errors())):
+                return layer
             layer = _without_bad(layer, path, section, error, problems)
         else:
             problems.extend(_remarks(layer, path, made))
@@ -70,11 +74,18 @@ def _own(section: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key in names}
 
 
+def _may_stand_elsewhere(detail: Mapping[str, Any]) -> bool:
+    """Whether what is missing may be given by another layer, as a key is; lists are not put together."""
+    return detail["type"] == "missing" and not any(isinstance(step, int) for step in detail["loc"])
+
+
 def _without_bad(
     layer: Layer, path: tuple[str, ...], section: dict[str, Any], error: ValidationError, problems: list[Problem]
 ) -> Layer:
     bad: dict[tuple[str | int, ...], str] = {}
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        if _may_stand_elsewhere(detail):
+            continue
         place = (*path, *deepest(section, detail["loc"]))
         bad.setdefault(place, _fault(layer, place, (*path, *detail["loc"]), str(detail["msg"])))
     for place, message in bad.items():
@@ -92,7 +103,8 @@ def _fault(layer: Layer, place: tuple[str | int, ...], location: tuple[str | int
         left_out = "the default holds" if layer.source == "user" else "it is left out"
         value, name = layer.find(place), dotted(place)
     plain = value is not MISSING and not isinstance(value, Mapping | list)
-    shown = f", not {json.dumps(value, ensure_ascii=False)[:60]}" if plain else ""
+    key = next((name for name in reversed(location) if isinstance(name, str)), "")
+    shown = f", not {json.dumps(hidden(masked(value, name=key)), ensure_ascii=False)[:60]}" if plain else ""
     return f"{name}: {sentence(message)}{shown}; {left_out}"
 
 

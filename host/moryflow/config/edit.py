@@ -24,7 +24,7 @@ Change = Callable[[str, Any], tuple[str, Any] | None]
 """Text and value in, new text and expected value out; ``None``: nothing to do."""
 
 
-def append_rule(file: Path, rule: Mapping[str, str]) -> bool:
+def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
     """Append a permission rule; return ``False`` when it is in force already (D5).
 
     :raises ConfigError: the file does not parse or cannot be written.
@@ -47,7 +47,7 @@ def append_rule(file: Path, rule: Mapping[str, str]) -> bool:
     return _edit(file, change)
 
 
-def line_of_rule(file: Path, rule: Mapping[str, str]) -> int:
+def line_of_rule(file: Path, rule: Mapping[str, Any]) -> int:
     """Return the line at which the last rule stands that is `rule`; 0 when there is none.
 
     :raises ConfigError: the file does not parse.
@@ -116,7 +116,7 @@ def _node(text: str, path: tuple[str, ...]) -> Any:
     return node
 
 
-def _in_force(rules: list[Any], entry: Mapping[str, str]) -> bool:
+def _in_force(rules: list[Any], entry: Mapping[str, Any]) -> bool:
     """Whether `entry` stands there and no later rule of its domain may overrule it: the last match decides (D4)."""
     same = [rule for rule in rules if isinstance(rule, dict) and rule.get("domain") == entry["domain"]]
     while same and same[-1].get("decision") == entry["decision"]:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+from moryflow_sdk.own_files import LOST_HINT, Doubt, doubt_about, leads_nowhere
 
 MAX_BYTES = 4 * 1024 * 1024
 """A configuration of more than 4 MiB is a mistake."""
@@ -23,10 +23,10 @@ class Unreadable(Exception):
 
 
 class Source(NamedTuple):
-    """The text of a file, and why it may not loosen anything (empty: it may)."""
+    """The text of a file, and why it may not loosen anything (``None``: it may)."""
 
     text: str
-    distrust: str = ""
+    distrust: Doubt | None = None
     mark: bool = False
 
 
@@ -47,7 +47,7 @@ def read_source(path: Path) -> Source:
     return Source(text.removeprefix("\ufeff"), distrust, mark=text.startswith("\ufeff"))
 
 
-def _read(path: Path) -> tuple[bytes, str]:
+def _read(path: Path) -> tuple[bytes, Doubt | None]:
     try:
         # Without O_NONBLOCK a named pipe in place of the file would hold the host for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -64,21 +64,11 @@ def _read(path: Path) -> tuple[bytes, str]:
             raise Unreadable("this is not a regular file", "config_unreadable", "put a text file there")
         with os.fdopen(descriptor, "rb", closefd=False) as stream:
             data = stream.read(MAX_BYTES + 1)
+        doubt = doubt_about(path, status)
     except OSError as error:
         raise Unreadable(f"the file cannot be read ({error.strerror})", "config_unreadable") from error
     finally:
         os.close(descriptor)
     if len(data) > MAX_BYTES:
         raise Unreadable(f"the file is larger than {MAX_BYTES // 1024 // 1024} MiB", "config_limits")
-    return data, _distrust(status)
-
-
-def _distrust(status: os.stat_result) -> str:
-    """Say why others could have written this file, or nothing (R17)."""
-    if status.st_uid not in (0, os.geteuid()):
-        return f"it belongs to another user (uid {status.st_uid})"
-    if status.st_mode & stat.S_IWOTH:
-        return "everybody can write to it"
-    if status.st_mode & stat.S_IWGRP:
-        return "its group can write to it"
-    return ""
+    return data, doubt

@@ -21,6 +21,7 @@ class Layer:
     """Values of one source; `text` is kept to find lines, `lines` says them where there is no text.
 
     :param file: the file, or the name to show in its place (``--config``, a flag).
+    :param lost: why rules that stand in the source may be missing in `value`; empty where none can be.
     :param names: top-level key → the variable it comes from, for the environment.
     """
 
@@ -31,6 +32,7 @@ class Layer:
     is_file: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
+    lost: str = ""
 
     @cached_property
     def _tree(self) -> Node | None:

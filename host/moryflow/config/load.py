@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ConfigError
+from moryflow_sdk.own_files import Doubt
 
 from .files import Unreadable, read_source
 from .good import good_copy, text_of
@@ -51,7 +52,7 @@ def _instead(home: Path, layer: Layer, fault: Problem, problems: list[Problem], 
     copy = good_copy(home, Path(layer.file))
     good = _good(copy)
     if not trusted:
-        kept, good = denies_of(kept), _loosening_nothing(good, good) if good else None
+        kept, good = replace(denies_of(kept), lost=kept.lost), _loosening_nothing(good, good) if good else None
     if good is not None:
         hint = f"until it is mended what was read last holds: {copy}"
         layers = [good, denies_of(kept)]
@@ -74,11 +75,10 @@ def _good(copy: Path) -> Layer | None:
         return None
 
 
-def _distrusted(layer: Layer, why: str, problems: list[Problem], *, good: Layer | None = None) -> Layer:
+def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Layer | None = None) -> Layer:
     """Return of a file that others may have written what loosens nothing, and say so (R17)."""
-    message = f"this file gives no allow rules and loosens nothing, because {why}"
-    hint = f"chmod go-w {layer.file}" if "write" in why else f"chown it to yourself: {layer.file}"
-    problems.append(Problem(layer.file, None, None, message, hint, code="config_permissions"))
+    message = f"this file gives no allow rules and loosens nothing, because {why.reason}"
+    problems.append(Problem(layer.file, None, None, message, why.step, code="config_permissions"))
     return _loosening_nothing(layer, good)
 
 
@@ -86,7 +86,7 @@ def _loosening_nothing(layer: Layer, good: Layer | None) -> Layer:
     """Keep asks, denies and what is harmless; plugins stay off that are off in `good` too, for they may be gates."""
     from .salvage import restricted
 
-    kept = restricted(layer, ("ask", "deny"))
+    kept = restricted(layer)
     before, now = (each.find(("disabledPlugins",)) if each else MISSING for each in (good, layer))
     if not (isinstance(before, list) and isinstance(now, list)):
         return kept
@@ -125,6 +125,35 @@ def _walk(value: Any, path: tuple[str | int, ...], report: Callable[[tuple[str |
     elif isinstance(value, dict | list):
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             _walk(item, (*path, name), report)
+
+
+SECRETS = "secrets.json"
+"""Keys of plugins, apart from the file that people show each other; its name is one that no tool may read."""
+
+
+def secrets_layer(home: Path, problems: list[Problem]) -> list[Layer]:
+    """Read the keys that ``plugin key set`` keeps; nothing else in that file counts."""
+    path = home / SECRETS
+    layer = Layer("secrets", {}, str(path), is_file=True)
+    hint = "mend it, or move it away and set the keys again: moryflow plugin key set"
+    try:
+        found = read_source(path)
+        layer = _parsed_layer(replace(layer, text=found.text), problems)
+    except FileNotFoundError:
+        return []
+    except Unreadable as error:
+        problems.append(Problem(str(path), None, None, f"no key is read: {error.message}", error.hint or hint, code=error.code))
+        return []
+    except JsoncError as error:
+        message = f"no key is read: this is not JSON: {error.message}"
+        problems.append(Problem(str(path), error.line, error.column, message, hint, code="secrets_syntax"))
+        return []
+    if found.distrust:
+        message = f"no key is read, because {found.distrust.reason}"
+        problems.append(Problem(str(path), None, None, message, found.distrust.step, code="secrets_permissions"))
+        return []
+    plugins = layer.value.get("plugins")
+    return [replace(layer, value={"plugins": plugins} if isinstance(plugins, dict) else {})]
 
 
 def inline_layer(inline: str, problems: list[Problem]) -> Layer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-SourceName = Literal["default", "user", "environment", "inline", "flag"]
+SourceName = Literal["default", "user", "secrets", "environment", "inline", "flag"]
 
 MOST = 50
 """Problems reported per file; more are counted."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from moryflow_sdk import DOMAINS
 
 from .jsonc import JsoncError, blank, position
 from .layers import MISSING, Layer, merged, nested
-from .rules import RULES
+from .rules import RULES, lost_rules
 
 Lines = dict[tuple[str | int, ...], int]
 Fits = Callable[[Any], bool]
@@ -34,6 +35,7 @@ HARMLESS: Mapping[str, Fits] = {
 _JSON5_BYTES = 64 * 1024
 """json5 needs about 15 ms a kilobyte; a larger file is not tried."""
 _FLAT_OBJECT = re.compile(r'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
+_SPEAKS_OF_RULES = re.compile(r"permission|decision|deny", re.IGNORECASE)
 _SWITCH = re.compile(r'"(disabledPlugins|onlyPlugins|safeMode|profile)"\s*:\s*(\[[^\[\]{}]*+\]|true|"remote")')
 
 
@@ -41,18 +43,20 @@ def salvaged(layer: Layer) -> tuple[Layer, bool]:
     """Return what holds of a text that is not JSONC, and whether it is JSON5."""
     value = _as_json5(layer.text)
     if value is not None:
-        kept = restricted(Layer(layer.source, value, layer.file, is_file=True), ("deny",))
+        kept = restricted(Layer(layer.source, value, layer.file, is_file=True))
         disabled = value.get("disabledPlugins")
         own = {"disabledPlugins": disabled} if isinstance(disabled, list) else {}
-        return Layer(layer.source, merged(kept.value, own), layer.file, is_file=True), True
+        return replace(kept, value=merged(kept.value, own)), True
     rules = list(salvage_denies(layer.text))
     lines: Lines = {(*RULES, index): line for index, (_, line) in enumerate(rules)}
     value = merged(dict(_switches(layer.text)), nested(RULES, [rule for rule, _ in rules]) if rules else {})
-    return Layer(layer.source, value, layer.file, is_file=True, lines=lines), False
+    lost = "the file cannot be read, and rules in it may be lost" if _SPEAKS_OF_RULES.search(layer.text) else ""
+    return Layer(layer.source, value, layer.file, is_file=True, lines=lines, lost=lost), False
 
 
-def restricted(layer: Layer, decisions: Sequence[str]) -> Layer:
-    """Return of `layer` what loosens nothing, and of its rules those with one of `decisions`."""
+def restricted(layer: Layer) -> Layer:
+    """Return of `layer` what loosens nothing, and of its rules all that are not plainly an allow."""
+    lost = next((rule.problem for rule in lost_rules(layer)), "")
     value: dict[str, Any] = {}
     for name, fits in HARMLESS.items():
         found = layer.find(name.split("."))
@@ -60,22 +64,21 @@ def restricted(layer: Layer, decisions: Sequence[str]) -> Layer:
             value = merged(value, nested(name.split("."), found))
     rules = layer.find(RULES)
     if not isinstance(rules, list):
-        return Layer(layer.source, value, layer.file, is_file=True)
-    kept = [(index, rule) for index, rule in enumerate(rules) if _decides(rule, decisions)]
+        return Layer(layer.source, value, layer.file, is_file=True, lost=lost)
+    kept = [(index, rule) for index, rule in enumerate(rules) if not _plainly(rule, "allow")]
     value = merged(value, nested(RULES, [rule for _, rule in kept]))
     lines: Lines = {}
     for place, (index, _) in enumerate(kept):
         if line := layer.position((*RULES, index))[0]:
             lines[(*RULES, place)] = line
-    return Layer(layer.source, value, layer.file, is_file=True, lines=lines)
+    return Layer(layer.source, value, layer.file, is_file=True, lines=lines, lost=lost)
 
 
 def denies_of(layer: Layer) -> Layer:
-    """Return the rules of a salvaged layer alone: what was written last is added to what held before."""
+    """Return the denies of a salvaged layer alone, and what may be one: what was written last is added to what held before."""
     rules = layer.find(RULES)
-    return Layer(
-        layer.source, nested(RULES, rules) if isinstance(rules, list) else {}, layer.file, is_file=True, lines=layer.lines
-    )
+    kept = [rule for rule in rules if not _plainly(rule, "ask")] if isinstance(rules, list) else []
+    return Layer(layer.source, nested(RULES, kept) if kept else {}, layer.file, is_file=True, lines=layer.lines)
 
 
 def _as_json5(text: str) -> dict[str, Any] | None:
@@ -91,8 +94,9 @@ def _as_json5(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _decides(rule: Any, decisions: Sequence[str]) -> bool:
-    return isinstance(rule, Mapping) and isinstance(rule.get("decision"), str) and rule["decision"] in decisions
+def _plainly(rule: Any, decision: str) -> bool:
+    """Whether `rule` is one that says `decision`, without a word that nobody knows."""
+    return isinstance(rule, Mapping) and rule.keys() == {"domain", "pattern", "decision"} and rule["decision"] == decision
 
 
 def _blanked(text: str) -> str:

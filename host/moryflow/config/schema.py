@@ -24,8 +24,8 @@ class Settings(BaseModel):
 class LimitSettings(Settings):
     """What one turn may use at most."""
 
-    max_steps: Annotated[int, Field(gt=0)] | None = None
-    max_cost: Annotated[float, Field(gt=0, allow_inf_nan=False, description="US dollars")] | None = None
+    max_steps: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
+    max_cost: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False, description="US dollars")] | None = None
 
 
 class RootSettings(Settings):
@@ -62,7 +62,7 @@ class PromptParams(Settings):
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    max_tokens: Annotated[int, Field(gt=0)] | None = None
+    max_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
 
 
 class PromptSettings(Settings):
@@ -79,6 +79,8 @@ class PermissionRule(Settings):
     domain: Literal["read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool"]
     pattern: str
     decision: Literal["allow", "ask", "deny"]
+    folder: str | None = Field(default=None, description="of a command: only in this folder, such as vault:/sub")
+    contents: dict[str, str] = Field(default={}, description="files that have to be as they were when this was stored")
 
 
 class ExternalToolSettings(Settings):

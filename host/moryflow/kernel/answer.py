@@ -16,6 +16,7 @@ from moryflow_sdk import (
     ReasoningDelta,
     Status,
     TextDelta,
+    ToolInputDelta,
     ToolRequest,
     Usage,
     freeze,
@@ -26,6 +27,7 @@ from moryflow.sessions import CallRow
 from .events import later, now
 from .family import Spent
 from .journal import Journal
+from .message import Message
 from .models import stream
 from .request import RequestBuilder
 from .scope import TurnScope
@@ -38,6 +40,7 @@ class Tally:
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
     text: str = ""
+    finish: str = ""
     denied: list[dict[str, Any]] = field(default_factory=list)
     child_steps: int = 0
     unasked: bool = False
@@ -65,6 +68,8 @@ class Answering:
         self._provider = provider
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._replaced: list[str] = []
+        self._message: Message | None = None
         self._spent: tuple[Usage, float | None] = (Usage(), None)
         self.failure: ModelError | None = None
         """Why the last answer broke off inside its calls; they are noted, get their results, and then it is raised."""
@@ -75,29 +80,43 @@ class Answering:
         :raises ModelError: the call failed; :meth:`keep_partial` notes what had arrived.
         """
         request = await requests.build()
-        self._text, self._reasoning = [], []
+        self._text, self._reasoning, self._replaced = [], [], []
         self.failure = None
+        self._message = Message(self._journal, self._name_call)
         try:
-            return self.note(await self._stream(request))
+            return self._end(await self._stream(request))
         except ModelError as error:
             if not error.tool_calls:
                 raise
             self.failure = error
             calls = tuple(call.replace(problem=call.problem or "incomplete") for call in error.tool_calls)
-        return self.note(Finished(reason="tool_calls", tool_calls=calls))
+            return self._end(Finished(reason="tool_calls", tool_calls=calls))
+        finally:
+            if self._message is not None:
+                self._message.end("cut")
+
+    def _end(self, finished: Finished) -> Finished:
+        """Keep why the answer ended, and note it."""
+        is_empty = finished.reason == "stop" and not finished.tool_calls and not "".join(self._text).strip()
+        self._tally.finish = "empty" if is_empty else finished.reason
+        return self.note(finished)
 
     async def _stream(self, request: ModelRequest) -> Finished:
         """Take the answer in as it comes."""
         assert self._provider is not None
         finished = Finished()
         async for event in stream(self._provider, request, self._waiting):
+            message = self._message
+            assert message is not None
             match event:
                 case TextDelta():
                     self._text.append(event.text)
-                    self._journal.delta("text.delta", text=event.text)
+                    message.say("text", event.text)
                 case ReasoningDelta():
                     self._reasoning.append(event.text)
-                    self._journal.delta("reasoning.delta", text=event.text)
+                    message.say("reasoning", event.text)
+                case ToolInputDelta():
+                    message.input(event.call, event.name, event.text)
                 case Status():
                     self._journal.delta("session.status", status="busy", text=event.text)
                 case Finished():
@@ -105,6 +124,12 @@ class Answering:
         return finished
 
     async def _waiting(self, attempt: int, seconds: float, reason: str) -> None:
+        """Mark what came so far as replaced by what the next attempt gives, and say when that begins."""
+        assert self._message is not None
+        self._message.end("retried")
+        self._message = Message(self._journal, self._name_call)
+        self._replaced = self._text or self._replaced
+        self._text, self._reasoning = [], []
         data = {"attempt": attempt, "in": round(seconds, 1), "at": later(seconds), "reason": reason}
         self._journal.delta("session.status", status="retry", **data)
 
@@ -113,7 +138,7 @@ class Answering:
         scope = self._scope
         finished = answer.replace(tool_calls=tuple(self._unique(request) for request in answer.tool_calls))
         text = "".join(self._text)
-        scope.node = secrets.token_hex(8)
+        scope.node = self._end_message(finished)
         payload: dict[str, Any] = {
             "text": text,
             "calls": [_stored(call) for call in finished.tool_calls],
@@ -128,7 +153,7 @@ class Answering:
             self._journal.call(_pending(scope, call))
             self._journal.event("tool.start", call_id=call.id, tool=call.name, args=_shown(call.arguments), state="pending")
         self._account(finished.usage, text)
-        self._text, self._reasoning = [], []
+        self._text, self._reasoning, self._replaced = [], [], []
         return finished
 
     def _account(self, usage: Usage, text: str) -> None:
@@ -141,10 +166,28 @@ class Answering:
 
     def _unique(self, request: ToolRequest) -> ToolRequest:
         """Give a call a new id where the model repeated one of this session; calls and results are matched by it."""
+        message = self._message
+        if message is None:
+            return request.replace(id=self._name_call(request.id))
+        if (published := message.call_id(request.id)) is not None:
+            return request.replace(id=published)
+        message.input(request.id, request.name, request.arguments)
+        return request.replace(id=message.call_id(request.id))
+
+    def _name_call(self, wanted: str) -> str:
+        """Return the id `wanted` where it is new to the session, else another one."""
         seen = self._scope.live.call_ids
-        unique = request if request.id and request.id not in seen else request.replace(id=f"call_{secrets.token_hex(8)}")
-        seen.add(unique.id)
-        return unique
+        call_id = wanted if wanted and wanted not in seen else f"call_{secrets.token_hex(8)}"
+        seen.add(call_id)
+        return call_id
+
+    def _end_message(self, finished: Finished) -> str:
+        """End what a person saw coming; return the id of the node that keeps it."""
+        message, self._message = self._message, None
+        if message is None:
+            return secrets.token_hex(8)
+        message.end(finished.reason)
+        return message.id
 
     def _priced(self) -> ModelInfo | None:
         """Return the model with prices that a provider may have learned only while it answered."""
@@ -161,12 +204,13 @@ class Answering:
 
     def keep_partial(self) -> None:
         """Note the text of an answer that was cut off, so that nothing a person saw is lost."""
-        if not self._text:
+        text = "".join(self._text or self._replaced)
+        if not text:
             return
-        text = "".join(self._text)
         self._tally.text = text
         model = self._scope.model.id if self._scope.model else ""
-        self._journal.node("assistant", {"text": text, "calls": [], "model": model, "finish": "cut", "partial": True})
+        payload = {"text": text, "calls": [], "model": model, "finish": "cut", "partial": True}
+        self._journal.node("assistant", payload, self._message.id if self._message and self._text else "")
         self._text = []
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, thaw
 
 from moryflow.sessions import ApprovalRow, CallRow
 
 from .arguments import canonical
-from .binding import bound, renewed, seen
+from .binding import bound, contents, folder_of, renewed, seen
 from .events import now
+from .replies import Answer, reply_of
 from .verdicts import allowed, refused
 
 if TYPE_CHECKING:
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .scope import TurnScope
 
-Reply = Literal["once", "always", "reject", "stop"]
 OnAsk = Literal["prompt", "deny", "fail"]
-REPLIES: tuple[str, ...] = ("once", "always", "reject", "stop")
 CLOSED = "closed"
 """Who answered a question when the input that the answer would have come from had ended."""
-_UNSHOWN = ("seen", "bound")
+CANCEL, INTERRUPTED = "cancel", "interrupted"
+"""Who answered a question whose turn was stopped, by a person's Ctrl-C for example, or broken off with its host."""
+_UNSHOWN = ("seen", "bound", "contents")
 """What is stored with a question to see whether an answer is about it; people are shown the rest."""
 POLL_SECONDS = 0.5
 """How often a waiting turn looks for an answer that another process stored."""
@@ -36,14 +37,6 @@ POLL_SECONDS = 0.5
 
 class ApprovalRequired(Exception):
     """The turn must end here: a question is open and ``--on-ask fail`` was chosen."""
-
-
-class Answer(NamedTuple):
-    """What was answered, with a message for the model, and by whom."""
-
-    reply: str
-    message: str = ""
-    by: str = "user"
 
 
 class ApprovalDesk:
@@ -67,10 +60,10 @@ class ApprovalDesk:
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
         """Store an answer; the first one stands (D65).
 
-        :raises MoryflowError: there is no such question, or `reply` is none of the four.
+        :param reply: a word of :data:`~moryflow.kernel.replies.WORDS`.
+        :raises MoryflowError: there is no such question, or `reply` is no such word.
         """
-        if reply not in REPLIES:
-            raise MoryflowError(f"unknown reply {reply!r}", next_step=f"one of {', '.join(REPLIES)}")
+        reply = reply_of(reply)
         row = await self._store().reply(approval_id, reply, message=message, by=by)
         waiting = self._open.get(row.id)
         if waiting is not None and not waiting[2].done():
@@ -91,31 +84,55 @@ class ApprovalDesk:
             await self.reply(approval_id, "reject", by=CLOSED)
 
     async def settle(
-        self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, on_ask: OnAsk, *, anew: bool = False
+        self,
+        scope: TurnScope,
+        journal: Journal,
+        call: ToolCall,
+        ruling: Ruling,
+        on_ask: OnAsk,
+        preview: str,
+        *,
+        anew: bool = False,
     ) -> Ruling:
         """Turn an ask into allow, deny or stop.
 
+        :param preview: what the person is shown of the call; an answer counts for it.
         :param anew: no answer of before counts: a body that has begun asks each of its questions.
         :raises ApprovalRequired: nobody can be asked now and the turn is to end (``on_ask="fail"``).
         """
         about = bound(call, ruling)
         before = [] if anew else await self._asked_before(scope, call)
-        earlier = next((row for row in before if row.request.get("bound") == about), None)
+        earlier = _same_question(before, about, preview)
         if earlier is not None and earlier.state == "replied":
             return await self._apply(scope, journal, ruling, earlier)
         if earlier is None:
-            ruling = renewed(call, ruling, before)
-        if on_ask == "deny" or (on_ask == "prompt" and self._deserted):
+            ruling = renewed(call, ruling, before, preview)
+        if self._nobody(on_ask):
             return _unasked(ruling)
-        row = earlier or _question(scope, call, ruling, about)
+        row = earlier or _question(scope, call, ruling, about, preview)
         self._expire(journal, (other for other in before if other.id not in (row.id, *self._open)))
-        with self._opened(scope, ruling, row) as future:
-            await self._ask(scope, journal, call, ruling, row)
-            if on_ask == "fail":
-                raise ApprovalRequired(row.id)
-            answer = await self._wait(row, future)
-        answered = row._replace(state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
+        answered = await self._answered(scope, journal, call, ruling, row, fail=on_ask == "fail")
         return await self._apply(scope, journal, ruling, answered)
+
+    def _nobody(self, on_ask: OnAsk) -> bool:
+        return on_ask == "deny" or (on_ask == "prompt" and self._deserted)
+
+    async def _answered(
+        self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow, *, fail: bool
+    ) -> ApprovalRow:
+        """Ask, and return the question with its answer. A turn that is cancelled meanwhile was stopped at it."""
+        with self._opened(scope, ruling, row) as future:
+            try:  # from the commit on: the question is seen before that is over
+                await self._ask(scope, journal, call, ruling, row)
+                if fail:
+                    raise ApprovalRequired(row.id)
+                answer = await self._wait(row, future)
+            except asyncio.CancelledError:
+                by = CANCEL if scope.live.cancelled else INTERRUPTED
+                self._note(journal, _replied(row, Answer("stop", by=by)))
+                scope.live.asked.discard(call.id)
+                raise
+        return _replied(row, answer)
 
     async def lapse(self, scope: TurnScope, journal: Journal, call: ToolCall) -> None:
         """Note that what is still open about `call` is so no more: it has its result, and an answer would do nothing."""
@@ -133,6 +150,7 @@ class ApprovalDesk:
         for row in rows:
             if row.state == "pending":
                 journal.approval(row._replace(state="expired"))
+                journal.event("permission.expired", **_about(row))
 
     async def _ask(self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow) -> None:
         scope.live.asked.add(call.id)
@@ -164,8 +182,7 @@ class ApprovalDesk:
                 return Answer(stored.reply or "reject", stored.message or "", stored.by or "user")
 
     async def _apply(self, scope: TurnScope, journal: Journal, ruling: Ruling, row: ApprovalRow) -> Ruling:
-        journal.approval(row)
-        journal.event("permission.replied", approval_id=row.id, call_id=row.call_id, reply=row.reply, by=row.by)
+        self._note(journal, row)
         journal.event("session.status", status="busy")
         match row.reply:
             case "once":
@@ -181,13 +198,19 @@ class ApprovalDesk:
                 reason = row.message or "the user refused this call"
                 return refused(ruling, cause="user", reason=reason, by="user")
 
+    def _note(self, journal: Journal, row: ApprovalRow) -> None:
+        """Record how a question ended: by whom it was answered, or what ended it instead."""
+        journal.approval(row)
+        journal.event("permission.replied", **_about(row), reply=row.reply, by=row.by, message=row.message)
+
     async def _remember(self, scope: TurnScope, journal: Journal, ruling: Ruling) -> None:
         """Store each ask's own pattern. A grant holds at once, whatever becomes of the file (D44)."""
         rules = scope.around.services["rules"](scope, "moryflow")
         for item in ruling.remember:
             if item.scope == "none":
                 continue
-            rule = Rule(domain=item.domain, pattern=item.pattern, decision="allow", source="session")
+            bound_to = {"folder": item.folder, "contents": item.contents}
+            rule = Rule(domain=item.domain, pattern=item.pattern, decision="allow", source="session", **bound_to)
             try:
                 await rules.append(rule, scope=item.scope)
             except MoryflowError as error:
@@ -204,8 +227,34 @@ def _unasked(ruling: Ruling) -> Ruling:
     return refused(ruling, cause="headless", reason=f"{ruling.reason}; nobody could be asked", by="headless")
 
 
-def _question(scope: TurnScope, call: ToolCall, ruling: Ruling, about: str) -> ApprovalRow:
-    """Return the question of `ruling`; an answer holds for what `about` is the hash of."""
+def _always(ruling: Ruling) -> str:
+    """Return what the answer *always* does; nothing where it counts once like any other."""
+    stored = [item for item in ruling.remember if item.scope == "user"]
+    between = "; " if any(item.folder for item in stored) else ", "
+    said = [f"stores: {between.join(item.sentence for item in stored)}"] if stored else []
+    session = [item for item in ruling.remember if item.scope == "session"]
+    said += dict.fromkeys(item.says or "holds for this session only, and is not stored" for item in session)
+    return "; ".join(said)
+
+
+def _replied(row: ApprovalRow, answer: Answer) -> ApprovalRow:
+    return row._replace(state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
+
+
+def _about(row: ApprovalRow) -> dict[str, Any]:
+    """Return what an event says of a question that has ended."""
+    said = {name: thaw(row.request[name]) for name in ("tool", "domain", "targets") if name in row.request}
+    return {"approval_id": row.id, "call_id": row.call_id, **said}
+
+
+def _same_question(rows: Sequence[ApprovalRow], about: str, preview: str) -> ApprovalRow | None:
+    """Return the question of `rows` that is about the very same, as it was shown."""
+    same = (row for row in rows if row.request.get("bound") == about and row.request.get("preview", preview) == preview)
+    return next(same, None)
+
+
+def _question(scope: TurnScope, call: ToolCall, ruling: Ruling, about: str, preview: str) -> ApprovalRow:
+    """Return the question of `ruling`; an answer holds for what `about` is the hash of, and for `preview`."""
     patterns = [item.pattern for item in ruling.remember if item.scope != "none"]
     request = {
         "tool": call.tool,
@@ -213,11 +262,15 @@ def _question(scope: TurnScope, call: ToolCall, ruling: Ruling, about: str) -> A
         "hash": call.hash,
         "domain": call.domain,
         "targets": [target.text for target in call.targets],
+        **({"folder": folder} if (folder := folder_of(call)) else {}),
+        "preview": preview,
         "reason": ruling.reason,
         "remember": patterns[0] if len(patterns) == 1 else (patterns or None),
+        "always": _always(ruling),
         "agent": scope.agent.id,
         "seen": seen(call),
         "bound": about,
+        "contents": contents(ruling),
     }
     return ApprovalRow(
         id=f"ap_{secrets.token_hex(6)}",

@@ -53,7 +53,8 @@ class Batch:
         for index, (request, item) in enumerate(zip(requests, unfinished, strict=True)):
             self._scope.node = item.node  # its record is that of the answer it stands in, not a second one
             if item.action == "interrupted":
-                judged = interrupted(request, "the host ended while it ran")
+                left = self._scope.live.remains.by_call.get(request.id, "")
+                judged = interrupted(request, "; ".join(filter(None, ("the host ended while it ran", left))))
             else:
                 judged = await self._door.judge(request)
             await self._execute([judged])
@@ -87,19 +88,22 @@ class Batch:
             if judged[-1].stops:
                 break
         await self._execute(judged)
-        return await self._stop(judged[-1], requests[len(judged) :]) if judged[-1].stops else None
+        stopping = next((item for item in judged if item.stops), None)
+        return await self._stop(stopping, requests[len(judged) :]) if stopping else None
 
     async def _execute(self, group: Sequence[Judged]) -> None:
         """Commit the starts, run the bodies together, note the results in order; the next commit writes those."""
         running = [judged for judged in group if judged.result is None]
         for judged in running:
             self._door.record_start(judged)
-        self._started |= {judged.call.id for judged in running}
+        started = {judged.call.id for judged in running}
         if all(judged.only_reads for judged in running):
+            self._started |= started
             async with self._journal.within(PATIENCE):
                 outcomes = await self._bodies(group)
         else:
             await self._journal.commit()
+            self._started |= started
             outcomes = await self._bodies(group)
         for judged, (result, ms) in zip(group, outcomes, strict=True):
             await self._finish(judged, result, ms)
@@ -115,6 +119,8 @@ class Batch:
         self._open = [request for request in self._open if request.id != judged.call.id]
         if final.status == "denied":
             self._tally.denied.append(_denial(judged, final.output))
+        elif judged.stops and judged.ruling is not None:
+            self._tally.denied.append(_denial(judged, judged.ruling.reason))
 
     async def _stop(self, judged: Judged, rest: Sequence[ToolRequest]) -> EndReason:
         ruling = judged.ruling

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moryflow_sdk import Ruling, Target, ToolCall
+from moryflow_sdk import Ask, Ruling, Target, ToolCall
 
 from moryflow.sessions import ApprovalRow
 
@@ -14,14 +14,33 @@ from .arguments import digest
 
 
 def bound(call: ToolCall, ruling: Ruling) -> str:
-    """Return the hash of what is asked: the arguments, what they lead to, why, and what *always* would store."""
+    """Return the hash of what is asked: the arguments, what they lead to, why, what it reads, what *always* would store."""
     asked = {
         "hash": call.hash,
         "targets": [target.model_dump() for target in call.targets],
         "reason": ruling.reason,
         "remember": [item.model_dump() for item in ruling.remember],
+        "contents": contents(ruling),
     }
     return digest(json.dumps(asked, sort_keys=True).encode())
+
+
+def contents(ruling: Ruling) -> dict[str, str]:
+    """Return what the questions behind `ruling` depend on besides their words."""
+    asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
+    return {name: state for ask in asks for name, state in ask.contents.items()}
+
+
+def still_holds(answered: Ruling, again: Ruling) -> bool:
+    """Whether a person who agreed to `answered` has agreed to `again` too: no gate asks anything else."""
+    return _questions(again) <= _questions(answered)
+
+
+def _questions(ruling: Ruling) -> set[str]:
+    """Return what each gate asks, in comparable form. Where the rule behind it stands does not matter."""
+    asks = ((plugin, verdict) for plugin, verdict in ruling.verdicts if isinstance(verdict, Ask))
+    fields = {"reason", "cause", "bypass", "remember", "contents"}
+    return {f"{plugin} {ask.model_dump_json(include=fields)}" for plugin, ask in asks}
 
 
 def seen(call: ToolCall) -> list[dict[str, Any] | None]:
@@ -29,14 +48,32 @@ def seen(call: ToolCall) -> list[dict[str, Any] | None]:
     return [_object(target) for target in call.targets]
 
 
-def renewed(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow]) -> Ruling:
-    """Return `ruling` with a sentence on what has changed since `call` was answered for, if its targets have."""
+def folder_of(call: ToolCall) -> str | None:
+    """Return where the commands of `call` run, if it runs any."""
+    return next((target.folder.text for target in call.targets if target.folder is not None), None)
+
+
+def renewed(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], preview: str) -> Ruling:
+    """Return `ruling` with a sentence on what has changed since `call` was answered for, if its targets or its preview have."""
     answered = [row.request for row in rows if row.state == "replied"]
-    said = list(_differences(answered[-1], call)) if answered else []
+    said = [*_differences(answered[-1], call), *_changed(answered[-1], ruling)] if answered else []
+    if answered and not said and answered[-1].get("preview", preview) != preview:
+        said = ["what it does has changed since this was answered before"]
     return ruling.replace(reason="; ".join((*said, ruling.reason))) if said else ruling
 
 
+def _changed(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]:
+    """Name what has other contents than when it was answered for."""
+    then: Mapping[str, str] = before.get("contents", {})
+    for name, state in contents(ruling).items():
+        if then.get(name, state) != state:
+            yield f"{name} has changed since this was answered before"
+
+
 def _object(target: Target) -> dict[str, Any] | None:
+    """Return the object behind `target`; behind a command, the folder it runs in."""
+    if target.folder is not None:
+        return _object(target.folder)
     if target.path is None:
         return None
     return {"path": target.path, "identity": target.identity.model_dump() if target.identity else None}
@@ -52,10 +89,12 @@ def _differences(before: Mapping[str, Any], call: ToolCall) -> Iterable[str]:
         elif then is None or now is None or then == now:
             continue
         elif then["path"] != now["path"]:
-            yield f"{text} is {now['path']} now, and was {then['path']} when this was answered before"
+            named = text if target.folder is None else f"the folder of {text}"
+            yield f"{named} is {now['path']} now, and was {then['path']} when this was answered before"
         elif now["identity"] is None:
             yield f"{text} is not there any more, and was when this was answered before"
         elif then["identity"] is None:
             yield f"{text} is there now, and was not when this was answered before"
         else:
-            yield f"{text} is another object now than when this was answered before"
+            named = text if target.folder is None else f"the folder of {text}"
+            yield f"{named} is another object now than when this was answered before"

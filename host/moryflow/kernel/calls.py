@@ -13,6 +13,7 @@ from time import perf_counter_ns
 from types import CoroutineType, coroutine
 from typing import Any
 
+from .deadlines import Meter, longest
 from .records import Implementation
 from .values import apart
 from .workers import Broken, Overrun, harmless, text_of
@@ -32,6 +33,7 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ou
     """Call `implementation` with those of `context` that it takes. Raises nothing but cancellation and Ctrl-C."""
     arguments = [context[name] for name in implementation.arguments]
     started = perf_counter_ns()
+    meter = None if implementation.life.serial else Meter(implementation.timeout)
     try:
         if implementation.tier != "builtin":
             arguments = [apart(value) for value in arguments]
@@ -44,46 +46,67 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ou
         else:
             value = implementation.function(*arguments)
         if value is not None and inspect.isawaitable(value):
-            value = await _awaited(implementation, value)
+            value = await (_awaited(implementation, value) if meter is None else _metered(implementation, value, meter))
     except BaseException as error:
         return _failed(implementation, error, perf_counter_ns() - started)
     ns = perf_counter_ns() - started
-    if ns > implementation.timeout * 1e9:
+    if ns > implementation.timeout * 1e9 and (meter is None or _overspent(implementation, meter)):
         return Outcome(None, ns, "timeout", TimeoutError())
     return Outcome(value, ns)
 
 
-async def _awaited(implementation: Implementation, work: Awaitable[Any]) -> Any:
-    """Await `work` within its deadline; the task of a built-in is ours, a third party gets one of its own."""
-    if implementation.life.serial:
-        return await _in_task(implementation, work)
+def _overspent(implementation: Implementation, meter: Meter) -> bool:
+    """Whether a built-in that has ended worked too long here; the thread of a plain one has counted for itself."""
+    if implementation.is_async or implementation.inline:
+        meter.pause()
+        return meter.passed
+    return False
+
+
+async def _metered(implementation: Implementation, work: Awaitable[Any], meter: Meter) -> Any:
+    """Await `work` of a built-in, in this task: its deadline counts what it works itself.
+
+    :raises Overrun: it worked longer, or is stuck.
+    """
     if isinstance(work, CoroutineType):  # most end without having waited, and need no clock
         try:
             waits_for = work.send(None)
         except StopIteration as ended:
             return ended.value
-        work = _rest(work, waits_for)
-    async with asyncio.timeout(implementation.timeout):
-        return await work
+        work = _rest(work, waits_for, meter)
+    timer = asyncio.timeout(longest(implementation.timeout))
+    try:
+        async with timer:
+            return await work
+    except TimeoutError as error:
+        if timer.expired():
+            raise Overrun from error
+        raise
 
 
 @coroutine
-def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    """Go on with a coroutine that has begun and waits for something."""
+def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: Meter) -> Generator[Any, Any, Any]:
+    """Go on with a coroutine that has begun and waits for something; what others do meanwhile is not its work."""
     while True:
+        meter.pause()
+        if meter.passed:
+            work.close()
+            meter.resume()
+            raise Overrun
         try:
             given = yield waits_for
         except BaseException as error:
             step = partial(work.throw, error)
         else:
             step = partial(work.send, given)
+        meter.resume()
         try:
             waits_for = step()
         except StopIteration as ended:
             return ended.value
 
 
-async def _in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
+async def _awaited(implementation: Implementation, work: Awaitable[Any]) -> Any:
     """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
     task = asyncio.ensure_future(guarded(work))
     try:
@@ -144,7 +167,8 @@ def _failed(implementation: Implementation, error: BaseException, ns: int) -> Ou
             raise error
     if isinstance(error, Broken):
         return Outcome(None, 0, "skipped", error)
-    if isinstance(error, Overrun) or (isinstance(error, TimeoutError) and ns >= implementation.timeout * 1e9):
+    foreign_late = implementation.life.serial and isinstance(error, TimeoutError) and ns >= implementation.timeout * 1e9
+    if isinstance(error, Overrun) or foreign_late:
         return Outcome(None, ns, "timeout", TimeoutError())
     return Outcome(None, ns, "failed", error)
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Message, ToolRequest
+from moryflow_sdk.messages import SUMMARY_MARK
 from pydantic_core import from_json
 
 from moryflow.sessions.covering import effective
@@ -20,7 +21,6 @@ from moryflow.sessions.covering import effective
 if TYPE_CHECKING:
     from moryflow.sessions import Node
 
-SUMMARY_MARK = "【会话摘要】"
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
@@ -65,7 +65,7 @@ class ContextBuilder:
                 known[id] if (id := node.id) in known and before.get(id) == now.get(id) else message_of(node, now.get(id, ""))
                 for node in shown
             ]
-            view = paired([message for message in made if message is not None])
+            view = asked(paired([message for message in made if message is not None]))
         self._messages = {node.id: message for node, message in zip(shown, made, strict=True)}
         self._settled, self._until, self._placeholders = [], 0, now
         self._settle(path, view, 0)
@@ -155,12 +155,12 @@ def with_files(payload: Mapping[str, Any]) -> str:
 
 def _assistant(node: Node, placeholder: str) -> Message | None:
     payload = node.payload
-    text, asked = payload.get("text", ""), payload.get("calls")
-    if not (text or asked):
+    text, calls = payload.get("text", ""), payload.get("calls")
+    if not (text or calls):
         return None
     fields: dict[str, Any] = {"role": "assistant", "text": text, "node": node.id}
-    if asked:
-        fields["tool_calls"] = [_request(call) for call in asked]
+    if calls:
+        fields["tool_calls"] = [_request(call) for call in calls]
     if payload.get("reasoning"):
         fields["reasoning"] = payload["reasoning"]
     return _made(fields)
@@ -229,20 +229,32 @@ def paired(messages: Sequence[Message]) -> list[Message]:
     return view
 
 
+def asked(messages: list[Message]) -> list[Message]:
+    """Return `messages` with a person's first behind the summary: providers refuse a conversation that an answer begins."""
+    place = next((place for place, message in enumerate(messages) if message.role != "system"), None)
+    if place is None or messages[place].role == "user":
+        return messages
+    return [
+        *messages[:place],
+        Message(role="user", text="[note from the host]\nThe conversation goes on below."),
+        *messages[place:],
+    ]
+
+
 def _in_order(messages: Sequence[Message]) -> bool:
     """Whether they are as they must be already, as they nearly always are."""
-    asked: tuple[ToolRequest, ...] = ()
+    calls: tuple[ToolRequest, ...] = ()
     answered = 0
     for message in messages:
         if message.role != "tool":
-            if answered != len(asked):
+            if answered != len(calls):
                 return False
-            asked, answered = message.tool_calls, 0
-        elif answered < len(asked) and asked[answered].id == message.call_id:
+            calls, answered = message.tool_calls, 0
+        elif answered < len(calls) and calls[answered].id == message.call_id:
             answered += 1
         else:
             return False
-    return answered == len(asked)
+    return answered == len(calls)
 
 
 def _unknown(call: ToolRequest) -> Message:

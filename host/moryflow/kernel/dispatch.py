@@ -12,16 +12,18 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, SystemBlock, Turn, Verdict
+from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Stop, SystemBlock, Turn, Verdict
 
 from .calls import Outcome, call, describe, root_of, theirs
 from .ledger import Ledger, Place
 from .quarantine import Quarantine
 from .records import HookFailure, Implementation, PluginSet
-from .values import blocks, changed, judged, summary_of
+from .values import VERDICTS, blocks, changed, judged, summary_of
 from .workers import Broken
 
 T = TypeVar("T")
+_IN_PLACE: Mapping[str, tuple[type, ...]] = {"tool_before": VERDICTS, "tool_after": (Stop,)}
+"""Verdicts that a transform may return in place of its value."""
 DELTA_QUEUE = 256
 """Deltas that may wait for a slow observer; older ones are dropped."""
 
@@ -62,9 +64,13 @@ class Dispatcher:
         self._waiting: deque[tuple[HookScope, Event]] = deque(maxlen=DELTA_QUEUE)
         self._pump: asyncio.Task[None] | None = None
 
-    async def transform(self, scope: HookScope, hook: str, value: T, /, **context: Any) -> T:
+    async def transform(
+        self, scope: HookScope, hook: str, value: T, /, *, verdicts: list[tuple[str, Verdict]] | None = None, **context: Any
+    ) -> T:
         """Pass `value` through every implementation of `hook`; one that fails is skipped.
 
+        :param verdicts: takes what implementations of ``tool_before`` returned in place of a call, as if a gate had said it,
+            and each ``Stop`` that ones of ``tool_after`` returned in place of a result.
         :raises Withheld: one that asked for ``on_failure="withhold"`` failed.
         """
         name = HOOKS[hook].value
@@ -76,6 +82,11 @@ class Dispatcher:
         for implementation in implementations:
             outcome = await self._call(scope, place, implementation, context)
             change = None
+            if issubclass(type(outcome.value), _IN_PLACE.get(hook, ())):  # isinstance asks the object, which may raise
+                verdict = self._said(scope, place, implementation, outcome)
+                if verdicts is not None and verdict is not None:
+                    verdicts.append((implementation.plugin, verdict))
+                continue
             if outcome.value is not None:
                 chain = implementations[implementation.position :]
                 change = _checked(outcome, lambda given, before=value, chain=chain: changed(hook, before, given, chain))
@@ -89,22 +100,28 @@ class Dispatcher:
                 raise Withheld(implementation.plugin)
         return value
 
-    async def gates(self, scope: HookScope, hook: str, /, **context: Any) -> list[tuple[str, Verdict]]:
-        """Ask every gate; one that fails has denied, cause ``hook_failure``."""
+    async def gates(self, scope: HookScope, hook: str, /, *, own: bool = False, **context: Any) -> list[tuple[str, Verdict]]:
+        """Ask every gate, or only the host's `own`; one that fails has denied, cause ``hook_failure``."""
         verdicts: list[tuple[str, Verdict]] = []
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
-            outcome = await self._call(scope, place, implementation, context)
-            said = outcome.value is not None
-            verdict = _checked(outcome, lambda given, by=implementation: judged(hook, given, by)) if said else None
-            if outcome.status != "ok":
-                failure = self._fail(scope, place, implementation, outcome, "denied")
-                verdicts.append((implementation.plugin, _denial(failure)))
+            if own and implementation.tier != "builtin":
                 continue
-            scope.ledger.add(place, implementation, "ok", outcome.ns, verdict)
+            outcome = await self._call(scope, place, implementation, context)
+            verdict = self._said(scope, place, implementation, outcome)
             if verdict is not None:
                 verdicts.append((implementation.plugin, verdict))
         return verdicts
+
+    def _said(self, scope: HookScope, place: Place, implementation: Implementation, outcome: Outcome) -> Verdict | None:
+        """Return and record the verdict that came of a call; a denial when none could."""
+        hook = implementation.hook
+        said = outcome.value is not None
+        verdict = _checked(outcome, lambda given: judged(hook, given, implementation)) if said else None
+        if outcome.status != "ok":
+            return _denial(self._fail(scope, place, implementation, outcome, "denied"))
+        scope.ledger.add(place, implementation, "ok", outcome.ns, verdict)
+        return verdict
 
     async def contribute(self, scope: HookScope, hook: str, /, **context: Any) -> list[tuple[str, SystemBlock]]:
         """Collect blocks for the system prompt, each with the plugin it comes from; a plugin that fails adds none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from moryflow_sdk import Event
@@ -31,21 +31,44 @@ class Bus:
 
     def __init__(self) -> None:
         self._subscribers: list[Subscriber] = []
+        self._parents: dict[str, str] = {}
 
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber` with every event from now on; the returned function ends it."""
-        self._subscribers.append(subscriber)
+    def subscribe(self, subscriber: Subscriber, session: str | None = None) -> Callable[[], None]:
+        """Call `subscriber` with the events to come; the returned function ends it.
+
+        :param session: only with the events of this session and of the sub-agents below it; ``None`` means all sessions.
+        """
+        entry = subscriber if session is None else _OfFamily(subscriber, session, self._parents)
+        self._subscribers.append(entry)
 
         def unsubscribe() -> None:
-            if subscriber in self._subscribers:
-                self._subscribers.remove(subscriber)
+            if entry in self._subscribers:
+                self._subscribers.remove(entry)
 
         return unsubscribe
 
     def publish(self, event: Event) -> None:
         """Tell everyone. A subscriber that raises is reported and does not stop the others."""
+        if event.parent is not None:
+            self._parents[event.session] = event.parent
         for subscriber in tuple(self._subscribers):
             try:
                 subscriber(event)
             except Exception:
                 log.exception("an event subscriber failed on %s", event.type)
+
+
+class _OfFamily:
+    """Passes on the events of one session and of those that it starts, at any depth: an event names its session's parent."""
+
+    def __init__(self, subscriber: Subscriber, session: str, parents: Mapping[str, str]) -> None:
+        self._subscriber = subscriber
+        self._session = session
+        self._parents = parents
+
+    def __call__(self, event: Event) -> None:
+        at: str | None = event.session
+        while at is not None and at != self._session:
+            at = self._parents.get(at)
+        if at is not None:
+            self._subscriber(event)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,23 +23,32 @@ from moryflow_sdk import (
     ToolError,
     ToolRequest,
     ToolResult,
+    Verdict,
 )
 
 from .allocator import LARGE_BLOCK, return_large_blocks
 from .approvals import OnAsk, call_row
 from .arguments import parse, unacceptable
+from .binding import still_holds
 from .bodies import Deadline, run_body
 from .calls import theirs
 from .dispatch import Withheld
 from .journal import Journal
 from .offer import offered_tools
+from .offspring import OFFSPRING
 from .prepare import call_as_judged
+from .preview import preview_of
 from .records import OwnedTool
 from .results import as_result, capped, failure, raised, refusal, tool_payload
 from .scope import TurnScope
 from .values import apart, taken
-from .verdicts import combine, floor, tightened
+from .verdicts import combine, floor, refused, tightened
 from .views import ToolView
+
+MOST_OF_A_DIFF = 16_000
+"""Characters of what a result says was changed that its event has."""
+MOST_QUESTIONS = 3
+"""How often one call is asked about while what it would do keeps changing."""
 
 _PROBLEMS = {
     "truncated": "the answer was cut at its length limit before the arguments were complete; nothing was run",
@@ -57,6 +67,10 @@ class Judged:
     ruling: Ruling | None = None
     encoded: bytes = b""
     result: ToolResult | None = None
+    said: Sequence[tuple[str, Verdict]] = ()
+    """Verdicts that ``tool_before`` returned."""
+    shown: str = ""
+    """What a person who was asked was shown of what it does."""
 
     @property
     def only_reads(self) -> bool:
@@ -104,9 +118,10 @@ class Door:
             raise ToolError(_PROBLEMS[request.problem], code=request.problem)
         owned = self._offered(request.name)
         wish = ToolCall(id=request.id, tool=request.name, args=parse(request.arguments), step=self._scope.step)
-        wish = await self._dispatch.transform(self._scope, "tool_before", wish)
+        said: list[tuple[str, Verdict]] = []
+        wish = await self._dispatch.transform(self._scope, "tool_before", wish, verdicts=said)
         call, encoded = call_as_judged(self._scope, owned.plugin, wish.tool, wish.args, wish.id, wish.step)
-        return Judged(call, owned, encoded=encoded)
+        return Judged(call, owned, encoded=encoded, said=said)
 
     def _offered(self, name: str) -> OwnedTool:
         """Return the tool, refusing one that this agent or model is not offered (R23)."""
@@ -117,21 +132,59 @@ class Door:
         raise ToolError(f"unknown tool {name[:80]!r}; the tools are: {known}", code="unknown_tool")
 
     async def _rule(self, judged: Judged) -> Ruling:
-        """Ask every gate and combine; then settle what they said."""
-        return await self._settle(judged.call, await self._gates(judged.call))
-
-    async def _settle(self, call: ToolCall, ruling: Ruling, *, later: bool = True) -> Ruling:
-        """Ask the person if need be, and let ``tool_decided`` tighten and record what is decided.
-
-        :param later: an answer may come after the turn has ended; a body that has begun cannot wait for that.
-        """
+        """Ask every gate and combine; ask the person if need be; then settle what they said."""
+        ruling = await self._gates(judged.call, judged.said)
+        for _ in range(MOST_QUESTIONS):
+            if ruling.decision != "ask":
+                break
+            answered = await self._ask(judged, ruling, later=True)
+            ruling = await self._second_look(judged, answered) or answered
         if ruling.decision == "ask":
-            ruling = await self._ask(call, ruling, later)
-        decided = await self._dispatch.gates(self._scope, "tool_decided", call=call, ruling=ruling)
-        final = tightened(ruling, decided, mode=self._scope.live.mode)
-        return await self._ask(call, final, later) if final.decision == "ask" else final
+            reason = f"what this call would do has changed after each of {MOST_QUESTIONS} answers; at last: {ruling.reason}"
+            ruling = refused(ruling, cause="policy", reason=reason, by="rule")
+        decided = await self._decided(judged.call, ruling)
+        if decided.decision != "ask":
+            return decided
+        answered = await self._ask(judged, decided, later=True)
+        if await self._second_look(judged, answered) is None:
+            return answered
+        return refused(decided, cause="policy", reason="what this call would do has changed since it was answered", by="rule")
 
-    async def _gates(self, call: ToolCall) -> Ruling:
+    async def _second_look(self, judged: Judged, answered: Ruling) -> Ruling | None:
+        """Judge a call once more after a person agreed to it; return the ruling that replaces the answer, if one does.
+
+        While the question stood a link may have been turned, a file or a script rewritten, a rule added. The host's own gates
+        look again; the gates of other plugins do where the call leads to other objects by now.
+        """
+        call, owned = judged.call, judged.owned
+        assert owned is not None
+        if answered.decision != "allow":
+            return None
+        try:
+            now, _ = call_as_judged(self._scope, owned.plugin, call.tool, json.loads(judged.encoded), call.id, call.step)
+        except ToolError as error:
+            return refused(answered, cause="invalid_input", reason=str(error), by="rule")
+        same = now.targets == call.targets
+        again = await self._own_gates(now, answered) if same else await self._gates(now, judged.said)
+        unchanged = again.decision == "allow" or await preview_of(self._scope, owned, now) == judged.shown
+        if same and unchanged and again.decision in ("allow", "ask") and still_holds(answered, again):
+            return None
+        judged.call = now
+        return again
+
+    async def _settle(self, judged: Judged, ruling: Ruling) -> Ruling:
+        """Settle what a body that has begun asks; it cannot wait for an answer that comes after the turn has ended."""
+        if ruling.decision == "ask":
+            ruling = await self._ask(judged, ruling, later=False)
+        decided = await self._decided(judged.call, ruling)
+        return await self._ask(judged, decided, later=False) if decided.decision == "ask" else decided
+
+    async def _decided(self, call: ToolCall, ruling: Ruling) -> Ruling:
+        """Let ``tool_decided`` record what is decided, and tighten it."""
+        decided = await self._dispatch.gates(self._scope, "tool_decided", call=call, ruling=ruling)
+        return tightened(ruling, decided, mode=self._scope.live.mode)
+
+    async def _gates(self, call: ToolCall, said: Sequence[tuple[str, Verdict]] = ()) -> Ruling:
         scope = self._scope
         started = time.perf_counter_ns()
         reason = unacceptable(call)
@@ -140,14 +193,28 @@ class Door:
         else:
             verdicts = await self._dispatch.gates(scope, "tool_gate", call=call)
             verdicts += floor(scope.plugin_set.missing_gates, verdicts)
+            verdicts += said
         spent = (time.perf_counter_ns() - started) // 1000
         return combine(verdicts, mode=scope.live.mode, gate_us=spent)
 
-    async def _ask(self, call: ToolCall, ruling: Ruling, later: bool) -> Ruling:
-        on_ask = self._on_ask
+    async def _own_gates(self, call: ToolCall, before: Ruling) -> Ruling:
+        """Ask the host's own gates, and let what the others said in `before` stand."""
+        plugins = self._scope.plugin_set.plugins
+        others = [said for said in before.verdicts if said[0] not in plugins or plugins[said[0]].tier != "builtin"]
+        verdicts = [*await self._dispatch.gates(self._scope, "tool_gate", own=True, call=call), *others]
+        verdicts += floor((), verdicts)
+        return combine(verdicts, mode=self._scope.live.mode, gate_us=before.gate_us)
+
+    async def _ask(self, judged: Judged, ruling: Ruling, *, later: bool) -> Ruling:
+        """Ask a person. `later`: the answer may come after the turn has ended."""
+        on_ask, call, owned = self._on_ask, judged.call, judged.owned
+        assert owned is not None
+        if on_ask != "deny" or call.id in self._scope.live.asked:
+            judged.shown = await preview_of(self._scope, owned, call)
         if on_ask == "fail" and not later:
             on_ask, self._scope.ending = "deny", "approval_required"
-        settled = await self._scope.around.desk.settle(self._scope, self._journal, call, ruling, on_ask, anew=not later)
+        desk = self._scope.around.desk
+        settled = await desk.settle(self._scope, self._journal, call, ruling, on_ask, judged.shown, anew=not later)
         if settled.by == "headless":
             self.unasked.append(call.id)
         return settled
@@ -172,7 +239,7 @@ class Door:
 
     async def finish(self, judged: Judged, result: ToolResult, ms: int) -> ToolResult:
         """Let plugins see the result and note what the model will read; in call order. The caller commits."""
-        result = await self._after(judged.call, result)
+        result = await self._after(judged, result)
         self._record_end(judged, result, ms)
         await self._scope.around.desk.lapse(self._scope, self._journal, judged.call)
         return result
@@ -182,23 +249,26 @@ class Door:
         assert owned is not None
         deadline = Deadline(owned)
         shown = apart(judged.call) if owned.foreign else judged.call
-        view = ToolView(self._scope, owned.plugin, shown, self._asker(judged.call, deadline))
+        view = ToolView(self._scope, owned.plugin, shown, self._asker(judged, deadline))
         try:
             keywords = owned.tool.bind(judged.encoded, cast("ToolContext", view))
-            return as_result(owned, await run_body(deadline, keywords), view.collected)
+            if not owned.foreign:
+                return as_result(owned, await run_body(deadline, keywords), view.collected)
+            async with OFFSPRING.of_call(owned.plugin):
+                return as_result(owned, await run_body(deadline, keywords), view.collected)
         except GeneratorExit:  # this coroutine is being closed
             raise
         except BaseException as error:
             # The boundary around other people's code: the model is told, the plugin is named, the turn goes on.
             return raised(owned, owned.tool.function, theirs(error))
 
-    def _asker(self, call: ToolCall, deadline: Deadline) -> Any:
+    def _asker(self, judged: Judged, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
             with deadline.stopped():
                 if type(question) not in (Ask, Allow, Deny, Stop):  # a class of its own could say one thing and be another
                     raise TypeError("ctx.ask takes an Ask")
                 verdicts = [("tool", taken(question))]
-                ruling = await self._settle(call, combine(verdicts, mode=self._scope.live.mode), later=False)
+                ruling = await self._settle(judged, combine(verdicts, mode=self._scope.live.mode))
             if ruling.decision == "stop":
                 self._scope.ending = ruling.end_reason or "denied"  # what runs beside it still gets its result
             if ruling.decision != "allow":
@@ -206,13 +276,16 @@ class Door:
 
         return ask
 
-    async def _after(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        """Let plugins change the result, truncate it last, and cap it whatever they did (invariant 11)."""
+    async def _after(self, judged: Judged, result: ToolResult) -> ToolResult:
+        """Let plugins change the result or stop the turn, truncate last, and cap it whatever they did (invariant 11)."""
+        stops: list[tuple[str, Verdict]] = []
         try:
-            result = await self._dispatch.transform(self._scope, "tool_after", result, call=call)
+            result = await self._dispatch.transform(self._scope, "tool_after", result, call=judged.call, verdicts=stops)
         except Withheld as error:
             output = f"the output is withheld: plugin {error.plugin} failed while checking it"
             return ToolResult(status="error", code="withheld", output=output)
+        if stops:
+            judged.ruling = combine(stops, mode=self._scope.live.mode)
         return capped(result, self._scope)
 
     def _record_end(self, judged: Judged, result: ToolResult, ms: int) -> None:
@@ -223,6 +296,8 @@ class Door:
         self._journal.call(call_row(self._scope, call, recorded, judged.ruling, judged.encoded))
         shown = {"call_id": call.id, "tool": call.tool, "state": state, "status": result.status, "output": result.output}
         extra = {"code": result.code, "title": result.title, "output_id": result.output_id, "path": result.path}
+        diff = result.metadata.get("diff")
+        extra["diff"] = diff[:MOST_OF_A_DIFF] if isinstance(diff, str) else None
         shown.update({key: value for key, value in extra.items() if value})
         self._journal.event("tool.result", **shown, truncated=result.truncated, ms=ms)
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Event
 
-from moryflow.sessions import ROOT, ApprovalRow, CallRow, Commit, NewNode, Node, RunRow, StoreError
+from moryflow.sessions import ROOT, ApprovalRow, CallRow, Commit, Committed, NewNode, Node, RunRow, StoreError
 
+from .events import later
 from .scope import TurnScope
 
 _NOTHING_STORED = ("no_space", "locked", "readonly")
 """After these nothing of a commit is on the disk for sure, and a later one may succeed."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+"""Seconds between tries while another program keeps the database locked; each try waits for the lock itself too."""
+LONGEST_LOCK = 600.0
 
 
 class Journal:
@@ -23,6 +31,7 @@ class Journal:
     def __init__(self, scope: TurnScope) -> None:
         self._scope = scope
         self._next = Commit()
+        self._hurry = asyncio.Event()
 
     def node(self, kind: str, payload: dict[str, Any], node_id: str = "") -> None:
         """Append a node to the active path."""
@@ -65,6 +74,7 @@ class Journal:
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
+            self._hurry.set()
             await asyncio.wait((writing,))
             raise
 
@@ -94,7 +104,7 @@ class Journal:
         commit.hook_calls = scope.ledger.drain()
         commit.artifacts, scope.artifacts = scope.artifacts, []
         try:
-            committed = await scope.live.hold.commit(commit)
+            committed = await self._stored(commit)
         except StoreError as error:
             if error.code in _NOTHING_STORED:  # a result must not stand there without its answer
                 self._next = commit.joined(self._next)
@@ -103,6 +113,40 @@ class Journal:
             await self._tell(event)
         return committed.nodes
 
+    async def _stored(self, commit: Commit) -> Committed:
+        """Store `commit`; while another program keeps the database locked, wait, say so, and try again.
+
+        What has ended is in a file from the first refusal on. A turn that is stopped does not wait.
+
+        :raises StoreError: it could not be stored; ``locked`` after :data:`LONGEST_LOCK` seconds or in a turn that was stopped.
+        """
+        hold, begun, attempt = self._scope.live.hold, time.monotonic(), 1
+        while True:
+            try:
+                return await hold.commit(commit)
+            except StoreError as error:
+                if error.code != "locked":
+                    raise
+                kept = self._keep_aside(commit)
+                over = time.monotonic() - begun > LONGEST_LOCK or self._hurry.is_set() or self._scope.live.cancelled
+                if over and kept:
+                    raise _kept(error, kept, self._scope.session) from error
+                if over:
+                    raise
+                pause = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
+                attempt += 1
+                waits = {"attempt": attempt, "in": round(pause, 1), "at": later(pause), "reason": error.message}
+                self.delta("session.status", status="retry", **waits)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), pause)
+
+    def _keep_aside(self, commit: Commit) -> Path | None:
+        """Keep the results of `commit` in a file; where even that fails they are in memory."""
+        try:
+            return self._scope.live.hold.keep_aside(commit)
+        except OSError:
+            return None
+
     def delta(self, kind: str, /, **data: Any) -> None:
         """Publish an event that is not stored, at once."""
         event = self._scope.event(kind, **data)
@@ -110,5 +154,16 @@ class Journal:
         self._scope.around.dispatcher.observe_soon(self._scope, event)
 
     async def _tell(self, event: Event) -> None:
-        self._scope.around.bus.publish(event)
+        held_back = self._scope.live.held_back
+        if held_back or (event.type, event.data.get("status")) == ("session.status", "idle"):
+            held_back.append(event)
+        else:
+            self._scope.around.bus.publish(event)
         await self._scope.around.dispatcher.observe(self._scope, event)
+
+
+def _kept(error: StoreError, path: Path, session: str) -> StoreError:
+    """Return `error` with where the results are meanwhile."""
+    message = f"{error.message}; the results are kept in {path.name} and stored when the session goes on"
+    next_step = f"close the other program, then moryflow run -r {session}"
+    return StoreError(message, code=error.code, where=str(path), next_step=next_step)

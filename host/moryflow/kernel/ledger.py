@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import Frozen
+from moryflow_sdk.secrets import hidden
 
 from .values import DELTA_LIMIT
 
@@ -48,7 +49,8 @@ class Ledger:
         rows: list[HookCallRow] = []
         for place, implementation, outcome, ns, delta in entries:
             if outcome != "ok" or delta is not None:
-                rows.append(HookCallRow(*place[:3], *implementation.who, outcome, ns // 1000, place[3], _limited(delta), 1))
+                row = (*place[:3], *implementation.who, outcome, ns // 1000, place[3], hidden(_limited(delta)), 1)
+                rows.append(HookCallRow(*row))
                 continue
             key = (place, id(implementation))
             _, count, total = quiet.get(key, (implementation, 0, 0))

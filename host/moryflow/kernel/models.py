@@ -58,22 +58,23 @@ class Models:
 
 
 async def stream(provider: ModelProvider, request: ModelRequest, waiting: Waiting) -> AsyncIterator[ModelEvent]:
-    """Yield the answer. A call that failed before anything of it arrived is tried again, with growing pauses.
+    """Yield the answer. A call that failed is tried again, with growing pauses, also when it broke off in the middle.
 
-    :raises ModelError: it failed for good; what was yielded before is all there is.
+    :param waiting: awaited before each further try; what was yielded before it is replaced by what follows.
+    :raises ModelError: it failed for good; what was yielded since the last try is all there is.
     """
     attempt = 0
+    is_reachable = False
     while True:
         attempt += 1
-        started = False
         try:
             async for event in provider.stream(request):
-                started = started or not isinstance(event, Status)
+                is_reachable = is_reachable or not isinstance(event, Status)
                 yield event
             return
         except ModelError as error:
-            limit = UNREACHABLE_TRIES if error.code == "unreachable" else TRIES
-            if started or not error.retryable or attempt >= limit:
+            limit = UNREACHABLE_TRIES if error.code == "unreachable" and not is_reachable else TRIES
+            if not error.retryable or attempt >= limit:
                 raise
             pause = wait_before(attempt, error.retry_after)
             await waiting(attempt + 1, pause, error.message)

@@ -29,6 +29,28 @@ EXIT_CODES: dict[str, int] = {
     "stopped": 130,
     "interrupted": 130,
 }
+
+
+class Shortfall(NamedTuple):
+    """What is said of a turn that completed with an answer that is not a whole one."""
+
+    exit_code: int
+    sentence: str
+    next_step: str
+
+
+_OTHERWISE = "say it in other words, or choose another model with -m"
+SHORTFALLS: dict[str, Shortfall] = {
+    "length": Shortfall(
+        5,
+        "the answer was cut at its length limit",
+        'moryflow run -c "go on", or raise maxTokens (moryflow config prompt edit)',
+    ),
+    "content_filter": Shortfall(7, "the model's service filtered the answer", _OTHERWISE),
+    "refusal": Shortfall(7, "the model refused to answer", _OTHERWISE),
+    "empty": Shortfall(7, "the model's last answer was empty", "ask again, or choose another model with -m"),
+}
+"""By ``finish``."""
 NOBODY_ASKED = 4
 DEFAULT_MAX_STEPS = 200
 
@@ -53,7 +75,10 @@ class RunOptions(NamedTuple):
 
 
 class TurnResult(NamedTuple):
-    """What a turn gave; the fields of the ``result`` object of ``--output json``."""
+    """What a turn gave; the fields of the ``result`` object of ``--output json``.
+
+    :param finish: why the last answer ended: what the model gave as the reason, or ``empty``; nothing when no model answered.
+    """
 
     session: str
     end_reason: EndReason
@@ -64,12 +89,18 @@ class TurnResult(NamedTuple):
     denied: tuple[dict[str, Any], ...] = ()
     unasked: bool = False
     error: MoryflowError | None = None
+    finish: str = ""
 
     @property
     def exit_code(self) -> int:
-        """The process's exit code; a call refused because nobody could be asked shows (CONTRACT §1)."""
-        code = EXIT_CODES[self.end_reason]
+        """The process's exit code. An answer that is not whole shows, and a call refused because nobody could be asked."""
+        code = self.shortfall.exit_code if self.shortfall else EXIT_CODES[self.end_reason]
         return NOBODY_ASKED if code == 0 and self.unasked else code
+
+    @property
+    def shortfall(self) -> Shortfall | None:
+        """What the answer of a completed turn lacks."""
+        return SHORTFALLS.get(self.finish) if self.end_reason == "completed" else None
 
     @property
     def status(self) -> str:
@@ -85,6 +116,7 @@ class TurnResult(NamedTuple):
             "ts": now(),
             "status": self.status,
             "end_reason": self.end_reason,
+            "finish": self.finish,
             "exit_code": self.exit_code,
             "text": self.text,
             "usage": usage,

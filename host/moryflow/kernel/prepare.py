@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from moryflow_sdk import TargetRequest, ToolCall, ToolError
+from moryflow_sdk import Target, TargetRequest, ToolCall, ToolError
 
 from .arguments import canonical, digest, validated
+from .effect import effect_of
 from .records import OwnedTool
 from .scope import TurnScope
 from .workers import text_of
@@ -35,9 +36,18 @@ def call_as_judged(
         domain=owned.tool.domain,
         targets=targets,
         hash=digest(encoded),
+        effect=_effect(owned, encoded, targets),
         source=owned.tool.source,
     )
     return call, encoded
+
+
+def _effect(owned: OwnedTool, encoded: bytes, targets: Sequence[Target]) -> str:
+    """Return the hash of what the call does. It only compares calls, so a schema that is not understood costs nothing else."""
+    try:
+        return effect_of(owned.tool, json.loads(encoded), targets)
+    except Exception:
+        return digest(encoded)
 
 
 def _requests(owned: OwnedTool, values: Mapping[str, Any]) -> tuple[TargetRequest, ...]:

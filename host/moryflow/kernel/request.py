@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from moryflow_sdk import ChatParams, Message, ModelInfo, ModelRequest, SystemBlock, SystemPrompt, ToolSchema, thaw
+from moryflow_sdk import ChatParams, Message, ModelError, ModelInfo, ModelRequest, SystemBlock, SystemPrompt, ToolSchema, thaw
 
-from .context import ContextBuilder
+from .context import ContextBuilder, asked
 from .offer import offered_tools
 from .scope import TurnScope
 
@@ -24,14 +24,18 @@ class RequestBuilder:
         self.context = context
         self._system: Message | None = None
         self._tools: tuple[ToolSchema, ...] | None = None
-        self._overhead: tuple[Callable[[str], float], float] | None = None
+        self._overhead: dict[Callable[[str], float], float] = {}
+        self._added, self._removed = "", ""
+        self._more: dict[Callable[[str], float], float] = {}
 
     async def build(self) -> ModelRequest:
         """Return the request for the session as it stands now."""
         scope = self._scope
         messages = self.context.build(scope.live.hold.path)
         if scope.purpose in CHAT_PURPOSES:
-            messages = list(await scope.around.dispatcher.transform(scope, "chat_messages", messages))
+            view, changed = messages, await scope.around.dispatcher.transform(scope, "chat_messages", messages)
+            messages = asked(list(changed))  # a plugin may have left out the first ones
+            await self._weigh(view, messages)
         system = await self._head()
         return ModelRequest(
             model=self._model,
@@ -42,12 +46,38 @@ class RequestBuilder:
             session=scope.session,
         )
 
+    async def _weigh(self, view: Sequence[Message], changed: Sequence[Message]) -> None:
+        """Remember what plugins made of the view, which is measured before they see it.
+
+        :raises ModelError: they made it larger than the window; the view is shortened as if the provider had refused it.
+        """
+        ours, theirs = set(map(id, view)), set(map(id, changed))
+        self._more.clear()
+        if ours == theirs:
+            self._added = self._removed = ""
+            return
+        self._added = "".join(message.text for message in changed if id(message) not in ours)
+        self._removed = "".join(message.text for message in view if id(message) not in theirs)
+        tokens = (sum(len(message.text) for message in changed) + await self._fixed(len)) / 4
+        window = self._model.context_window
+        if window and tokens > window and len(self._added) > len(self._removed):
+            message = f"with what plugins add to it, the conversation does not fit the window of the model: about {tokens:.0f}"
+            raise ModelError(
+                f"{message} tokens of {window}", code="context", next_step="moryflow hook list names those behind chat_messages"
+            )
+
     async def overhead(self, size: Callable[[str], float]) -> float:
-        """Return what is sent besides the messages, measured with `size`: the system prompt and the tools."""
-        if self._overhead is None or self._overhead[0] is not size:
+        """Return what is sent besides the view, measured with `size`: system prompt, tools, and what plugins last added."""
+        fixed = await self._fixed(size)
+        if size not in self._more:  # a plugin may write every message anew, and this is asked several times at each step
+            self._more[size] = max(0.0, size(self._added) - size(self._removed))
+        return fixed + self._more[size]
+
+    async def _fixed(self, size: Callable[[str], float]) -> float:
+        if size not in self._overhead:
             tools = "".join(f"{tool.name}{tool.description}{json.dumps(thaw(tool.parameters))}" for tool in self.schemas())
-            self._overhead = (size, size((await self._head()).text + tools))
-        return self._overhead[1]
+            self._overhead[size] = size((await self._head()).text + tools)
+        return self._overhead[size]
 
     async def _head(self) -> Message:
         if self._system is None:

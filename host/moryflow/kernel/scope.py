@@ -18,6 +18,7 @@ from .family import Budget, Rights, Spent, Started
 from .ledger import Ledger
 from .quarantine import Quarantine
 from .records import HookFailure
+from .remains import Remains
 from .views import View
 
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode
@@ -75,6 +76,10 @@ class LiveSession:
     inbox: list[Callable[[Journal], None]] = field(default_factory=list)
     notes: list[Callable[[Journal], None]] = field(default_factory=list)
     """What may be applied at any pause, and what must not come between a call and its result."""
+    notices: list[str] = field(default_factory=list[str])
+    remains: Remains = field(default_factory=Remains)
+    held_back: list[Event] = field(default_factory=list[Event])
+    """That the session is idle, and what came after: published once the next prompt would be taken."""
 
     @property
     def row(self) -> SessionRow:

@@ -22,9 +22,12 @@ from .context import ContextBuilder
 from .events import now
 from .invoke import Door, Judged
 from .journal import Journal
-from .outcome import DEFAULT_MAX_STEPS, EndReason, RunOptions, TurnResult, error_json
+from .outcome import DEFAULT_MAX_STEPS, SHORTFALLS, EndReason, RunOptions, TurnResult, error_json
 from .request import RequestBuilder
 from .scope import TurnScope
+
+MOST_PAUSES = 5
+"""Answers in a row that end with ``pause`` and say the same: like the same mistake five times."""
 
 
 class Turn:
@@ -40,6 +43,7 @@ class Turn:
         self._answering = Answering(scope, self._journal, self._tally, provider)
         self._requests = RequestBuilder(scope, context, scope.model) if scope.model else None
         self._compaction = scope.around.compaction(scope, self._journal, provider, self._requests)
+        self._pauses: list[str] = []
         self._begun = now()
 
     async def work(
@@ -93,10 +97,16 @@ class Turn:
             self._check_whole(finished)
             if reason is None and not finished.tool_calls and finished.reason != "pause":
                 return "completed"
-            reason = reason or self._scope.ending or self._limit()
+            reason = reason or self._scope.ending or self._limit() or self._idling(finished)
             if reason is not None:
                 return reason
             await self._next_step()
+
+    def _idling(self, finished: Finished) -> EndReason | None:
+        """End the turn when the model asks to be asked again and again and gives nothing new."""
+        self._pauses = [*self._pauses, self._tally.text] if finished.reason == "pause" else []
+        last = self._pauses[-MOST_PAUSES:]
+        return "doom_loop" if len(last) == MOST_PAUSES and len(set(last)) == 1 else None
 
     async def _answer(self, requests: RequestBuilder) -> Finished:
         """Ask the model; a prompt that does not fit is compacted once and asked again (S1.20)."""
@@ -112,7 +122,9 @@ class Turn:
         if self._answering.failure is not None:
             raise self._answering.failure
         if any(request.problem == "incomplete" for request in finished.tool_calls):
-            raise ModelError("the answer was cut off in the middle of a tool call", code="incomplete")
+            shortfall = SHORTFALLS.get(finished.reason)
+            why = f": {shortfall.sentence}" if shortfall else ""
+            raise ModelError(f"the answer was cut off in the middle of a tool call{why}", code="incomplete")
 
     def _limit(self) -> EndReason | None:
         """Return why no further step may be taken, if that is so."""
@@ -132,6 +144,14 @@ class Turn:
                 reason = "the host ended before the summary was there"
                 self._journal.event("compaction", kind="compact", state="stale", run=run.id, reason=reason)
         scope.live.cut_off = []
+        for call in scope.live.remains.calls:
+            self._journal.call(call._replace(state="interrupted", updated=self._begun))
+        scope.live.remains = scope.live.remains._replace(calls=())
+        for text in scope.around.store.news():
+            self._journal.event("store.notice", text=text)
+        while scope.live.notices:
+            self._journal.event("session.notice", text=scope.live.notices.pop(0))
+        scope.live.held_back.clear()  # a prompt that waited in line goes on where another ended: it was never idle
         self._journal.run(self._run_row("running", None))
         self._journal.event("turn.start", purpose=scope.purpose, plugin_set=scope.plugin_set.id)
         self._journal.event("session.status", status="busy")
@@ -170,8 +190,8 @@ class Turn:
         if error is not None:
             self._journal.event("error", **error_json(error))
         self._journal.run(self._run_row("ended", reason))
-        self._journal.event("session.status", status="waiting" if reason == "approval_required" else "idle")
         self._journal.event("turn.finish", end_reason=reason, steps=self._scope.step, cost=self._tally.cost)
+        self._journal.event("session.status", status="waiting" if reason == "approval_required" else "idle")
         await self._journal.commit()
         await self._journal.settle()
         return self.result(reason, error)
@@ -189,6 +209,7 @@ class Turn:
             denied=tuple(tally.denied),
             unasked=bool(self._door.unasked) or tally.unasked,
             error=error,
+            finish=tally.finish,
         )
 
     def _run_row(self, state: str, reason: str | None) -> RunRow:

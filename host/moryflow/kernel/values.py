@@ -25,11 +25,14 @@ from moryflow_sdk import (
     Verdict,
 )
 
+from .bounds import TEXT_LIMITS, out_of_bounds, text_size
+
 if TYPE_CHECKING:
     from .records import Implementation
 
 DELTA_LIMIT = 65536
 """Characters of JSON that either side of one change may take in the store."""
+VERDICTS = (Allow, Ask, Deny, Stop)
 _TYPES: dict[str, type[Frozen]] = {
     "chat_system": SystemPrompt,
     "chat_params": ChatParams,
@@ -72,7 +75,7 @@ def _accepted(hook: str, before: Any, returned: Any) -> Any:
         raise Nonsense(f"{hook} must return {expected.__name__} or None, not {type(returned).__name__}")
     if returned == before:
         return before
-    value = _rebuilt(expected, returned)
+    value = _bounded(hook, _rebuilt(expected, returned), before)
     if hook == "tool_before" and (value.id != before.id or value.tool != before.tool):
         raise Nonsense("tool_before may change the arguments, not the id or the tool")
     return value
@@ -87,7 +90,9 @@ def blocks(returned: Any, by: Implementation) -> tuple[SystemBlock, ...]:
     for item in items:
         if not isinstance(item, SystemBlock):
             raise Nonsense(f"system_blocks must return SystemBlock items, not {type(item).__name__}")
-    return items if by.tier == "builtin" else tuple([_rebuilt(SystemBlock, item) for item in items])
+    found = items if by.tier == "builtin" else tuple([_rebuilt(SystemBlock, item) for item in items])
+    _bounded("system_blocks", SystemPrompt(blocks=found), None)
+    return found
 
 
 def summary_of(block: SystemBlock) -> dict[str, Any]:
@@ -102,10 +107,10 @@ def judged(hook: str, returned: Any, by: Implementation) -> Verdict | None:
     """
     if returned is None:
         return None
-    if type(returned) not in (Allow, Ask, Deny, Stop):
+    if type(returned) not in VERDICTS:
         raise Nonsense(f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(returned).__name__}")
     verdict = _rebuilt(type(returned), returned)
-    return verdict if by.tier == "builtin" else taken(verdict)
+    return verdict if by.tier == "builtin" else taken(_bounded(hook, verdict, None))
 
 
 def apart(value: Any) -> Any:
@@ -150,6 +155,16 @@ def _rebuilt(expected: type[Any], value: Any) -> Any:
         raise Nonsense(f"not a valid {expected.__name__}: {error}") from error
 
 
+def _bounded(hook: str, value: Any, before: Any) -> Any:
+    """Return `value` if its numbers are finite and its text is not too long.
+
+    :raises Nonsense: with the field and what it holds.
+    """
+    if problem := out_of_bounds(hook, value, before):
+        raise Nonsense(f"{hook} returned a value that is not taken: {problem}")
+    return value
+
+
 def _messages(before: Sequence[Message], returned: Any) -> tuple[Message, ...]:
     if not isinstance(returned, list | tuple):
         raise Nonsense(f"chat_messages must return a sequence of Message or None, not {type(returned).__name__}")
@@ -159,6 +174,13 @@ def _messages(before: Sequence[Message], returned: Any) -> tuple[Message, ...]:
     known = {id(message) for message in before}
     messages = tuple(item if id(item) in known else _message(item) for item in items)
     _check_pairs(messages)
+    new = [message for message in messages if id(message) not in known]
+    problem = next(filter(None, (out_of_bounds("chat_messages", message) for message in new)), "")
+    size, limit = sum(map(text_size, new)), TEXT_LIMITS["chat_messages"]
+    if size > limit:
+        problem = problem or f"text holds {size:,} characters in {len(new)} new messages; at most {limit:,} are taken"
+    if problem:
+        raise Nonsense(f"chat_messages returned a message that is not taken: {problem}")
     return messages
 
 

@@ -11,6 +11,8 @@ from moryflow_sdk import Ask, Rule, ServiceNotDeclared, ToolCall
 
 from moryflow.places import make_folder
 
+from .remains import call_mark
+
 if TYPE_CHECKING:
     from .scope import TurnScope
 
@@ -105,6 +107,7 @@ class ToolView(View):
     def __init__(self, scope: TurnScope, plugin: str, call: ToolCall, ask: Callable[[Ask], Any]) -> None:
         super().__init__(scope, plugin)
         self.call = call
+        self.mark = call_mark(scope.around.home, scope.session, scope.node, call.id)
         self.collected: dict[str, Any] = {}
         self._ask = ask
 

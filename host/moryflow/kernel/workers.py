@@ -18,10 +18,16 @@ from queue import Empty, SimpleQueue
 from typing import Any
 from zlib import crc32
 
+from moryflow_sdk.secrets import hide
+
+from .deadlines import longest, thread_worked
+
 PATIENCE = 0.0002
 """Seconds the loop itself waits for a function before it does something else: most end sooner than it could turn to it."""
 AWAKE = 0.0001
 """Seconds of them that it does not sleep: to wake an idle processor takes longer than most functions do."""
+SHORTEST_LOOK = 0.01
+"""Seconds between two looks at a call whose time is nearly up."""
 MOST_REPLACED = 3
 """Threads of one plugin that may hang in a tool's body before the plugin is broken: each goes on using the processor."""
 MOST_SAID = 4000
@@ -40,7 +46,10 @@ class Broken(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """One call, from the loop that waits for it to the thread that makes it; `body`: of a tool."""
+    """One call, from the loop that waits for it to the thread that makes it; `body`: of a tool.
+
+    :param own_work: its deadline counts what the thread works, not the time that passes.
+    """
 
     function: Callable[..., Any]
     arguments: Sequence[Any]
@@ -48,9 +57,11 @@ class _Job:
     loop: asyncio.AbstractEventLoop
     context: contextvars.Context
     body: bool = False
+    own_work: bool = False
     done: threading.Lock = field(default_factory=threading.Lock)
     future: asyncio.Future[Any] | None = None
     started: float = 0.0
+    worked: float = 0.0
     finished: bool = False
     value: Any = None
     error: BaseException | None = None
@@ -77,16 +88,24 @@ class Worker:
         """Whether a call has not ended, perhaps one that nobody waits for any more."""
         return any(not job.finished for job in self._jobs)
 
-    async def run(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float, body: bool = False) -> Any:
+    async def run(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        timeout: float,
+        body: bool = False,
+        own_work: bool = False,
+    ) -> Any:
         """Return what `function` returns; its deadline counts from when it begins.
 
         :param body: it is the body of a tool.
+        :param own_work: `timeout` counts what it works, not waiting for the processor.
         :raises Overrun: it did not finish in `timeout` seconds; the thread is given up.
         :raises Broken: the thread was given up, before or while this call waited for its turn.
         """
         if self.abandoned:
             raise Broken
-        job = _Job(function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context(), body)
+        job = _Job(function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context(), body, own_work)
         job.done.acquire()
         patience = 0 if self.busy else PATIENCE
         self._queue.put(job)
@@ -132,14 +151,25 @@ class Worker:
         """Look at `job` when its time is up. Runs even when nobody waits for it any more (a cancelled turn)."""
         if job.finished or self.abandoned:
             return
-        left = job.timeout if not job.started else job.started + job.timeout - time.monotonic()
+        left = self._left(job)
         if left > 0:
-            job.loop.call_later(left, self._check, job)
+            job.loop.call_later(max(left, SHORTEST_LOOK), self._check, job)
             return
         self.abandoned, self.hangs_in_body = True, job.body
         self._drop_waiting()
         for each in self._jobs:
             _wake(each)
+
+    def _left(self, job: _Job) -> float:
+        """Return the seconds after which `job` has to be looked at again; none are left when it took too long."""
+        if not job.started:
+            return job.timeout
+        passed = time.monotonic() - job.started
+        if not job.own_work:
+            return job.timeout - passed
+        worked = thread_worked(self._thread.ident if self._thread else None)
+        left = longest(job.timeout) - passed
+        return left if worked is None else min(left, job.timeout - (worked - job.worked))
 
     def _drop_waiting(self) -> None:
         """Take what has not begun off the queue, and let the thread end if it ever comes back."""
@@ -182,7 +212,7 @@ class Life:
             if self.broken:
                 raise Broken
             try:
-                return await worker.run(function, arguments, timeout, body)
+                return await worker.run(function, arguments, timeout, body, own_work=not (self.serial or body))
             except Broken:  # it waited behind a call that never ended
                 continue
             finally:
@@ -237,7 +267,7 @@ def _ended_soon(job: _Job) -> bool:
 
 def _work(job: _Job) -> None:
     if job.future is None or not job.future.cancelled():
-        job.started = time.monotonic()
+        job.worked, job.started = time.thread_time(), time.monotonic()
         try:
             job.value = job.context.run(job.function, *job.arguments)
         except BaseException as error:  # the isolation boundary of the thread: whatever a plugin raises goes to its caller
@@ -265,7 +295,7 @@ def harmless(error: BaseException) -> Exception:
 def text_of(error: BaseException) -> str:
     """Return the text of an exception; making it is code of whoever raised it."""
     try:
-        return str(error)[:MOST_SAID]
+        return hide(str(error))[:MOST_SAID]
     except BaseException as another:
         return f"(its text cannot be made: {type(another).__name__})"
 

@@ -27,11 +27,12 @@ def read_consented(path: Path, home: Path) -> bytes:
             where=str(path),
             next_step=f"moryflow tool allow {path.name}",
         )
+    data = read_owned(path)
     try:
-        check_owned(path.parent, path.parent.stat())
+        check_owned(path)
     except OSError as error:
-        raise PluginError(f"its folder cannot be read: {error.strerror}", where=str(path)) from error
-    return read_owned(path)
+        raise PluginError(f"it cannot be read: {error.strerror}", where=str(path)) from error
+    return data
 
 
 class LoadedCode:

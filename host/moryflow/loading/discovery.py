@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from moryflow.kernel.records import LoadFailure, Tier
 from .entry_points import Found, installed
 from .projects import entry_points_of
 from .sources import check_owned
+from .units import unit_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -50,6 +52,11 @@ def discover(home: Path, builtins: Sequence[str], development: Sequence[Path] = 
     """
     for dotted in builtins:
         yield Candidate(dotted.rpartition(".")[2], "builtin", dotted, dotted)
+    for each in _third_party(home, development):
+        yield each._replace(problem=_reserved(each)) if is_reserved(each.name, builtins) else each
+
+
+def _third_party(home: Path, development: Sequence[Path]) -> Iterator[Candidate]:
     own = [candidate for path in development for candidate in in_development(path)]
     replaced = {(candidate.tier, candidate.name) for candidate in own}
     for found in sorted(installed(home / "cache"), key=lambda item: (item.name, item.dist)):
@@ -60,10 +67,36 @@ def discover(home: Path, builtins: Sequence[str], development: Sequence[Path] = 
     yield from (candidate for candidate in own if candidate.tier == "user")
 
 
+class NameReserved(LoadFailure):
+    """A plugin has the name of a built-in one. It never stands for that one: not as a gate, not when a name is disabled."""
+
+
+def is_reserved(name: str, builtins: Iterable[str]) -> bool:
+    """Whether `name` is that of a built-in plugin, also in other letters or with other dashes in or around it."""
+    return _same(name) in {_same(dotted.rpartition(".")[2]) for dotted in builtins}
+
+
+def _same(name: str) -> str:
+    return re.sub(r"[-_.]+", "_", unicodedata.normalize("NFKC", name)).strip("_").casefold()
+
+
+def _reserved(candidate: Candidate) -> NameReserved:
+    if candidate.tier == "installed" and not candidate.editable:
+        hint = f"moryflow plugin uninstall {candidate.source.split(' ')[0]}, and ask its author for another name"
+    elif candidate.tier == "installed":
+        hint = "rename its entry point in pyproject.toml and install it again"
+    else:
+        hint = f"give it another name: {candidate.target}"
+    said = f"the name {candidate.name!r} belongs to a built-in plugin; this one was not loaded"
+    return NameReserved("discover", said, file=candidate.file, line=candidate.line, hint=hint)
+
+
 def _installed(found: Found) -> Candidate:
     for root in found.roots:
         if root not in sys.path:  # installed while this process runs: Python reads .pth files when it starts
             sys.path.append(root)
+    if found.editable and not found.roots:
+        _reach(found)
     return Candidate(
         name=found.name,
         tier="installed",
@@ -78,10 +111,24 @@ def _installed(found: Found) -> Candidate:
     )
 
 
+def _reach(found: Found) -> None:
+    """Make the code of a project importable that a ``.pth`` file brings by a program of its own, run when Python starts.
+
+    That program is not run here; the module is looked for where projects have it.
+    """
+    top = found.value.partition(":")[0].partition(".")[0].strip()
+    if not top.isidentifier() or unit_of(found.value) is not None:
+        return
+    for root in (Path(found.editable, "src"), Path(found.editable)):
+        if (root / top / "__init__.py").is_file() or (root / f"{top}.py").is_file():
+            sys.path.append(str(root))
+            return
+
+
 def _files(folder: Path) -> Iterator[Candidate]:
     """Yield ``plugins/*.py`` and ``plugins/NAME/__init__.py``. Names that start with a dot or underscore are left out."""
     try:
-        check_owned(folder, folder.stat())
+        check_owned(folder)
         paths = sorted(folder.iterdir())
     except FileNotFoundError:
         yield from filter(None, [_lost("plugins", folder)])

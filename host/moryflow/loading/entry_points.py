@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from moryflow.places import keep
 
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"
-_VERSION = 3
+_VERSION = 4
 _RACY = 2.0
 """Seconds for which a folder that was just changed is looked at again."""
 
@@ -160,7 +160,8 @@ def _of_package(folder: Path) -> Iterator[Found]:
     for point in points:
         if point.group == PLUGINS:
             said = manifests.get(point.name, "")
-            toml = str(locate_file(said, folder.parent)) if said else ""
+            sources = (*roots, f"{editable}/src", editable) if editable else ()
+            toml = str(locate_file(said, folder.parent, sources)) if said else ""
             line = _line(text, point.name)
             yield Found(point.name, point.value, name, version, str(file), line, toml, editable, roots)
 
@@ -192,13 +193,17 @@ def _identity(package: Any, folder: Path) -> tuple[str, str]:
         return (stem.split("-")[0], stem.partition("-")[2])
 
 
-def locate_file(said: str, site: Path) -> Path:
-    """Return the path of ``package:plugin.toml`` without importing the package."""
+def locate_file(said: str, site: Path, sources: Iterable[str] = ()) -> Path:
+    """Return the path of ``package:plugin.toml`` without importing the package.
+
+    :param sources: where else it may lie: the folders of a project, of which Python knows nothing before its next start.
+    """
     package, _, name = said.partition(":")
     top, *rest = package.split(".")
     path = site.joinpath(top, *rest, name or "plugin.toml")
-    if path.is_file():
-        return path
+    for other in (path, *(Path(folder).joinpath(top, *rest, name or "plugin.toml") for folder in sources)):
+        if other.is_file():
+            return other
     from importlib.util import find_spec
 
     try:

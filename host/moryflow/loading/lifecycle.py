@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +18,7 @@ from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider
 from moryflow.kernel.calls import Outcome, call, describe, root_of
 from moryflow.kernel.records import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
 
+from .agent_tools import unknown_tools
 from .plugin_context import plain_context
 from .recording import at, note_on, said_of, unclean
 from .tool_items import MOST_TOOLS, Refused, source_of, usable
@@ -55,6 +57,7 @@ async def start(
         for implementation in plugin_set.ordered(hook):
             if (outcome := outcomes[implementation.plugin][1].get(implementation)) is not None:
                 taking.take(implementation, outcome)
+    taking.look_at_agents()
     return taking.finish()
 
 
@@ -137,6 +140,7 @@ class _Taking:
     offered: Counter[str] = field(default_factory=Counter[str])
     tools: dict[str, OwnedTool] = field(default_factory=dict[str, OwnedTool])
     agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
+    agent_owners: dict[str, str] = field(default_factory=dict[str, str])
     providers: list[ModelProvider] = field(default_factory=list[ModelProvider])
     commands: dict[str, Command] = field(default_factory=dict[str, Command])
     command_owners: dict[str, str] = field(default_factory=dict[str, str])
@@ -174,6 +178,14 @@ class _Taking:
             for known in made_of(self.previous, implementation.hook, implementation.plugin, file):
                 self.kept[file] = text
                 yield known
+
+    def look_at_agents(self) -> None:
+        """Note which tools the agents of a person's files name and nobody has, once all that may bring one are there."""
+        if any(record.status != "loaded" and record.reason != "disabled" for record in self.base.records):
+            return
+        for agent in self.agents.values():
+            if Path(agent.source).parent == self.base.home / "agents":
+                self.remarks[self.agent_owners[agent.id]] += unknown_tools(agent, self.tools)
 
     def finish(self) -> PluginSet:
         """Return the set with everything taken, without the plugins that did not start."""
@@ -246,6 +258,7 @@ class _Taking:
         if problem := self._claim("agents", item.id, by):
             return problem
         self.agents[item.id] = item
+        self.agent_owners[item.id] = by.plugin
         return ""
 
     def _models(self, by: Implementation, item: Any) -> str:

@@ -26,7 +26,7 @@ from moryflow.kernel.records import (
 from moryflow.kernel.workers import Life
 
 from .admission import Admission, admit_all
-from .discovery import Candidate, discover
+from .discovery import Candidate, NameReserved, discover
 from .gate_memory import GateMemory, looks_like_gate
 from .importing import Imported, hidden, import_named, import_sources, source_file
 from .manifest import Manifest, declared, did_you_mean, read_manifest
@@ -104,6 +104,8 @@ class Loading:
         started = time.perf_counter()
         record = LoadRecord(candidate.name, candidate.version, candidate.tier, "loaded", candidate.source)
         try:
+            if isinstance(candidate.problem, NameReserved):
+                raise candidate.problem
             self._wanted.check(candidate, candidate.name)
             plugin, record = self._load(candidate, record)
             self._plugins[plugin.name] = plugin
@@ -183,7 +185,8 @@ class Loading:
 
     def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
         """Return the record of a plugin that is not there."""
-        if failure.stage != "consent" or self._memory.knows(candidate.tier, candidate.name):
+        never_gated = failure.stage == "consent" or isinstance(failure, NameReserved)
+        if not never_gated or self._memory.knows(candidate.tier, candidate.name):
             self._note_gate(candidate)
         lost = failed(record, failure)
         return lost._replace(status="pending") if isinstance(failure, Pending) else lost

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from moryflow_sdk import freeze
+from moryflow_sdk.secrets import hide, know, masked, names_secret, secret_values
 from pydantic import BaseModel, ValidationError
 
 from moryflow.kernel.records import ConfigReader, LoadFailure
@@ -28,11 +29,12 @@ def settings_of(name: str, tier: str, manifest: Manifest, config: ConfigReader) 
             raise failure
         return _what_holds(name, manifest, path, config), failure
     values = cast("Mapping[str, Any]", given)
+    know(secret_values(values, [manifest.config_model]))
     try:
         return _valid(name, manifest, values), None
     except ValidationError as error:
         first = error.errors()[0]
-        failure = _failure(path, first["loc"], _said(error), config, missing=first["type"] == "missing")
+        failure = _failure(path, first["loc"], _said(error, manifest.config_model), config, missing=first["type"] == "missing")
         if tier != "builtin":
             raise failure from error
         return _what_holds(name, manifest, path, config), failure
@@ -49,7 +51,7 @@ def _valid(name: str, manifest: Manifest, values: Mapping[str, Any]) -> Any:
     except ValidationError:
         raise
     except Exception as error:  # a validator of the plugin's own may raise anything
-        raise LoadFailure("config", f"config_model failed: {type(error).__name__}: {error}") from error
+        raise LoadFailure("config", f"config_model failed: {type(error).__name__}: {hide(str(error))}") from error
 
 
 def _what_holds(name: str, manifest: Manifest, path: str, config: ConfigReader) -> Any:
@@ -73,12 +75,25 @@ def _failure(path: str, place: Sequence[int | str], text: str, config: ConfigRea
         origin = origin or config.origin(".".join([path, *(str(part) for part in place[:length])]))
     file, line = getattr(origin, "file", None) or "", getattr(origin, "line", None) or 0
     hint = f"moryflow config set {dotted} VALUE" if missing else f"moryflow config explain {dotted}"
+    if missing and names_secret(dotted) and path.startswith("plugins."):
+        hint = f"moryflow plugin key set {path.removeprefix('plugins.')} {dotted.removeprefix(f'{path}.')}"
     return LoadFailure("config", f"{dotted}: {text}", file=str(file), line=line, hint=hint)
 
 
-def _said(error: ValidationError) -> str:
+def _said(error: ValidationError, model: Any = None) -> str:
     first = error.errors()[0]
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "missing":
         return f"it is needed and is not set{more}"
-    return f"{first['msg']}, not {first['input']!r:.80}{more}"
+    shown = _shown(first["loc"], first["input"], model)
+    return f"{hide(first['msg'])}, not {shown!r:.80}{more}"
+
+
+def _shown(place: Sequence[int | str], value: Any, model: Any) -> Any:
+    """Return what was given at a place, without secrets."""
+    for name in reversed(place):
+        value = {name: value} if isinstance(name, str) else [value]
+    shown = masked(value, [model])
+    for name in place:
+        shown = shown[name] if isinstance(name, str) else shown[0]
+    return shown

@@ -19,7 +19,7 @@ from types import CodeType, ModuleType
 from typing import NamedTuple
 
 from moryflow_sdk import PluginError
-from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+from moryflow_sdk.own_files import LOST_HINT, doubt_about, doubt_about_one, leads_nowhere
 
 PREFIX = "moryflow_plugins"
 MOST_SOURCE = 8 * 1024 * 1024
@@ -69,18 +69,16 @@ def read_owned(path: Path) -> bytes:
         os.close(descriptor)
 
 
-def check_owned(path: Path, status: os.stat_result) -> None:
-    """Refuse what somebody else owns or may write (R17).
+def check_owned(path: Path, status: os.stat_result | None = None) -> None:
+    """Refuse what somebody else could have written (R17).
 
+    :param status: of `path`; with it the folders on the way are not looked at again.
     :raises PluginError: with the command that puts it right.
+    :raises OSError: it cannot be looked at.
     """
-    if not hasattr(os, "geteuid"):
-        return  # Windows: folders of a user are not writable by others unless their ACL was changed on purpose
-    if status.st_uid not in (os.geteuid(), 0):
-        raise PluginError("owned by somebody else, so its code is not run", where=str(path), next_step=f"chown $USER {path}")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        who = "everyone" if status.st_mode & stat.S_IWOTH else "its group"
-        raise PluginError(f"writable by {who}, so its code is not run", where=str(path), next_step=f"chmod go-w {path}")
+    doubt = doubt_about(path) if status is None else doubt_about_one(path, status)
+    if doubt is not None:
+        raise PluginError(f"{doubt.reason}, so its code is not run", where=str(path), next_step=doubt.step)
 
 
 def read_sources(path: Path) -> Sources:
@@ -90,6 +88,7 @@ def read_sources(path: Path) -> Sources:
     """
     files: dict[str, bytes] = {}
     if path.is_dir():
+        check_owned(path)
         for folder, names, leaves in os.walk(path):
             names[:] = sorted(name for name in names if not name.startswith((".", "__pycache__")))
             check_owned(Path(folder), Path(folder).stat())
@@ -101,7 +100,8 @@ def read_sources(path: Path) -> Sources:
             raise PluginError("a folder without __init__.py is no plugin", where=str(path), next_step="rename it, or add one")
     else:
         main = path
-        files[str(path)] = read_owned(path)
+        files[str(path)] = read_owned(path)  # says it, too, when there is none
+        check_owned(path)
     return Sources(main, files, digest({os.path.relpath(name, path.parent): data for name, data in files.items()}))
 
 

@@ -40,5 +40,5 @@ class Wanted:
                 f"the name {name!r} is taken by the {other.tier} plugin {other.source}, which comes first",
                 file=candidate.file,
                 line=candidate.line,
-                hint=TAKEN_HINT,
+                hint=TAKEN_HINT if other.tier != "builtin" else "give it another name",
             )

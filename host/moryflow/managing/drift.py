@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,28 @@ from moryflow.places import keep
 
 _SETTLED = 2.0
 """Seconds after the last installation from which on an answer is kept."""
+
+
+INSTALLING = "installing"
+"""Folder of the home that is there while something is installed, and after an installation that was killed."""
+log = logging.getLogger(__name__)
+
+
+def put_back(home: Path) -> None:
+    """Put back what an installation was changing when it was killed; nothing of it stops a start. Costs a look."""
+    if not (home / INSTALLING).is_dir():
+        return
+    from moryflow_sdk import MoryflowError
+
+    from .rollback import recover
+
+    try:
+        names = recover(home)
+    except MoryflowError as error:
+        log.warning("%s", error)
+        return
+    if names:
+        log.warning("an installation was cut off; what was there before is there again (%s)", ", ".join(names))
 
 
 @dataclass(frozen=True)
@@ -67,4 +90,4 @@ def _stamp(path: str) -> list[int]:
     return [status.st_ctime_ns, status.st_size]
 
 
-__all__ = ["Drift", "quick_drifts"]
+__all__ = ["INSTALLING", "Drift", "put_back", "quick_drifts"]

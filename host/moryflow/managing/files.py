@@ -47,6 +47,12 @@ def file_digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file for its owner alone, where there is none."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
+        stream.write(data)
+
+
 def put_file(home: Path, name: str, data: bytes) -> Path:
     """Write a plugin into the home; one that is there already goes aside."""
     from moryflow.config.locked import write_atomically
@@ -55,7 +61,7 @@ def put_file(home: Path, name: str, data: bytes) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     target = folder / f"{name}.py"
     if target.exists() and target.read_bytes() != data:
-        move_aside(home, target)
+        copy_aside(home, target)  # a copy: whatever happens now, there is a plugin
     write_atomically(target, data)
     target.chmod(0o600)
     return target
@@ -63,13 +69,23 @@ def put_file(home: Path, name: str, data: bytes) -> Path:
 
 def move_aside(home: Path, path: Path) -> Path:
     """Move a file or a folder of the home to where nothing is loaded from; return where it is now."""
+    return path.rename(_place_aside(home, path))
+
+
+def copy_aside(home: Path, path: Path) -> Path:
+    """Copy a file of the home to where nothing is loaded from; return where the copy is."""
+    target = _place_aside(home, path)
+    write_new(target, path.read_bytes())
+    return target
+
+
+def _place_aside(home: Path, path: Path) -> Path:
     aside = home / ASIDE
     aside.mkdir(parents=True, exist_ok=True, mode=0o700)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in range(1000):
         target = aside / f"{path.stem}-{stamp}{f'-{number}' if number else ''}{path.suffix}"
         if not os.path.lexists(target):
-            path.rename(target)
             return target
     raise InstallError("there are too many removed plugins of this name", where=str(aside), next_step=f"empty {aside}")
 
@@ -80,4 +96,4 @@ def file_entry(name: str, origin: Path, data: bytes) -> Locked:
     return Locked(f"{FOLDER}/{name}.py", "", "file", str(origin), file_digest(data), plugins)
 
 
-__all__ = ["FOLDER", "content_of", "file_digest", "file_entry", "move_aside", "plugin_name", "put_file"]
+__all__ = ["FOLDER", "content_of", "file_digest", "file_entry", "move_aside", "plugin_name", "put_file", "write_new"]

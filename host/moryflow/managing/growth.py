@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .cards import CAPABILITIES, Card, Package
+from .lock import Locked
+from .packages import installed_packages, normal
 
 _CAPABILITY_WORDS = {"network": "uses the network", "subprocess": "starts programs", "files": "touches files itself"}
 
@@ -106,4 +108,39 @@ def _said(value: Any) -> str:
     return words[value] if isinstance(value, bool | None) else repr(value)
 
 
-__all__ = ["Change", "card_lines", "changed", "screen"]
+class Older(NamedTuple):
+    """Something that would be older than it is."""
+
+    name: str
+    now: str
+    then: str
+
+    def __str__(self) -> str:
+        return f"DOWNGRADE: {self.name} {self.now} -> {self.then}, which is older"
+
+
+def older(items: Iterable[tuple[str, str]], known: Mapping[str, Locked]) -> list[Older]:
+    """Return which of `items`, by name and version, are older than what is installed, or else than what was agreed to.
+
+    Versions that follow no order are not compared.
+    """
+    there = installed_packages()
+    found: list[Older] = []
+    for name, version in items:
+        item, entry = there.get(normal(name)), known.get(normal(name))
+        now = item.package().version if item is not None else entry.version if entry is not None else ""
+        if now and version and _is_older(version, now):
+            found.append(Older(name, now, version))
+    return found
+
+
+def _is_older(one: str, other: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(one) < Version(other)
+    except InvalidVersion:
+        return False
+
+
+__all__ = ["Change", "Older", "card_lines", "changed", "older", "screen"]

@@ -60,6 +60,8 @@ class Installer:
     environ: Mapping[str, str]
     pins: Mapping[str, str]
     building: bool = False
+    held: int = -1
+    """A descriptor that installers inherit: the lock of the installation lasts as long as they run."""
     uv: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -95,11 +97,12 @@ class Installer:
             command = [*self._pip(), "install", "--dry-run", "--report", str(report)]
             self._run([*command, *self._limits(origin, Path(folder)), *what], _refusal(origin))
             found = json.loads(report.read_text("utf-8"))["install"]
-        return [(item["metadata"]["name"], item["metadata"]["version"]) for item in found if not item["is_direct"]]
+        return [(item["metadata"]["name"], item["metadata"]["version"]) for item in found if not item.get("requested")]
 
-    def install(self, origin: Origin, *, again: bool = False) -> None:
+    def install(self, origin: Origin, also: Sequence[tuple[str, str]] = (), *, again: bool = False) -> None:
         """Install `origin`: a wheel that was fetched, or the folder of an editable installation.
 
+        :param also: what was shown besides, in these versions and no others.
         :param again: also when the same version is there already.
         :raises InstallError: it failed; with what the installer says.
         """
@@ -108,7 +111,7 @@ class Installer:
         if again:
             once_more = ["--reinstall-package", _project_of(origin)] if self.uv else ["--force-reinstall", "--no-deps"]
         with tempfile.TemporaryDirectory() as folder:
-            limits = self._limits(origin, Path(folder))
+            limits = self._limits(origin, Path(folder), also)
             self._run([*start, *once_more, *limits, *self._operand(origin)], _refusal(origin))
 
     def uninstall(self, *names: str) -> None:
@@ -142,9 +145,9 @@ class Installer:
             "this Python has no pip, which is needed to read a package before it is installed", next_step=install
         )
 
-    def _limits(self, origin: Origin, folder: Path) -> list[str]:
+    def _limits(self, origin: Origin, folder: Path, also: Sequence[tuple[str, str]] = ()) -> list[str]:
         file = folder / "constraints.txt"
-        file.write_text(constraints(self.pins), "utf-8")
+        file.write_text(constraints({**dict(also), **self.pins}), "utf-8")
         return ["--constraint", str(file), *self._wheels_only(origin)]
 
     def _wheels_only(self, origin: Origin) -> list[str]:
@@ -169,6 +172,7 @@ class Installer:
                 stderr=subprocess.STDOUT,
                 timeout=LONGEST,
                 check=False,
+                pass_fds=(self.held,) if self.held >= 0 else (),
             )
         except subprocess.TimeoutExpired as error:
             raise InstallError(f"{problem}: not done after {LONGEST:.0f} s") from error

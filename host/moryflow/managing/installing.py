@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from moryflow_sdk import MoryflowError
+from moryflow_sdk import ConfigError, MoryflowError
 from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.consent import Consents
@@ -15,10 +16,10 @@ from moryflow.loading.discovery import discover
 
 from .cards import Card, Package
 from .errors import InstallError
-from .files import content_of, file_digest, file_entry, plugin_name, put_file
+from .files import content_of, file_digest, file_entry, plugin_name, put_file, write_new
 from .growth import changed, screen
-from .lock import Locked, entry_for, plugin_named
-from .manager import Manager
+from .lock import Locked, plugin_named
+from .manager import Manager, refuse_reserved
 from .origins import Origin
 from .packages import installed_packages, normal, package_in_folder, package_in_wheel
 
@@ -64,10 +65,11 @@ def install(origin: Origin, manager: Manager) -> Done:
         before = plugin_named(known, ready.package.name)
         if before is not None and is_there(before, ready.package):
             return Done("unchanged", before)
-        also = manager.plan(ready.origin)
+        also = manager.plan(ready.origin, ready.package)
         manager.tell(screen(ready.package, origin=shown_origin(origin), also=also, editable=origin.kind == "editable"))
         changes = changed(before.plugins, ready.package.cards).lines if before else ()
         _tell_notes(manager, ready.package, changes)
+        changes += refuse_older(manager, ready.package, also)
         manager.ask(f"Install {ready.package.name}?")
         return finish(origin, ready, manager, also=tuple(also), changes=changes, action="installed")
 
@@ -98,11 +100,27 @@ def finish(
     also: tuple[tuple[str, str], ...] = (),
     changes: tuple[str, ...] = (),
 ) -> Done:
-    """Install what was agreed to and write it into the lock."""
-    package = manager.put(ready.origin, ready.package)
-    entry = entry_for(package, origin, commit=ready.commit)
-    manager.lock.put(entry)
+    """Install what was agreed to, try it, and write it into the lock.
+
+    :raises DoesNotLoad: what was there before is there still.
+    """
+    entry = manager.put(ready.origin, ready.package, origin, also, ready.commit)
     return Done(action, entry, also, changes)
+
+
+def refuse_older(manager: Manager, package: Package, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Say what would become older, a line each, and return those lines.
+
+    :raises ConfigError: nobody has said that it may.
+    """
+    found = manager.older(package, also)
+    for item in found:
+        manager.tell(f"  {item}")
+    if found and not manager.downgrading:
+        first = found[0]
+        problem = f"{first.name} {first.then} is older than {first.name} {first.now}, which is there"
+        raise ConfigError(problem, next_step="the same command with --allow-downgrade, if that is what you want")
+    return tuple(map(str, found))
 
 
 def is_there(entry: Locked, package: Package) -> bool:
@@ -118,6 +136,7 @@ def is_there(entry: Locked, package: Package) -> bool:
 def install_file(path: Path, manager: Manager) -> Done:
     """Copy a plugin in one file into the home; agreeing to it is agreeing that it runs."""
     data, name = content_of(path), plugin_name(path)
+    refuse_reserved(name, f"give the file another name: {path}")
     target = manager.home / "plugins" / f"{name}.py"
     if lost := leads_nowhere(target):
         raise InstallError(lost, where=str(target), next_step=LOST_HINT)
@@ -130,6 +149,10 @@ def install_file(path: Path, manager: Manager) -> Done:
     manager.tell(screen(package, origin=str(path)))
     _tell_notes(manager, package, (f"{target} is there already and goes aside",) if target.exists() and not same else ())
     manager.ask(f"Copy it to {target}?")
+    with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
+        alone = Path(folder, f"{name}.py")
+        write_new(alone, data)
+        manager.trial.file(name, alone)
     manager.lock.put(entry)  # first: a host that runs and sees the file appear finds that a person agreed to it
     try:
         put_file(manager.home, name, data)
@@ -162,4 +185,4 @@ def _folder(origin: Origin) -> AbstractContextManager[str]:
     return nullcontext("") if origin.kind == "editable" else tempfile.TemporaryDirectory(prefix="moryflow-")
 
 
-__all__ = ["Done", "Ready", "finish", "install", "install_file", "is_there", "read", "shown_origin"]
+__all__ = ["Done", "Ready", "finish", "install", "install_file", "is_there", "read", "refuse_older", "shown_origin"]

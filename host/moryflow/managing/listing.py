@@ -9,8 +9,8 @@ from pathlib import Path
 from moryflow.builtins import BUILTINS
 from moryflow.config import Config
 from moryflow.consent import Consents
-from moryflow.kernel.records import LoadRecord, PluginSettings
-from moryflow.loading.discovery import Candidate, discover
+from moryflow.kernel.records import LoadFailure, LoadRecord, PluginSettings
+from moryflow.loading.discovery import Candidate, NameReserved, discover
 from moryflow.loading.gate_memory import GateMemory, looks_like_gate
 from moryflow.loading.wanted import TAKEN_HINT
 
@@ -89,15 +89,16 @@ class _Looking:
         return Row(self._state(base, candidate, before), candidate, before, card, before.tokens if before else {})
 
     def _state(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
+        if isinstance(candidate.problem, NameReserved):
+            return _refused(base, candidate.problem)
         if reason := _unwanted(base.name, candidate, self._settings):
             return base._replace(status="skipped", reason=reason, error="", stage="")
         other = self._taken.setdefault(base.name, candidate)
         if other is not candidate:
             error = f"the name {base.name!r} is taken by the {other.tier} plugin {other.source}, which comes first"
             return base._replace(status="failed", stage="discover", error=error, hint=TAKEN_HINT)
-        if (problem := candidate.problem) is not None:
-            place = {"file": problem.file or base.file, "line": problem.line, "hint": problem.hint}
-            return base._replace(status="failed", stage="discover", error=problem.message, **place)
+        if candidate.problem is not None:
+            return _refused(base, candidate.problem)
         return base if candidate.tier == "builtin" else self._third(base, candidate, before)
 
     def _third(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
@@ -106,6 +107,11 @@ class _Looking:
         if before is None:
             return _pending(base, NEVER)
         return _pending(base, CHANGED) if before.changed(self._home) else base
+
+
+def _refused(base: LoadRecord, problem: LoadFailure) -> LoadRecord:
+    place = {"file": problem.file or base.file, "line": problem.line, "hint": problem.hint}
+    return base._replace(status="failed", stage="discover", error=problem.message, **place)
 
 
 def _pending(base: LoadRecord, reason: str) -> LoadRecord:

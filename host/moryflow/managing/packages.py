@@ -78,6 +78,15 @@ def package_in_wheel(path: Path) -> Package:
         return replace(package, digest=digest)
 
 
+def wheel_names(path: Path) -> list[str]:
+    """Return the names of a wheel's files as they will be after installation.
+
+    :raises InstallError: it is not a wheel.
+    """
+    with closing(Wheel(path)) as wheel:
+        return list(wheel.names())
+
+
 def _digest(files: Iterable[tuple[str, Callable[[str], bytes | None]]]) -> str:
     """Return one hash over what a package puts on the path; the same for a wheel and for what was installed from it."""
     total = hashlib.sha256()
@@ -260,4 +269,7 @@ def manifest_file(folder: Path, plugin: str) -> str:
     return next((str(path) for path in paths if path.is_file()), "")
 
 
-__all__ = ["Installed", "installed_packages", "manifest_file", "normal", "package_in_folder", "package_in_wheel", "start_files"]
+__all__ = [
+    "Installed", "installed_packages", "manifest_file", "normal", "package_in_folder", "package_in_wheel", "start_files",
+    "wheel_names",
+]  # fmt: skip

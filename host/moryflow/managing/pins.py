@@ -69,6 +69,46 @@ def refuse_conflicts(package: Package, pins: Mapping[str, str]) -> None:
         )
 
 
+def refuse_breaking(items: Iterable[tuple[str, str]], installed: Mapping[str, Installed] | None = None) -> None:
+    """Refuse a plan that takes from a plugin that is there something that it, or what it uses, needs.
+
+    An installer looks at what it installs and not at what is there, which it would leave broken.
+
+    :param items: name and version of all that would be installed.
+    :raises InstallError: naming who needs what.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    known = installed_packages() if installed is None else installed
+    coming = {normal(name): version for name, version in items}
+    waiting = [(name, name) for name, item in known.items() if item.package().cards and name not in coming]
+    seen: set[str] = set()
+    while waiting:
+        plugin, name = waiting.pop()
+        if name in seen or name not in known or name in coming:
+            continue
+        seen.add(name)
+        own, version, requires = metadata_of(_metadata(known[name]))
+        for text in requires:
+            try:
+                wanted = Requirement(text)
+            except InvalidRequirement:
+                continue
+            if not _applies(wanted, frozenset()):
+                continue
+            needed = normal(wanted.name)
+            there = metadata_of(_metadata(known[needed]))[1] if needed in known else ""
+            fits = there and wanted.specifier.contains(there, prereleases=True)  # what is broken already is not kept whole
+            if fits and needed in coming and not wanted.specifier.contains(coming[needed], prereleases=True):
+                who = f"{own} {version}" if name == plugin else f"{own} {version} (of the plugin {plugin})"
+                raise InstallError(
+                    f"{who} needs {wanted.name}{wanted.specifier}, but {wanted.name} {coming[needed]} would be installed "
+                    f"in place of {there}",
+                    next_step=f"ask for a version that works with {wanted.name} {there}, or moryflow plugin uninstall {plugin}",
+                )
+            waiting.append((plugin, needed))
+
+
 def bad_release(name: str, version: str) -> bool:
     """Whether this release is known to be malicious."""
     return version in BAD_RELEASES.get(normal(name), ())
@@ -96,4 +136,4 @@ def _metadata(item: Installed) -> str:
         return ""
 
 
-__all__ = ["BAD_RELEASES", "HOST", "constraints", "host_pins", "refuse_bad", "refuse_conflicts"]
+__all__ = ["BAD_RELEASES", "HOST", "constraints", "host_pins", "refuse_bad", "refuse_breaking", "refuse_conflicts"]

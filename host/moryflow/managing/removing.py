@@ -45,7 +45,7 @@ def target_of(name: str, rows: list[Row], manager: Manager) -> Target | None:
 
     :raises InstallError: it is built in.
     """
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.record.tier == "builtin"):
         candidate = row.candidate
         if candidate is None or row.name != name:
             continue

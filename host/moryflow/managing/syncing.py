@@ -116,8 +116,8 @@ def _restore(entry: Locked, manager: Manager) -> None:
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         ready = read(_pinned(entry), Path(folder), manager)
         _agreed(entry, ready.package.digest, entry.name)
-        manager.plan(ready.origin)
-        finish(entry.source, Ready(ready.package, ready.origin, entry.commit), manager, action="installed")
+        also = manager.plan(ready.origin, ready.package)
+        finish(entry.source, Ready(ready.package, ready.origin, entry.commit), manager, also=tuple(also), action="installed")
 
 
 def _agreed(entry: Locked, digest: str, name: str) -> None:

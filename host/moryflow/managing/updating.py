@@ -8,7 +8,7 @@ from pathlib import Path
 from .errors import InstallError
 from .files import content_of, file_digest, plugin_name
 from .growth import changed, screen
-from .installing import Done, finish, install_file, is_there, read, shown_origin
+from .installing import Done, finish, install_file, is_there, read, refuse_older, shown_origin
 from .lock import Locked
 from .manager import Manager
 
@@ -25,7 +25,7 @@ def update(entry: Locked, manager: Manager) -> Done:
         ready = read(entry.source, Path(folder), manager)
         if is_there(entry, ready.package):
             return Done("unchanged", entry)
-        also = manager.plan(ready.origin)
+        also = manager.plan(ready.origin, ready.package)
         change = changed(entry.plugins, ready.package.cards)
         lines = change.lines
         if ready.package.version != entry.version:
@@ -34,6 +34,7 @@ def update(entry: Locked, manager: Manager) -> Done:
         manager.tell(f"{entry.name}:")
         for line in (*lines, *(f"would also be installed: {name} {version}" for name, version in also)):
             manager.tell(f"  {line}")
+        lines += refuse_older(manager, ready.package, also)
         if change.grew or not all(card.manifest for card in ready.package.cards):
             manager.tell(screen(ready.package, origin=shown_origin(entry.source), also=also))
             manager.ask(

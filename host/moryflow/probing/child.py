@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import importlib
+import inspect
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, cast
 
@@ -96,7 +99,7 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
 
 def _raised(error: BaseException, root: str) -> dict[str, Any]:
     """Say what was raised, and where, unless what says so is broken by now."""
-    found = {"ok": False, "stage": "import", "error": type(error).__name__, "file": root}
+    found = {"ok": False, "stage": "import", "error": type(error).__name__, "file": root, "fatal": _is_fatal(error)}
     with suppress(BaseException):
         found["error"], file, found["line"] = describe(error, root_of(root))
         found["file"] = file or root
@@ -120,6 +123,18 @@ def _nothing() -> None:
     """Stand for what the host has registered to run at its end."""
 
 
+_FATAL = (MemoryError, RecursionError, SystemExit)
+
+
+def _is_fatal(error: BaseException | None) -> bool:
+    """Whether code ran out of memory or stack, or wanted to end the process, also where it then raised something else."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen and not isinstance(error, _FATAL):
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return isinstance(error, _FATAL)
+
+
 _HARM_HINT = "do it in plugin_start and undo it in what that returns, or not at all"
 _HARM_IN_TOOLS = "do it in the function of the tool and undo it there, or not at all"
 
@@ -130,26 +145,31 @@ def _file(path: Path) -> dict[str, Any]:
         import_sources(Candidate(path.stem, "user", str(path), str(path), file=str(path)), None)
     except LoadFailure as failure:
         record = LoadRecord(path.stem, "", "user", "failed", str(path), failure.stage, failure.message)
-        return _failed(record._replace(file=failure.file or str(path), line=failure.line, hint=failure.hint))
+        return _failed(record._replace(file=failure.file or str(path), line=failure.line, hint=failure.hint), failure)
     return {"ok": True, "stage": "import", "file": str(path)}
 
 
 def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     home = Path(request["home"])
     candidate = Candidate(**request["candidate"])
-    plugin_set = load_alone(candidate, home=home, config=Settings(request["config"]), mark=mark)
+    failures: list[LoadFailure] = []
+    plugin_set = load_alone(candidate, home=home, config=Settings(request["config"]), mark=mark, failures=failures)
     record = plugin_set.records[0]
     if record.status == "failed":
         if record.stage != "config":
-            return _failed(record)
+            return _failed(record, *failures)
         # Settings are not part of the code: the host holds them against the plugin itself.
         return {"ok": True, "stage": "register", "file": record.file, "notes": [told(record)]}
     if not plugin_set.plugins:
         return {"ok": True, "stage": "register"}
     remarks = [told(record)] if record.error else []
     mark("contribute")
-    record = asyncio.run(_contributed(plugin_set, plain_context(home)))
+    raised: list[BaseException] = []
+    record = asyncio.run(_contributed(_noting(plugin_set, raised), plain_context(home)))
     notes = [*remarks, *record.notes]
+    if fatal := [error for error in raised if _is_fatal(error)]:
+        error, file, line = describe(fatal[0], root_of(record.file))
+        return _failed(record._replace(stage="contribute", error=error, file=file or record.file, line=line), *fatal)
     file = {"file": record.file, "hooks": record.hooks, "tools": record.tools, "notes": notes}
     return {"ok": True, "stage": "contribute", **file}
 
@@ -164,9 +184,38 @@ async def _contributed(plugin_set: PluginSet, contexts: Callable[[Any], PluginCo
     return (await start(plugin_set, contexts)).records[0]
 
 
-def _failed(record: LoadRecord) -> dict[str, Any]:
+def _noting(plugin_set: PluginSet, raised: list[BaseException]) -> PluginSet:
+    """Return the set with hooks that say what they raise."""
+    hooks = {
+        hook: tuple(replace(item, function=_told(item.function, raised)) for item in items)
+        for hook, items in plugin_set.hooks.items()
+    }
+    return replace(plugin_set, hooks=hooks)
+
+
+def _told(function: Callable[..., Any], raised: list[BaseException]) -> Callable[..., Any]:
+    @wraps(function)
+    def plain(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    @wraps(function)
+    async def later(*arguments: Any) -> Any:
+        try:
+            return await function(*arguments)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    return later if inspect.iscoroutinefunction(function) else plain
+
+
+def _failed(record: LoadRecord, *raised: BaseException) -> dict[str, Any]:
     said = {"stage": record.stage, "error": record.error, "file": record.file, "line": record.line, "hint": record.hint}
-    return {"ok": False, "fatal": record.error.startswith("MemoryError"), **said}
+    return {"ok": False, "fatal": any(map(_is_fatal, raised)), **said}
 
 
 def silence(output: int) -> None:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from moryflow_sdk.secrets import hide
+
 from moryflow.consent import Consents
 from moryflow.kernel.records import LoadFailure, Pending
 from moryflow.loading.discovery import Candidate
@@ -44,7 +46,8 @@ class Gatekeeper:
         self.doubted: set[Path] = set()
         """Code elsewhere that changed while a shell command ran; it is not loaded anew until a person says so."""
         self._prober = prober or shared()
-        self._running: dict[str, Future[ProbeVerdict]] = {}
+        self._running: dict[str, tuple[Future[ProbeVerdict], Future[ProbeVerdict]]] = {}
+        """By key: what the prober will answer, and what becomes of that."""
 
     def look_again(self) -> None:
         """Forget what was known when something has been installed or removed since."""
@@ -118,12 +121,17 @@ class Gatekeeper:
         digest = self.digest(item)
         return bool(digest) and self.cache.get(_key(item, digest)) is None
 
-    async def examine(self, items: Sequence[Item], config: Mapping[str, Any], *, wait: float) -> None:
+    async def examine(self, items: Sequence[Item], config: Mapping[str, Any], *, wait: float, first: bool = False) -> None:
         """Probe `items`; those that take longer than `wait` seconds go on behind, and :attr:`news` tells of them.
+
+        :param first: before all others that wait for a probe.
 
         They are counted from when the helper has begun: a short command that gave up before would learn nothing for the next.
         """
         futures = {self.ask(item, config) for item in items}
+        for asked, kept in [*self._running.values()] if first else ():
+            if kept in futures:
+                self._prober.hurry(asked)
         if futures:
             asked = [asyncio.wrap_future(future) for future in futures]
             begun = asyncio.wrap_future(self._prober.begun)
@@ -139,14 +147,16 @@ class Gatekeeper:
         digest = self.digest(item)
         key = _key(item, digest)
         running = self._running.get(key)
-        if running is not None and not running.done():
-            return running
+        if running is not None and not running[1].done():
+            return running[1]
         asked = self._prober.ask(_request(item, self.home, config, seconds))
         kept: Future[ProbeVerdict] = Future()
-        self._running[key] = kept
+        self._running[key] = (asked, kept)
 
         def keep(done: Future[ProbeVerdict]) -> None:
-            verdict = replace(done.result(), hash=key)
+            verdict = done.result()
+            notes = tuple(map(hide, verdict.notes))
+            verdict = replace(verdict, hash=key, error=hide(verdict.error), hint=hide(verdict.hint), notes=notes)
             self.cache.put(verdict)
             self._running.pop(key, None)
             kept.set_result(verdict)

@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import leaving
+from .memory import adopt_orphans, children, filled, machine_memory, most_memory
 
 AT_ONCE = 2
 _FILES = 256
-_MEMORY = 4 << 30
+_MEMORY = most_memory()
 _FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
 _MOST_READS = 64
 """Times that 64 KB are read of a pipe at the end: what a child left behind may write into it for ever."""
@@ -34,8 +35,13 @@ _VERDICT = b"="
 _write, _leave, _packed = os.write, os._exit, marshal.dumps  # as they are before a plugin may have changed them
 _USUAL = 2.0
 """Seconds of a probe that nobody asked for; one that a person asks for has more."""
-_LOOK = 0.05
+_LOOK = 0.02
 """Seconds between two looks at children that have neither reported nor reached their deadline."""
+_FOR_A_TRACE = 0.2
+"""Seconds that a child is given to say where it stands."""
+
+_ROUNDS, _BETWEEN = 100, 0.002
+"""Times to look for strays, for one that ends may leave others; and seconds between two of them."""
 
 
 @dataclass
@@ -43,6 +49,7 @@ class Running:
     """A child: what it was asked, what it has said so far."""
 
     pid: int
+    group: int
     request: dict[str, Any]
     report: int
     trace: int
@@ -73,6 +80,7 @@ def main() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
+    adopt_orphans()
     _preload()
     _serve(source, sink)
 
@@ -110,14 +118,27 @@ def _serve(source: int, sink: int) -> None:
             if not data:
                 break
             *lines, rest = (rest + data).split(b"\n")
-            waiting.extend(json.loads(line) for line in lines if line.strip())
+            for line in lines:
+                _accept(json.loads(line), waiting)
         for pipe in readable:
             if pipe in pipes:
                 _hear(pipes[pipe], pipe)
         for each in [each for each in running if _settled(each, sink)]:
             running.remove(each)
+        _end_strays(running)
     for each in running:
         _kill(each)
+    _end_strays([])
+
+
+def _accept(message: dict[str, Any], waiting: deque[dict[str, Any]]) -> None:
+    """Let a request wait for its turn, or move one to the front."""
+    if "hurry" not in message:
+        waiting.append(message)
+        return
+    for request in [request for request in waiting if request["id"] == message["hurry"]]:
+        waiting.remove(request)
+        waiting.appendleft(request)
 
 
 def _patience(running: list[Running]) -> float | None:
@@ -141,7 +162,7 @@ def _fork(request: dict[str, Any], source: int, sink: int, running: list[Running
         os.close(pipe)
     with suppress(OSError):
         os.setpgid(pid, pid)  # here too: whoever comes first
-    return Running(pid, request, hear, look, read, time.monotonic() + seconds)
+    return Running(pid, pid, request, hear, look, read, time.monotonic() + seconds)
 
 
 def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, output: int) -> None:
@@ -175,13 +196,16 @@ def _say(report: int, line: bytes) -> None:
 
 
 def _limit(seconds: float) -> None:
-    """Set limits: processor time, memory, files, no core."""
+    """Set limits: processor time, files, no core. Memory is watched: code may catch the error that a limit gives.
+
+    The one set here is what a host would meet, too.
+    """
     import resource
 
     cpu = int(seconds) + 1
     for kind, limit in (
         (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_AS, _MEMORY),
+        (resource.RLIMIT_AS, machine_memory()),
         (resource.RLIMIT_NOFILE, _FILES),
         (resource.RLIMIT_CORE, 0),
     ):
@@ -222,17 +246,32 @@ def _settled(child: Running, sink: int) -> bool:
     """Whether a child is done, in one way or another; then its verdict is written."""
     verdict = child.verdict
     if verdict is None:
-        verdict = _overdue(child) or _gone(child)
+        verdict = _overfull(child) or _overdue(child) or _gone(child)
         if verdict is None:
             return False
     _drain(child, child.output)
-    _kill(child)
+    if _kill(child) > 2 * _MEMORY and not verdict.get("fatal"):  # filled and given back between two looks
+        verdict = {**verdict, "ok": False, "fatal": True, "error": _TOO_FULL, "hint": _LESS}
     if child.printed.strip():
         line = child.printed.strip().splitlines()[0].decode("utf-8", "replace")
         verdict["changed"] = [*verdict.get("changed", ()), f"standard output: it prints {line!r}"]
     verdict = {"ms": round((time.monotonic() - child.started) * 1000, 1), **verdict}
     _say(sink, json.dumps({"id": child.request["id"], "verdict": verdict}).encode())
     return True
+
+
+_TOO_FULL = f"it fills more than {_MEMORY >> 20} MB of memory"
+_LESS = "load large data inside the functions that need it"
+
+
+def _overfull(child: Running) -> dict[str, Any] | None:
+    if not child.pid or filled(child.pid) <= _MEMORY:
+        return None
+    with suppress(OSError):
+        os.kill(child.pid, signal.SIGABRT)  # at which it says where it stands
+    if child.trace in select.select([child.trace], (), (), _FOR_A_TRACE)[0]:
+        _drain(child, child.trace)
+    return _fatal(child, _TOO_FULL) | {"hint": _LESS}
 
 
 def _overdue(child: Running) -> dict[str, Any] | None:
@@ -277,16 +316,32 @@ def _fatal(child: Running, error: str) -> dict[str, Any]:
     return {"ok": False, "fatal": True, "stage": stages[-1] if stages else "import", "error": error, "file": file, "line": line}
 
 
-def _kill(child: Running) -> None:
-    """End a child and its whole process group, and close the pipes."""
+def _kill(child: Running) -> int:
+    """End a child and its whole process group, and close the pipes; return the most bytes it had in memory, if known."""
     for pipe in child.pipes:
         os.close(pipe)
+    with suppress(OSError):
+        os.killpg(child.group, signal.SIGKILL)  # also when it has ended itself: others may be in it
     if child.pid:
         with suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL)
-        with suppress(OSError):
             os.kill(child.pid, signal.SIGKILL)
-            os.waitpid(child.pid, 0)
+            _, _, used = os.wait4(child.pid, 0)
+            return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return 0
+
+
+def _end_strays(running: list[Running]) -> None:
+    """End what a probe left behind in a group of its own; the system makes it a child of this process."""
+    known = {each.pid for each in running}
+    for _ in range(_ROUNDS):
+        strays = [pid for pid in children(os.getpid()) if pid not in known]
+        if not strays:
+            return
+        for pid in strays:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(_BETWEEN)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,13 @@ class Prober:
             self._send(asked)
         return asked.future
 
+    def hurry(self, future: Future[ProbeVerdict]) -> None:
+        """Let a request that waits be the next one."""
+        with self._lock, suppress(OSError):
+            for number, asked in self._asked.items():
+                if asked.future is future:
+                    self._tell({"hurry": number})
+
     def warm(self) -> None:
         """Start the helper if it does not run."""
         with self._lock, suppress(OSError):
@@ -69,13 +76,16 @@ class Prober:
     def _send(self, asked: _Asked) -> None:
         asked.tries += 1
         try:
-            stdin = self._started().stdin
-            assert stdin is not None
-            stdin.write(json.dumps(asked.request).encode() + b"\n")
-            stdin.flush()
+            self._tell(asked.request)
         except OSError as error:
             self._asked.pop(asked.request["id"], None)
             _answer(asked, _lost(f"it cannot be probed: {error.strerror or error}"))
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        stdin = self._started().stdin
+        assert stdin is not None
+        stdin.write(json.dumps(message).encode() + b"\n")
+        stdin.flush()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:

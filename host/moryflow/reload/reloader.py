@@ -31,9 +31,11 @@ HEARING = 0.01
 """Seconds that the system may take to tell of a change."""
 INSTALLING = 0.5
 """Seconds of quiet after a package was installed: its files come one by one."""
+INSTALLED = (3.0, 10.0)
+"""Seconds after which an installation is looked at again: what it writes last, into a folder that is there, is not heard of."""
 AGAIN = 1.0
 """Seconds between two new generations that plugins ask for."""
-_HOME_FILES = ("config.jsonc", "consents.json")
+_HOME_FILES = ("config.jsonc", "consents.json", "secrets.json")
 _LINGER = 0.2
 """Seconds after the end of a shell command in which a change may still be its."""
 _GONE = 2.0
@@ -55,6 +57,7 @@ class Reloader:
         self._missing: dict[str, float] = {}
         self._watcher = Watcher(self._heard)
         self._timer: asyncio.TimerHandle | None = None
+        self._later: list[asyncio.TimerHandle] = []
         self._due = asyncio.Event()
         self._saved = self._taken = 0
         self._told: list[tuple[int, asyncio.Future[None]]] = []
@@ -88,8 +91,9 @@ class Reloader:
         """Stop watching; a reload that runs is waited for."""
         self._watcher.stop()
         self._unsubscribe()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, *self._later):
+            if timer is not None:
+                timer.cancel()
         hub, gate = self._host.hub, self._host.gate
         hub.changed = hub.asked = _nothing
         if self._news in gate.listeners:
@@ -137,6 +141,7 @@ class Reloader:
                 self._soon(SETTLE)
             elif path.parent in self._sites and path.name.endswith((".dist-info", ".egg-info", ".pth")):
                 self._soon(INSTALLING)
+                self._look_again()
             return
         parts = path.relative_to(home).parts
         if not parts or (len(parts) == 1 and parts[0] not in (*_HOME_FILES, *FOLDERS, "agents")):
@@ -145,6 +150,12 @@ class Reloader:
             if parts[0] in FOLDERS:
                 self._hold_new()
             self._soon(SETTLE)
+
+    def _look_again(self) -> None:
+        """Look at what is installed once more when an installer has surely ended."""
+        for timer in self._later:
+            timer.cancel()
+        self._later = [self._loop.call_later(seconds, self._soon, SETTLE) for seconds in INSTALLED]
 
     def _note_shell(self, event: Event) -> None:
         """Know which shell commands run."""

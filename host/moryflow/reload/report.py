@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from moryflow_sdk import HOOKS, Tool
+from moryflow_sdk.secrets import hidden, masked
 
 from moryflow.config import Config, Problem
 from moryflow.kernel.records import LoadRecord, PluginSet
@@ -218,7 +219,8 @@ def _settings(old: Any, new: Any, path: str) -> Iterator[Change]:
             yield from _settings(old.get(key), new.get(key), f"{path}.{key}".removeprefix("."))
         return
     live = any(path == name or path.startswith(f"{name}.") for name in _LIVE)
-    words = f"{_short(old)} → {_short(new)}"
+    old, new = (hidden(masked(value, name=path)) for value in (old, new))
+    words = "another value" if old == new else f"{_short(old)} → {_short(new)}"
     yield Change("setting", path, words if live else f"{words} (takes a restart)")
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from moryflow_sdk import Rule
+from moryflow_sdk import Rule, thaw
 
 from moryflow.config.rules import UNUSABLE
 
 if TYPE_CHECKING:
     from moryflow.kernel.scope import TurnScope
+
+
+def bound_to(rule: Rule) -> dict[str, Any]:
+    """Return what `rule` is bound to, as a configuration says it."""
+    return {key: thaw(value) for key in ("folder", "contents") if (value := getattr(rule, key))}
 
 
 class RulesService:
@@ -42,6 +47,6 @@ class RulesService:
         from moryflow.config import edit
 
         file = self._scope.around.config.path
-        entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision}
+        entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to(rule)}
         await asyncio.to_thread(edit.append_rule, file, entry)
         return f"{file}:{await asyncio.to_thread(edit.line_of_rule, file, entry)}"

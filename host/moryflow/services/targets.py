@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from moryflow_sdk import Target, TargetRequest
 from moryflow_sdk.services import Files
+from moryflow_sdk.targets import command_in
 
-_PREFIX = {"shell": "shell", "query": "query", "mcp": "mcp", "task": "task", "tool": "tool"}
+_PREFIX = {"query": "query", "mcp": "mcp", "task": "task", "tool": "tool"}
 
 
 def resolved(request: TargetRequest, files: Callable[[], Files]) -> Target:
@@ -16,6 +17,8 @@ def resolved(request: TargetRequest, files: Callable[[], Files]) -> Target:
         return files().resolve(request.value, domain=request.domain, as_stored=True)
     if request.kind == "url":
         return _url(request)
+    if request.kind == "shell":
+        return command_in(files().resolve(request.folder or ".", as_stored=True), request.value, request.domain)
     text = f"{_PREFIX[request.kind]}:{request.value}"
     return Target(domain=request.domain, kind=request.kind, text=text, given=request.value)
 

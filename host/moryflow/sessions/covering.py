@@ -15,7 +15,7 @@ def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
     """Return the compaction that counts, if any, and the nodes that stay visible beside its summary (S1.4, S1.5).
 
     The last valid compaction on the path wins that no later marker voids; ``first_kept_node_id`` is inclusive (D20).
-    What a plugin protected stands before the kept tail.
+    Before the kept tail stand the prompt of the turn that it begins in, and what a plugin protected.
     """
     voided: set[str] = set()
     for index in range(len(path) - 1, -1, -1):
@@ -26,9 +26,9 @@ def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
             wanted = node.payload.get("first_kept_node_id", "")
             first = next((place for place in range(index, -1, -1) if path[place].id == wanted), None)
             if first is not None:
-                protected = _protected(node)
-                before = [item for item in path[:first] if item.id in protected] if protected else []
-                return node, [*before, *path[first:index], *path[index + 1 :]]
+                before = list(reversed(_kept_of_covered(reversed(path[:first]), node, path[first])))
+                shown = [item for item in before if item.kind != "prune"]
+                return node, [*shown, *path[first:index], *path[index + 1 :]]
     return None, path
 
 
@@ -39,29 +39,38 @@ def needed(upwards: Iterator[Node]) -> list[Node]:
     """
     found: list[Node] = []
     voided: set[str] = set()
-    first, protected = "", frozenset[str]()
+    counts: Node | None = None
     for node in upwards:
         found.append(node)
-        if first:
+        if counts is not None:
             pass
         elif node.kind == "marker":
             voided.add(node.payload.get("void", ""))
         elif node.kind == "compaction" and node.id not in voided and node.payload.get("summary"):
-            first, protected = node.payload.get("first_kept_node_id", ""), _protected(node)
-        if first and node.id == first:
-            return [*reversed([*found, *_of_protected(upwards, protected)])]
+            counts = node
+        if counts is not None and node.id == counts.payload.get("first_kept_node_id"):
+            return [*reversed([*found, *_kept_of_covered(upwards, counts, node)])]
     found.reverse()
     return found
 
 
-def _protected(compaction: Node) -> frozenset[str]:
-    return frozenset((compaction.payload.get("details") or {}).get("protected", ()))
+def _kept_of_covered(upwards: Iterator[Node], compaction: Node, first: Node) -> list[Node]:
+    """Return what stays of the covered nodes, and what prunes it, from the end to the root.
 
-
-def _of_protected(upwards: Iterator[Node], protected: frozenset[str]) -> Iterator[Node]:
-    """Yield the protected nodes among those that are covered, and what prunes them."""
-    if not protected:
-        return
-    for node in upwards:
-        if node.id in protected or (node.kind == "prune" and not protected.isdisjoint(node.payload.get("nodes", ()))):
-            yield node
+    :param upwards: the covered nodes, the last one first.
+    :param first: the first node of the kept tail; inside a turn, that turn's prompt stays, or nobody would have asked.
+    """
+    protected = frozenset((compaction.payload.get("details") or {}).get("protected", ()))
+    unasked = first.kind != "user"
+    kept: list[Node] = []
+    ids: set[str] = set()
+    for node in upwards if unasked or protected else ():
+        if node.id in protected or (unasked and node.kind == "user"):
+            ids.add(node.id)
+            kept.append(node)
+            unasked = unasked and node.kind != "user"
+        elif node.kind == "prune":
+            kept.append(node)
+        if not unasked and not protected:
+            break
+    return [node for node in kept if node.id in ids or not ids.isdisjoint(node.payload.get("nodes", ()))]

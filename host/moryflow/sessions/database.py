@@ -103,6 +103,7 @@ class Database:
     def __init__(self, path: Path, *, patience: float = 5.0) -> None:
         self.path = path.absolute()
         self.notices: list[str] = []
+        self.news: list[str] = []
         self._reader = Lane(self.path, writes=False, patience=patience)
         self._writer = Lane(self.path, writes=True, patience=patience)
         self._unsettled: set[Future[Any]] = set()
@@ -205,7 +206,7 @@ class Database:
             if error.code != "corrupt":
                 raise
             lane.drop()
-            self._repair()
+            self.repair()
         return self._transaction(lane, work)
 
     def _transaction(self, lane: Lane, work: Work[T], *, patient: bool = True) -> T:
@@ -225,12 +226,15 @@ class Database:
             raise _gone(self.path)
         return result
 
-    def _repair(self) -> None:
+    def repair(self) -> bool:
+        """Replace a damaged file by what is sound in it; return whether it was damaged."""
         from .recovery import recover
 
         notice = self._translated(lambda: recover(self.path))
         if notice is not None:
             self.notices.append(notice)
+            self.news.append(notice)
+        return notice is not None
 
     def _prepare(self) -> None:
         ensure_ready(self.path)

@@ -86,7 +86,7 @@ def _sealed(value: Any) -> Any:
 
 def node_hash(parent: str, kind: str, payload: str) -> str:
     """Return the hash of a node: SHA-256 over its parent's hash (empty for a root), its kind and its stored payload."""
-    return hashlib.sha256(f"{parent}\n{kind}\n{payload}".encode()).hexdigest()
+    return hashlib.sha256(f"{parent}\n{kind}\n{payload}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def text_of(payload: Mapping[str, Any]) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
 
 from moryflow_sdk import MoryflowError
 
+from .locks import NO_LOCKS, has_locks
+
+_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _FULL_DISK = 64 * 1024
 
 
@@ -15,7 +19,7 @@ class StoreError(MoryflowError):
     """The store could not do what was asked; nothing of it was kept.
 
     :param code: ``no_space``, ``io``, ``locked``, ``readonly``, ``newer``, ``corrupt``, ``foreign``, ``gone``,
-        ``not_found``, ``ambiguous``, ``invalid`` or ``too_large``.
+        ``no_locks``, ``many_files``, ``not_found``, ``ambiguous``, ``invalid`` or ``too_large``.
     """
 
     def __init__(self, message: str, *, code: str, where: str = "", next_step: str = "") -> None:
@@ -71,10 +75,15 @@ _SENTENCES = {
     ),
     "io": ("the session database cannot be read or written", "check the disk and the folder, then moryflow doctor"),
     "locked": ("another program has kept the session database locked", "close it, then try again"),
+    "no_locks": (
+        "the file system of Moryflow's folder has no locks, without which two processes would write over each other",
+        "set MORYFLOW_HOME to a folder on a disk of this machine",
+    ),
+    "many_files": ("this process may open no more files", "ulimit -n 1024, then try again"),
     "readonly": ("the session database cannot be written", "make it writable, or set MORYFLOW_HOME to a folder that is"),
     "corrupt": (
         "the session database is damaged",
-        "moryflow session list (it moves the file aside and saves what is readable)",
+        "moryflow doctor --repair (it keeps the file aside, and goes on with what is sound in it)",
     ),
     "too_large": ("a value is larger than the session database can hold", "make the output smaller"),
     "invalid": ("the session database refused the change", "moryflow doctor"),
@@ -87,6 +96,10 @@ _UNREAD = "the disk is full, and the session database needs a little room to be 
 def code_of(error: BaseException) -> str:
     """Return our code for an error of SQLite or of the operating system."""
     if isinstance(error, OSError):
+        if error.errno in NO_LOCKS:
+            return "no_locks"
+        if error.errno in _MANY_FILES:
+            return "many_files"
         return {28: "no_space", 122: "no_space", 30: "readonly", 13: "readonly", 1: "readonly"}.get(error.errno or 0, "io")
     if isinstance(error, sqlite3.DataError | OverflowError):
         return "too_large"
@@ -102,6 +115,10 @@ def store_error(error: BaseException, path: Path, *, reading: bool = False) -> S
     code = code_of(error)
     if code == "io" and _free_bytes(path) < _FULL_DISK:
         code = "no_space"
+    elif code == "io" and not os.access(path.parent, os.W_OK) and path.parent.exists():
+        code = "readonly"
+    elif code in ("io", "locked"):  # of what SQLite met, it tells only this much
+        code = "many_files" if _opens_nothing() else code if has_locks(path.parent) else "no_locks"
     message, next_step = _SENTENCES[code]
     if reading and code == "no_space":
         message, next_step = _UNREAD, "free some space, then try again"
@@ -111,6 +128,15 @@ def store_error(error: BaseException, path: Path, *, reading: bool = False) -> S
 def invalid(message: str, *, where: str = "", next_step: str = "") -> StoreError:
     """Return the error for a value that must not be stored."""
     return StoreError(message, code="invalid", where=where, next_step=next_step)
+
+
+def _opens_nothing() -> bool:
+    """Tell whether this process has all the files open that it may."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in _MANY_FILES
+    return False
 
 
 def _free_bytes(path: Path) -> int:

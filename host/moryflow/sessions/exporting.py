@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .encoding import encode
-from .reading import descendants, session_row
+from .reading import descendants, nodes_of, session_row
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, text
 
 FORMAT = 1
@@ -41,9 +41,12 @@ def _block(connection: sqlite3.Connection, session: str, about: Mapping[str, int
 
 def _values(connection: sqlite3.Connection, session: str) -> Iterator[dict[str, Any]]:
     yield _header(connection, session)
+    for node in nodes_of(connection, session):
+        yield {"type": "node", **{name: getattr(node, name) for name in NODES.columns if name != "session"}}
     for kind, table in TABLES.items():
-        order = "seq" if kind == "node" else "number"
-        for row in execute(connection, f"{table.select} WHERE session = ? ORDER BY {order}", (session,)):
+        if table is NODES:
+            continue
+        for row in execute(connection, f"{table.select} WHERE session = ? ORDER BY number", (session,)):
             fields = table.fields(row)
             del fields["session"]
             yield {"type": kind, **fields}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from . import spool
 from .database import Database
+from .encoding import random_id
 from .errors import SessionBusy, StaleEpoch
 from .locks import FileLock
 from .records import Commit, Committed, Node, SessionRow
@@ -26,6 +29,8 @@ class Hold:
         self._database = database
         self._lock = lock
         self._released = False
+        self._spool = spool.spool_file(database.path.parent, session.id)
+        self._spooled = False
 
     async def commit(self, commit: Commit) -> Committed:
         """Make `commit` true in one synced transaction; afterwards, and only then, `path` and `session` show it.
@@ -36,7 +41,41 @@ class Hold:
         self._require_held()
         id, known = self.session.id, self.session.active
         written = await self._database.write(lambda to: apply(to, id, self.epoch, commit, known), self._show)
+        if self._spooled:
+            self._spooled = False
+            spool.remove(self._spool)
         return written.committed
+
+    def keep_aside(self, commit: Commit) -> Path | None:
+        """Keep the results of a commit that the database did not take yet in a file; return the file, if there are any.
+
+        :raises OSError: the file cannot be written.
+        """
+        if not commit.nodes:
+            return None
+        commit.nodes = [node if node.id else replace(node, id=random_id()) for node in commit.nodes]
+        spool.write(self._spool, commit, self.session.active)
+        self._spooled = True
+        return self._spool
+
+    async def take_up(self) -> int:
+        """Store what was kept aside and never stored, by this holder or one before it; return how many nodes that were.
+
+        :raises StoreError: it still cannot be stored, or not be read; the file stays.
+        """
+        found = spool.read(self._spool)
+        if found is None:
+            return 0
+        known = {node.id for node in self.path}
+        if any(node.id in known for node in found.commit.nodes):  # the database had taken it after all
+            spool.remove(self._spool)
+            return 0
+        if found.after != self.session.active:
+            self._spool.replace(self._spool.with_suffix(".outdated"))
+            return 0
+        await self.commit(found.commit)
+        spool.remove(self._spool)
+        return len(found.commit.nodes)
 
     async def switch(self, node_id: str | None) -> None:
         """Make another node the active one; ``None`` is the place before the first. Nothing is appended (S1.7)."""

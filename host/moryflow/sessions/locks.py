@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -11,6 +12,8 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
+"""What a file system without locks says; some network folders are such."""
 _FAR = 1 << 30  # where Windows locks a byte: beyond the text, so that others can read who holds it
 
 
@@ -82,6 +85,24 @@ class FileLock:
         except FileNotFoundError:
             return False
         return os.path.samestat(os.fstat(descriptor), there)
+
+
+def has_locks(folder: Path) -> bool:
+    """Tell whether the file system of a folder has locks, as far as that shows without a new file."""
+    if fcntl is None:
+        return True
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in NO_LOCKS
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _lock(descriptor: int) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
 
 from .covering import needed
+from .encoding import node_hash
 from .errors import Damaged, StoreError
 from .records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
 from .tables import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, decode_stored, execute, text
@@ -18,6 +19,8 @@ from .tree import labels
 R = TypeVar("R")
 
 _NODE_COLUMNS = ", ".join(NODES.columns)
+_PARENT, _KIND, _PAYLOAD, _HASH = map(NODES.columns.index, ("parent", "kind", "payload", "hash"))
+_HASH_OF = "SELECT hash FROM nodes WHERE session = ? AND id = ?"
 _SELECT_SESSION = f"{SESSIONS.select} WHERE id = ?"
 
 # A parent comes before its child, so one walk over the rows from the newest to the oldest finds them all, whatever damage
@@ -71,30 +74,51 @@ def descendants(connection: sqlite3.Connection, session: str) -> list[str]:
 
 
 def path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
-    """Return the nodes from the root to `node`, root first."""
+    """Return the nodes from the root to `node`, root first.
+
+    :raises Damaged: one of them is not what was stored.
+    """
     path = list(_upwards(connection, session, node))
     path.reverse()
     return path
 
 
 def live_path_of(connection: sqlite3.Connection, session: str, node: str | None) -> list[Node]:
-    """Return of :func:`path_of` what the view needs: without what a compaction stands for."""
-    with closing(_upwards(connection, session, node)) as upwards:
+    """Return of :func:`path_of` what the view needs: without what a compaction stands for.
+
+    :raises Damaged: a node that is read is not what was stored, or one is missing.
+    """
+    with closing(_upwards(connection, session, node, whole=True)) as upwards:
         return needed(upwards)
 
 
-def _upwards(connection: sqlite3.Connection, session: str, node: str | None) -> Generator[Node]:
-    """Yield the nodes from `node` to the root; those of other branches are passed over."""
+def _upwards(connection: sqlite3.Connection, session: str, node: str | None, *, whole: bool = False) -> Generator[Node]:
+    """Yield the nodes from `node` to the root; those of other branches are passed over.
+
+    Each is compared with its hash, for which its parent's is needed: so the parent is read first.
+
+    :param whole: the path must lead to its root; one of a database that was damaged may end before.
+    """
     if node is None:
         return
+    child: Sequence[Any] | None = None
     with closing(execute(connection, _UPWARDS, (session, session, node))) as rows:
         for row in rows:
-            if row[0] == node:
-                found = node_of(row)
-                yield found
-                node = found.parent
-                if node is None:
-                    return
+            if row[0] != node:
+                continue
+            if child is not None:
+                yield _verified(child, row[_HASH])
+            child, node = row, row[_PARENT]
+            if node is None:
+                yield _verified(row, "")
+                return
+    above = execute(connection, _HASH_OF, (session, node)).fetchone()
+    if above is not None:  # a node that is stored behind its child
+        raise Damaged(_not_genuine(child) if child else f"node {node} of session {session} cannot be read")
+    if whole:
+        raise Damaged(f"node {node} of session {session} is missing")
+    if child is not None:
+        yield node_of(child)
 
 
 def call_ids_of(connection: sqlite3.Connection, session: str) -> set[str]:
@@ -108,10 +132,31 @@ def node_of(row: Sequence[Any]) -> Node:
     return Node(id, session, seq, parent, kind, decode_stored(payload), tokens, hash, created)
 
 
-def nodes_of(connection: sqlite3.Connection, session: str) -> list[Node]:
-    """Return all nodes of a session, in their order."""
-    rows = execute(connection, f"{NODES.select} WHERE session = ? ORDER BY seq", (session,))
-    return [node_of(row) for row in rows]
+def nodes_of(connection: sqlite3.Connection, session: str) -> Iterator[Node]:
+    """Yield all nodes of a session, in their order.
+
+    :raises Damaged: one is not what was stored.
+    """
+    hashes: dict[str | None, str] = {None: ""}
+    for row in execute(connection, f"{NODES.select} WHERE session = ? ORDER BY seq", (session,)):
+        above = hashes.get(row[_PARENT])
+        hashes[row[0]] = row[_HASH]
+        yield node_of(row) if above is None else _verified(row, above)  # the parent may have been lost in a damage
+
+
+def _verified(row: Sequence[Any], above: str) -> Node:
+    """Return the node of a row.
+
+    :param above: the hash of its parent.
+    :raises Damaged: it is not what was stored.
+    """
+    if node_hash(above, text(row[_KIND]), text(row[_PAYLOAD])) != row[_HASH]:
+        raise Damaged(_not_genuine(row))
+    return node_of(row)
+
+
+def _not_genuine(row: Sequence[Any]) -> str:
+    return f"node {row[0]} (no. {row[2]}) of session {row[1]} is not what was stored"
 
 
 def labels_of(connection: sqlite3.Connection, session: str) -> dict[str, str]:

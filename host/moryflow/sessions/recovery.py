@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -28,7 +27,7 @@ from .opening import (
     require_tables,
     store_lock,
 )
-from .salvage import Saved, salvage, unsound_row
+from .salvage import Saved, lists_tables, salvage, unsound
 from .schema import MIGRATIONS, version_of
 
 _PAGE = 4096
@@ -65,7 +64,7 @@ def _is_sound(path: Path) -> bool:
                 raise newer(path, version)
             require_tables(connection)
             whole = connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
-            return whole and not unsound_row(connection)
+            return whole and next(unsound(connection), None) is None
     except FAILURES as error:
         if code_of(error) != "corrupt":
             raise
@@ -84,24 +83,33 @@ def _others_kept_out(path: Path) -> Iterator[None]:
 
 def _rebuild(path: Path, new: Path) -> Saved:
     """Fill a new database with what can be read of the one at `path`."""
-    with closing(connect(make_database(new))) as target:
-        saved = salvage(path, target) if path.exists() and path.stat().st_size else Saved(0, 0)
-        if not saved.nodes:
-            saved = _salvage_with_new_schema(path, target)
-    return saved
+    with closing(connect(make_database(new))) as target, _without_log(path) as readable:
+        return salvage(readable, target)
 
 
-def _salvage_with_new_schema(path: Path, target: sqlite3.Connection) -> Saved:
-    """Read a copy whose list of tables is that of an empty database of ours: there, each table has the same first page."""
+@contextmanager
+def _without_log(path: Path) -> Iterator[Path]:
+    """The database at `path`, or a copy of it: with the list of tables that it has lost, and with its log written into it.
+
+    The list is that of an empty database of ours: there, each table has the same first page.
+    """
+    log = beside(path, "-wal")
+    listed = path.exists() and path.stat().st_size > 0 and lists_tables(path)
+    if listed and not (log.exists() and log.stat().st_size):
+        yield path
+        return
     copy, empty = beside(path, ".copy"), beside(path, ".empty")
     try:
         remove(copy)
+        copy.touch(0o600)
         for part in ("", "-wal"):
             if beside(path, part).exists():
                 shutil.copyfile(beside(path, part), beside(copy, part))
-        copy.touch(0o600)
-        _transplant_schema(make_database(empty), copy)
-        return salvage(copy, target)
+        if not listed:
+            _transplant_schema(make_database(empty), copy)
+        with contextlib.suppress(*FAILURES), closing(connect(copy)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        yield copy
     finally:
         remove(copy)
         remove(empty)

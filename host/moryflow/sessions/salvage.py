@@ -2,69 +2,125 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .encoding import node_hash, now
-from .errors import Damaged
+from .errors import FAILURES, Damaged
+from .leaves import leaf_rows
 from .opening import connect
 from .reading import event_of
 from .records import SessionRow
-from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored
+from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, text
 from .writing import insert_session
 
 _TABLES = ("sessions", "nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state", "purges")
 _SPECS: tuple[Table[Any], ...] = (SESSIONS, NODES, RUNS, CALLS, HOOK_CALLS, ARTIFACTS, APPROVALS)
 _ROWS = {table.name: table for table in _SPECS}
 _FARTHEST = 1 << 40
+_MOST_NAMED = 3
 _BAD_ROW = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError)
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Saved:
-    """How much was read."""
+    """How much was read.
+
+    :ivar cut: a sentence for each session whose conversation does not go as far as before.
+    """
 
     sessions: int
     nodes: int
+    cut: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
         """What a person should know."""
         if not self.nodes and not self.sessions:
             return "nothing in it could be read."
-        return f"saved from it: {self.sessions} sessions with {self.nodes} nodes."
+        more = [f"and {len(self.cut) - _MOST_NAMED} more sessions have lost nodes"] if len(self.cut) > _MOST_NAMED else []
+        saved = f"saved from it: {self.sessions} sessions with {self.nodes} nodes"
+        return "; ".join((saved, *self.cut[:_MOST_NAMED], *more)) + "."
 
 
 def salvage(path: Path, target: sqlite3.Connection) -> Saved:
-    """Copy what can be read of the database at `path` into the empty database `target`, and make it fit together."""
+    """Copy what can be read of the database at `path`, a file without a log, into the empty one `target`, and make it fit
+    together.
+
+    Tables are read as SQLite reads them, and then from their leaf pages, to which nothing may lead any more.
+    """
     target.execute("BEGIN IMMEDIATE")
+    target.execute(f"CREATE TEMP TABLE found AS SELECT {', '.join(_columns(target, 'nodes'))} FROM nodes")
     with closing(connect(path, writes=False)) as source:
         # Reads on although the file is shorter than it says, or lists tables that make no sense.
         source.execute("PRAGMA writable_schema = ON")
         for table in _TABLES:
-            _copy(source, target, table)
+            columns = _columns(target, table)
+            _add(target, table, columns, readable_rows(source, table, columns))
+    _add_leaves(target, path)
+    _add_nodes(target)
     _give_back_sessions(target)
-    _repair_sessions(target)
+    cut = _repair_sessions(target)
     target.execute("COMMIT")
-    counts = (target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("sessions", "nodes"))
-    return Saved(*counts)
+    target.execute("DROP TABLE found")
+    sessions, nodes = (target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("sessions", "nodes"))
+    return Saved(sessions, nodes, tuple(cut))
 
 
-def unsound_row(connection: sqlite3.Connection) -> str:
-    """Return a sentence about the first row that is not what was stored; empty when all are.
+def lists_tables(path: Path) -> bool:
+    """Tell whether a database says where its tables are; what it says may be wrong."""
+    try:
+        with closing(connect(path, writes=False)) as connection:
+            return {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}.issuperset(_TABLES)
+    except FAILURES:
+        return False
+
+
+def damages(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield a sentence for each page and each row that is not what was stored."""
+    for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_NAMED})"):
+        if line != "ok":
+            yield f"the file itself is damaged: {line}"
+    for _, sentence in unsound(connection):
+        yield sentence
+
+
+def unsound(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Yield ``(session, sentence)`` for each row that is not what was stored, and each session whose path is not whole.
 
     :raises sqlite3.DatabaseError: the database cannot be read.
     """
     for table in _TABLES:
         columns = _columns(connection, table)
-        for row in connection.execute(f"SELECT {', '.join(columns)} FROM {table}"):
-            if not _is_genuine(connection, table, dict(zip(columns, row, strict=True))):
-                return f"row {row[0]} of {table} is not what was stored"
+        for values in connection.execute(f"SELECT {', '.join(columns)} FROM {table}"):
+            row = dict(zip(columns, values, strict=True))
+            if _is_genuine(table, row) and (table != "nodes" or _fits(connection, "nodes", row)):
+                continue
+            session = text(row["id"] if table == "sessions" else row["session"])
+            what = f"node {row['id']} (no. {row['seq']})" if table == "nodes" else f"row {values[0]} of {table}"
+            yield str(session), f"{what} of session {session} is not what was stored"
+    for session, active in connection.execute("SELECT id, active FROM sessions WHERE active IS NOT NULL").fetchall():
+        missing = _gap_above(connection, session, active)
+        if missing:
+            yield session, f"node {missing} of session {session} is missing"
+
+
+def _gap_above(connection: sqlite3.Connection, session: str, node: str) -> str:
+    """Return the node that is missing on the path to `node`; empty when the path leads to its root."""
+    statement = "SELECT parent, seq FROM nodes WHERE session = ? AND id = ?"
+    above: str | None = node
+    below = _FARTHEST
+    while above is not None:
+        found = connection.execute(statement, (session, above)).fetchone()
+        if found is None or not isinstance(found[1], int) or found[1] >= below:
+            return above
+        above, below = found
     return ""
 
 
@@ -72,17 +128,58 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> None:
-    columns = _columns(target, table)
+def _add(target: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[Row]) -> None:
+    """Add those of `rows` that have the form of what was stored; nodes wait in ``found`` until all are there."""
     marks = ", ".join("?" * len(columns))
-    statement = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-    for row in readable_rows(source, table, columns):
-        if not _is_genuine(target, table, dict(zip(columns, row, strict=True))):
+    into = "temp.found" if table == "nodes" else table
+    statement = f"INSERT OR IGNORE INTO {into} ({', '.join(columns)}) VALUES ({marks})"
+    for row in rows:
+        if not _is_genuine(table, dict(zip(columns, row, strict=True))):
             continue
         try:
             target.execute(statement, row)
         except _BAD_ROW:
             continue
+
+
+def _add_leaves(target: sqlite3.Connection, file: Path) -> None:
+    """Add what only the leaf pages have; the number of columns and their values tell the table."""
+    columns = {table: _columns(target, table) for table in _TABLES}
+    known = {
+        table: {row[0] for row in target.execute(f"SELECT {names[0]} FROM {'temp.found' if table == 'nodes' else table}")}
+        for table, names in columns.items()
+    }
+    purged = {row[0] for row in target.execute("SELECT session FROM purges")}
+    purged -= {row[0] for row in target.execute("SELECT id FROM sessions")}
+    for number, *values in leaf_rows(file):
+        row = (number, *values[1:])
+        if values[:1] != [None] or not 0 < number < _FARTHEST:
+            continue
+        for table, names in columns.items():
+            if len(names) != len(row) or number in known[table] or not _belongs(table, dict(zip(names, row, strict=True))):
+                continue
+            if row[names.index("id" if table == "sessions" else "session")] in purged:
+                continue
+            _add(target, table, names, [row])
+
+
+def _belongs(table: str, row: dict[str, Any]) -> bool:
+    """Tell tables of as many columns apart where the form of a row does not."""
+    place = str(row["scope"] if table == "plugin_state" else row["ts"]) if table in ("plugin_state", "events") else ""
+    is_state = place == "session" or place.startswith("turn:")
+    return is_state if table == "plugin_state" else not is_state
+
+
+def _add_nodes(target: sqlite3.Connection) -> None:
+    """Take over the nodes that fit their hash, in their order; one whose parent was lost stays, outside of all paths."""
+    target.execute("CREATE INDEX temp.found_by_id ON found (session, id)")
+    columns = _columns(target, "nodes")
+    rows = target.execute(f"SELECT {', '.join(columns)} FROM temp.found ORDER BY session, seq").fetchall()
+    marks = ", ".join("?" * len(columns))
+    for row in rows:
+        if _fits(target, "temp.found", dict(zip(columns, row, strict=True))):
+            with contextlib.suppress(*_BAD_ROW):
+                target.execute(f"INSERT INTO nodes ({', '.join(columns)}) VALUES ({marks})", row)
 
 
 def readable_rows(source: sqlite3.Connection, table: str, columns: list[str]) -> Iterator[Row]:
@@ -143,12 +240,10 @@ def _next_readable(source: sqlite3.Connection, table: str, key: str, start: int)
     return None
 
 
-def _is_genuine(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> bool:
-    """Tell whether a row has the form of what was stored; a node, also whether its hash fits below the saved parent."""
+def _is_genuine(table: str, row: dict[str, Any]) -> bool:
+    """Tell whether a row has the form of what was stored."""
     try:
         match table:
-            case "nodes":
-                return not _ROWS[table].problem(_fields(table, row)) and _hash_fits(connection, row)
             case "events":
                 event_of([row[name] for name in ("seq", "session", "type", "ts", "body")])
             case "plugin_state":
@@ -166,12 +261,18 @@ def _fields(table: str, row: dict[str, Any]) -> dict[str, Any]:
     return _ROWS[table].fields([row[name] for name in _ROWS[table].columns])
 
 
-def _hash_fits(connection: sqlite3.Connection, node: dict[str, Any]) -> bool:
-    if node["parent"] is None:
-        return node_hash("", node["kind"], node["payload"]) == node["hash"]
-    statement = "SELECT hash FROM nodes WHERE session = ? AND id = ?"
-    found = connection.execute(statement, (node["session"], node["parent"])).fetchone()
-    return found is None or node_hash(found[0], node["kind"], node["payload"]) == node["hash"]
+def _fits(connection: sqlite3.Connection, table: str, node: dict[str, Any]) -> bool:
+    """Tell whether a node has its hash, and stands behind its parent, where that one is there."""
+    above = ""
+    if node["parent"] is not None:
+        statement = f"SELECT hash, seq FROM {table} WHERE session = ? AND id = ?"
+        found = connection.execute(statement, (node["session"], node["parent"])).fetchone()
+        if found is None:
+            return True
+        if found[1] >= node["seq"]:
+            return False
+        above = found[0]
+    return node_hash(above, node["kind"], text(node["payload"])) == node["hash"]
 
 
 def _give_back_sessions(target: sqlite3.Connection) -> None:
@@ -184,13 +285,39 @@ def _give_back_sessions(target: sqlite3.Connection) -> None:
         target.execute("UPDATE sessions SET active = '' WHERE id = ?", (session,))
 
 
-def _repair_sessions(target: sqlite3.Connection) -> None:
-    """Let no holder of before go on, and let each session be active at a node whose whole path was saved."""
+def _repair_sessions(target: sqlite3.Connection) -> list[str]:
+    """Let no holder of before go on, and let each session be active at a node whose whole path was saved.
+
+    :returns: what a person should know of each session that is active elsewhere than before.
+    """
     target.execute("UPDATE sessions SET epoch = epoch + 1")
+    cut: list[str] = []
     for session, active in target.execute("SELECT id, active FROM sessions WHERE active IS NOT NULL").fetchall():
         whole = _nodes_with_whole_path(target, session)
         if active not in whole:
-            target.execute("UPDATE sessions SET active = ? WHERE id = ?", (next(reversed(whole), None), session))
+            last, sentence = _before_gap(target, session, active, whole)
+            target.execute("UPDATE sessions SET active = ? WHERE id = ?", (last, session))
+            cut.append(sentence)
+    return cut
+
+
+def _before_gap(target: sqlite3.Connection, session: str, active: str, whole: dict[str, None]) -> tuple[str | None, str]:
+    """Return where a session goes on, and the sentence that says so: before the gap in its path, or else at its last node."""
+    parents = dict(target.execute("SELECT id, parent FROM temp.found WHERE session = ?", (session,)).fetchall())
+    saved = {row[0] for row in target.execute("SELECT id FROM nodes WHERE session = ?", (session,))}
+    lost, kept = list[str](), set[str]()
+    above: str | None = active
+    while above is not None and above not in whole:
+        if above in saved:
+            kept.add(above)
+        elif above:
+            lost.append(above)
+        above = parents.pop(above, None)
+    last = above if above in whole else next(reversed(whole), None)
+    nodes = ", ".join(reversed(lost[-3:])) if lost else "the newest node"
+    after = f"; later ones that are kept beside it: {len(kept)} (moryflow session tree {session})" if kept else ""
+    were = "are" if len(lost) > 1 else "is"
+    return last, f"{nodes} of session {session} {were} lost, so it goes on after {last or 'its beginning'}{after}"
 
 
 def _nodes_with_whole_path(target: sqlite3.Connection, session: str) -> dict[str, None]:

@@ -48,9 +48,28 @@ class Store:
         """Sentences about the file."""
         return self._database.notices
 
+    def news(self) -> list[str]:
+        """Return the notices that no turn has told yet."""
+        news, self._database.news = self._database.news, []
+        return news
+
     def close(self) -> None:
         """Finish what was begun and close the file."""
         self._database.close()
+
+    async def damages(self) -> AsyncIterator[str]:
+        """Read all of the file, every hash too, and yield a sentence for whatever is not what was stored."""
+        from .salvage import damages
+
+        async for sentence in self._database.stream(damages):
+            yield sentence
+
+    async def repair(self) -> bool:
+        """Keep a damaged file aside and go on with what is sound in it; ``notices`` says what was lost.
+
+        :returns: whether it was damaged.
+        """
+        return await asyncio.to_thread(self._database.repair)
 
     async def create(
         self,
@@ -90,17 +109,30 @@ class Store:
 
         :param wait: seconds to wait for another holder to end.
         :raises SessionBusy: someone else holds it.
+        :raises StoreError: ``corrupt``: it is damaged, and even the repair did not help.
         """
         session = await self.session(session_id)
         lock = session_lock(self._database.path.parent, session.id)
         await self._acquire(lock, session.id, wait)
         try:
-            row = await self._database.write(lambda to: writing.take(to, session.id))
-            path = await self._database.read(lambda db: reading.live_path_of(db, row.id, row.active))
+            row, path = await self._take(session.id)
         except BaseException:
             lock.release()
             raise
         return Hold(self._database, lock, row, path)
+
+    async def _take(self, session: str) -> tuple[SessionRow, list[Node]]:
+        """Make a session ours in the database; return it with its live path."""
+
+        def work(db: Any) -> tuple[SessionRow, list[Node]]:
+            row = reading.session_row(db, session)
+            return row, reading.live_path_of(db, session, row.active)
+
+        while True:
+            taken = await self._database.write(lambda to: writing.take(to, session))
+            row, path = await self._database.read(work)
+            if row.epoch == taken.epoch:  # else what was read was damaged: the repair ended every hold, also this one
+                return row, path
 
     async def _acquire(self, lock: FileLock, session: str, wait: float) -> None:
         deadline = time.monotonic() + wait
@@ -145,7 +177,7 @@ class Store:
 
     async def nodes(self, session: str) -> list[Node]:
         """Return all nodes of all branches, in their order (S1.6)."""
-        return await self._database.read(lambda db: reading.nodes_of(db, session))
+        return await self._database.read(lambda db: list(reading.nodes_of(db, session)))
 
     async def labels(self, session: str) -> dict[str, str]:
         """Return label -> node id, of all branches."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Literal, cast
 
 from moryflow_sdk.errors import ModelError
 from moryflow_sdk.messages import ToolRequest, Usage
-from moryflow_sdk.models import Finished, ReasoningDelta, TextDelta
+from moryflow_sdk.models import Finished, ReasoningDelta, TextDelta, ToolInputDelta
 
 from .calls import CallCollector, Problem
 from .endpoint import Endpoint
@@ -18,16 +19,19 @@ from .text import TextJoiner, text_of
 TEXT_LIMIT = 16 * 1024 * 1024
 """Characters of text and reasoning together; arguments have a limit of their own."""
 
-Reason = Literal["stop", "tool_calls", "length", "content_filter", "pause"]
+Reason = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "pause"]
 _REASONS: dict[str, Reason] = {
     "length": "length", "max_tokens": "length", "model_length": "length", "max_output_tokens": "length",
+    "maxtokens": "length", "max_completion_tokens": "length", "token_limit": "length", "error_limit": "length",
     "model_context_window_exceeded": "length",
     "content_filter": "content_filter", "safety": "content_filter", "recitation": "content_filter",
-    "prohibited_content": "content_filter", "blocklist": "content_filter", "refusal": "content_filter",
-    "sensitive": "content_filter", "spii": "content_filter", "image_safety": "content_filter",
+    "prohibited_content": "content_filter", "blocklist": "content_filter", "sensitive": "content_filter",
+    "spii": "content_filter", "image_safety": "content_filter", "image_prohibited_content": "content_filter",
+    "content_filtered": "content_filter", "contentfilter": "content_filter", "guardrail_intervened": "content_filter",
+    "error_toxic": "content_filter", "refusal": "refusal", "refused": "refusal",
     "pause_turn": "pause", "pause": "pause",
 }  # fmt: skip
-"""Reasons that are more than a plain end; names of other protocols come through gateways."""
+"""Reasons that are more than a plain end; names of other protocols come through gateways, spelt as :func:`_reason` writes."""
 
 _BROKEN_OFF = frozenset({
     "error", "abort", "aborted", "cancelled", "canceled", "network_error", "incomplete", "interrupted", "failed", "timeout",
@@ -37,9 +41,9 @@ _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 """Where servers put reasoning; some fill two with the same."""
 _NO_REASON = frozenset({"null", "none"})
 _OVERLOADED = frozenset({"insufficient_system_resource", "overloaded"})
-_PROBLEMS: dict[str, Problem] = {"length": "truncated", "content_filter": "incomplete"}
+_PROBLEMS: dict[str, Problem] = {"length": "truncated", "content_filter": "incomplete", "refusal": "incomplete"}
 
-Delta = TextDelta | ReasoningDelta
+Delta = TextDelta | ReasoningDelta | ToolInputDelta
 
 
 class Answer:
@@ -60,6 +64,8 @@ class Answer:
         self._usage = Usage()
         self._done = False
         self._is_late = False
+        self._is_refused = False
+        self._is_odd = False
 
     @property
     def finished(self) -> bool:
@@ -104,9 +110,10 @@ class Answer:
             raise error
 
     def finish(self) -> Iterator[TextDelta | ReasoningDelta | Finished]:
-        """Yield the end of the answer. Calls of an answer that broke off are there, marked so that none can run.
+        """Yield the end of the answer.
 
-        :raises ModelError: ``incomplete`` when it broke off before any call, ``empty`` when there is no answer at all.
+        :raises ModelError: ``incomplete`` when it broke off, with the calls that had come; ``empty`` when there is no answer
+            at all.
         """
         reasoning, text = self._reasoning.end(), self._text.end()
         if reasoning:
@@ -115,9 +122,10 @@ class Answer:
             yield TextDelta(text=text)
         self._refuse_nothing()
         if self._is_cut():
-            yield self._cut()
-            return
+            raise self._cut()
         reason = _REASONS.get(self._reason or "", "stop")
+        if reason == "stop" and self._is_refused:
+            reason = "refusal"
         if reason == "stop" and self._calls:
             reason = "tool_calls"
         yield Finished(reason=reason, tool_calls=self._calls.requests(_PROBLEMS.get(reason)), usage=self._usage)
@@ -126,12 +134,11 @@ class Answer:
         late = self._is_late and not self._done
         return not self.finished or late or self._reason in _BROKEN_OFF or (self._reason is None and bool(self._calls))
 
-    def _cut(self) -> Finished:
-        if self._calls:
-            return Finished(reason="tool_calls", tool_calls=self.unfinished_calls(), usage=self._usage)
-        raise ModelError(
+    def _cut(self) -> ModelError:
+        return ModelError(
             f"{self._endpoint.label}: the answer broke off before its end",
             code="incomplete",
+            tool_calls=self.unfinished_calls(),
             next_step="ask again; what had arrived is kept",
         )
 
@@ -142,6 +149,8 @@ class Answer:
                 code="overloaded",
                 tool_calls=self.unfinished_calls(),
             )
+        if not self.begun and self._is_odd:
+            raise ModelError("the model's answer has content that is not text", code="protocol")
         if not self.begun and self._reason in (None, "tool_calls", "function_call"):
             raise ModelError(
                 f"{self._endpoint.label} gave an empty answer",
@@ -156,11 +165,17 @@ class Answer:
                 self._fail_on(place)
         thoughts = (delta.get(key) for key in _THOUGHTS)
         reasoning = next((thought for thought in thoughts if thought and isinstance(thought, str)), "")
-        text, thought = text_of(delta.get("content") if "content" in delta else choice.get("text"))
+        content = delta.get("content") if "content" in delta else choice.get("text")
+        self._is_odd = self._is_odd or isinstance(content, int | float)
+        text, thought = text_of(content)
         refusal = delta.get("refusal")
-        yield from self._deltas(reasoning + thought, text + (refusal if isinstance(refusal, str) else ""))
+        if refusal and isinstance(refusal, str):
+            text += refusal
+        self._is_refused = self._is_refused or bool(refusal) or _refuses(content)
+        yield from self._deltas(reasoning + thought, text)
         self._take_calls(delta)
-        reason = str(choice.get("finish_reason") or "")[:64].strip().lower()
+        yield from self._calls.news()
+        reason = _reason(choice.get("finish_reason"))
         if reason and reason not in _NO_REASON:
             self._is_late = False
             if self._reason not in _REASONS and self._reason not in _BROKEN_OFF:
@@ -210,6 +225,18 @@ class Answer:
             cached=min(cached or _count_of(usage, "prompt_cache_hit_tokens", "cached_tokens"), total),
             reasoning=_count_of(details, "reasoning_tokens"),
         )
+
+
+def _reason(value: Any) -> str:
+    """Return a reason for the end in one spelling: ``FinishReason.MAX_TOKENS`` and ``max-tokens`` are ``max_tokens``."""
+    word = str(value or "")[:64].strip().lower().rpartition(".")[2]
+    return re.sub(r"[^a-z0-9]+", "_", word).removeprefix("finish_reason_").strip("_") or word
+
+
+def _refuses(content: Any) -> bool:
+    """Whether a part of a message's content says no."""
+    parts = cast("list[Any]", content if isinstance(content, list) else [content])
+    return any(isinstance(part, dict) and bool(cast("dict[str, Any]", part).get("refusal")) for part in parts)
 
 
 def _choices(value: Any) -> list[dict[str, Any]]:

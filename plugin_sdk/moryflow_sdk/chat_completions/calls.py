@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from moryflow_sdk.errors import ModelError
 from moryflow_sdk.messages import ToolRequest
+from moryflow_sdk.models import ToolInputDelta
 
 from .sse import Repeated
 from .text import whole
@@ -36,6 +38,7 @@ class _Call:
     index: str | None = None
     name: str = ""
     pieces: list[str] = field(default_factory=list[str])
+    reported: int = 0
     size: int = 0
     too_large: bool = False
     unclear: bool = False
@@ -72,6 +75,8 @@ class CallCollector:
         self._at: dict[str, _Call] = {}
         self._function: _Call | None = None
         self._lost = False
+        self._owners: dict[str, _Call] = {}
+        self._grown: dict[_Call, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -92,11 +97,24 @@ class CallCollector:
         call.add_arguments(_arguments(next((value for value in given if value not in (None, "")), "")))
         if isinstance(item, Repeated) or isinstance(function, Repeated) or isinstance(raw, str | list):
             call.unclear = True
+        self._owners.setdefault(call.id, call)
+        self._grown[call] = None
 
     def add_function(self, delta: Any) -> None:
         """Take the old ``function_call`` form, which has neither index nor id."""
         self.add({"index": "function_call", "function": delta})
         self._function = self._at[_key("function_call")]
+
+    def news(self) -> Iterator[ToolInputDelta]:
+        """Yield the arguments that have come since the last time, of calls whose id and name are known."""
+        for call in self._grown:
+            if not (call.name and call.pieces and _is_id(call.id)) or self._owners[call.id] is not call:
+                continue
+            text = "".join(call.pieces[call.reported :])
+            call.reported = len(call.pieces)
+            if text:
+                yield ToolInputDelta(call=call.id, name=whole(call.name[:NAME_LIMIT]), text=whole(text))
+        self._grown.clear()
 
     def lose(self) -> None:
         """Take note that a piece may be missing."""
@@ -161,7 +179,7 @@ class CallCollector:
     @staticmethod
     def _request(call: _Call, problem: Problem | None, taken: set[str]) -> ToolRequest:
         id = call.id
-        while not id or id in taken or len(id) > ID_LIMIT or not id.isprintable():
+        while id in taken or not _is_id(id):
             id = new_id()
         taken.add(id)
         name = whole(call.name)
@@ -176,6 +194,10 @@ class CallCollector:
 def new_id() -> str:
     """Return a fresh call id: nine letters or digits, which every provider accepts back."""
     return "".join(_ALPHABET[byte % 32] for byte in os.urandom(9))
+
+
+def _is_id(text: str) -> bool:
+    return bool(text) and len(text) <= ID_LIMIT and text.isprintable()
 
 
 def _begins_another(call: _Call, id: str, name: str) -> bool:

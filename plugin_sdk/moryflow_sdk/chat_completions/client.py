@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk.errors import ModelError
-from moryflow_sdk.models import ModelEvent, ModelRequest, ReasoningDelta, TextDelta
+from moryflow_sdk.models import ModelEvent, ModelRequest
 from moryflow_sdk.redact import redact
 
-from .answer import Answer
+from .answer import Answer, Delta
 from .connection_errors import WIRE_ERRORS, TimedOut, check, connection_error, unsendable
 from .encode import Encoder
 from .endpoint import Endpoint
@@ -157,7 +157,7 @@ class ChatClient:
                 body = await _limited(response, ERROR_BODY)
         return from_status(response.status, response.headers, body, self.endpoint)
 
-    async def _deltas(self, response: Answered, answer: Answer) -> AsyncGenerator[TextDelta | ReasoningDelta]:
+    async def _deltas(self, response: Answered, answer: Answer) -> AsyncGenerator[Delta]:
         """Yield deltas until ``[DONE]`` or the end; a connection lost after the answer's end is no error."""
         reader = AnswerReader()
         heard = time.monotonic()

@@ -53,7 +53,7 @@ def connection_error(error: Exception, endpoint: Endpoint, *, answered: bool = F
         code, message = "unreachable", f"{where} answered with something that is not HTTP"
     else:
         code, message = "incomplete" if answered else "unreachable", f"{where} closed the connection without an answer"
-    return ModelError(redact(message, endpoint.key), code=code, next_step=next_step(code, endpoint))
+    return ModelError(redact(message, endpoint.key), code=code, next_step=next_step(code, endpoint, message))
 
 
 def check(endpoint: Endpoint) -> None:

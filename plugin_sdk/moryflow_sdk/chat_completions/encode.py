@@ -11,7 +11,7 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from moryflow_sdk._frozen import thaw
-from moryflow_sdk.messages import ChatParams, Message, ToolRequest
+from moryflow_sdk.messages import SUMMARY_MARK, ChatParams, Message, ToolRequest
 from moryflow_sdk.models import ModelRequest, ToolSchema
 
 from .endpoint import Endpoint
@@ -46,16 +46,19 @@ class Encoder:
     def _messages(self, request: ModelRequest) -> list[bytes]:
         """Return the encoded messages.
 
-        The leading system messages become one, and later ones become user messages: templates of many open models
-        take a single system message and only at the head. Images of tool results follow the results, because a tool
-        message is text.
+        Templates of many open models take a single system message and only at the head: there the leading ones become
+        one, a summary a user message that its first line marks, and later ones user messages too. Images of tool results
+        follow the results, because a tool message is text.
         """
-        messages = request.messages
-        leading = tuple(takewhile(lambda message: message.role == "system", messages))
-        head = [_plain("system", "\n\n".join(message.text for message in leading))] if leading else []
-        images = request.model.images
+        messages, images = request.messages, request.model.images
+        leading = list(takewhile(lambda message: message.role == "system", messages))
+        texts, summary = [message.text for message in leading], list[Message]()
+        if self._endpoint.system_messages == "one":
+            texts = ["\n\n".join(message.text for message in leading if not _is_summary(message))]
+            summary = [message for message in leading if _is_summary(message)]
+        head = [_plain("system", text) for text in texts if text]
         wire, encode = self._wire(images)
-        rest = messages[len(leading) :]
+        rest = [*summary, *messages[len(leading) :]]
         if images and any(message.images for message in rest):
             return [*head, *_with_images(rest, wire, encode)]
         return head + [message.encoded(wire, encode) for message in rest]
@@ -108,7 +111,7 @@ def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> 
         case "assistant":
             return _bytes(_assistant(message, short=short, reasoning=reasoning))
         case "system":
-            return _plain("user", f"[system]\n{message.text}")
+            return _plain("user", message.text if _is_summary(message) else f"[system]\n{message.text}")
         case _ if not message.images:
             return _plain("user", message.text)
         case _ if not images:
@@ -116,6 +119,10 @@ def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> 
         case _:
             text = [{"type": "text", "text": message.text}] if message.text else []
             return _dumps({"role": "user", "content": [*text, *_images(message)]})
+
+
+def _is_summary(message: Message) -> bool:
+    return message.text.startswith(SUMMARY_MARK)
 
 
 def _plain(role: str, text: str) -> bytes:

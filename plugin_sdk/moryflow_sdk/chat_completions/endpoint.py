@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -22,6 +23,7 @@ class Endpoint:
     :param output_field: name of the output limit; OpenAI's own newer models take ``max_completion_tokens`` only.
     :param short_ids: tool call ids must be nine letters or digits (Mistral).
     :param send_reasoning: send earlier ``reasoning_content`` back (DeepSeek's thinking models want it between tool calls).
+    :param system_messages: whether it takes ``several``; where ``one``, a summary goes as a user message (D17).
     :param timeout: seconds without a byte until the call counts as stalled.
     """
 
@@ -34,6 +36,7 @@ class Endpoint:
     output_field: str = "max_tokens"
     short_ids: bool = False
     send_reasoning: bool = False
+    system_messages: Literal["one", "several"] = "one"
     timeout: float = 300.0
 
     @cached_property

@@ -29,6 +29,24 @@ _QUOTA = (
     r"(?i)insufficient[ _](quota|balance|funds|credit)|exceeded your current quota|billing|credit balance|payment required"
     r"|out of credits"
 )
+_BAD_KEY = (
+    r"(?i)\bapi[ _-]?key\b.{0,40}\b(invalid|not valid|incorrect|missing|expired)"
+    r"|(invalid|incorrect|missing|expired) (x-)?api[ _-]?key|api_key_invalid"
+)
+_ADVICE = (
+    (r"(?i)\bcertificate", "where your network signs certificates itself, export SSL_CERT_FILE=FILE.pem with its certificate"),
+    (
+        r"(?i)HTTP 407|proxy answered 407|proxy authentication",
+        "put user and password into the proxy's address: export HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
+    ),
+    (r"(?i)\bproxy\b", "check the proxy in HTTPS_PROXY or HTTP_PROXY, or add the server to NO_PROXY"),
+    (
+        r"(?i)\b(tools?|function)( use| calling|s)? (is|are) not supported|not support (tools?|functions?)\b",
+        "choose a model that calls tools with -m (moryflow model list), or set"
+        " models.providers.{label}.models.NAME.tools to false, and it gets none",
+    ),
+)
+"""What helps, by the words of the message."""
 _MESSAGES = ("message", "error", "detail", "msg", "status_msg", "faultstring", "title")
 _TRY_AGAIN = r"(?i)(?:try again|retry) (?:in|after) ([\d.]+) ?(ms|s|m)?"
 
@@ -63,11 +81,12 @@ def from_status(status: int, headers: Mapping[str, str], body: bytes, endpoint: 
         code = "context"
     elif status in (400, 422) and re.search(r"content_(policy|filter)", text):
         code = "content_filter"
+    elif status in (400, 422) and re.search(_BAD_KEY, text):
+        code = "auth"
     if wait is None and code in ("rate_limit", "overloaded"):
         wait = _asked_to_wait(detail.message)
-    return _error(
-        code, detail.message or f"HTTP {status}", endpoint, status=status, wait=wait, quota=bool(re.search(_QUOTA, text))
-    )
+    quota = status == 402 or bool(re.search(_QUOTA, text))
+    return _error(code, detail.message or f"HTTP {status}", endpoint, status=status, wait=wait, quota=quota)
 
 
 def from_object(value: Any, endpoint: Endpoint) -> ModelError:
@@ -198,6 +217,8 @@ def _by_status(status: int) -> ModelErrorCode:
 def _by_words(detail: _Detail) -> ModelErrorCode:
     if _is_context(detail):
         return "context"
+    if re.search(_BAD_KEY, detail.message):
+        return "auth"
     for pattern, code in _WORDS:
         if re.search(pattern, detail.kind):
             return code
@@ -235,12 +256,15 @@ def _error(
         code=code,
         status=status,
         retry_after=wait,
-        next_step=next_step(code, endpoint, quota=quota),
+        next_step=next_step(code, endpoint, f"{message}{suffix}", quota=quota),
     )
 
 
-def next_step(code: str, endpoint: Endpoint, *, quota: bool = False) -> str:
-    """Return what a person can do about an error of this kind."""
+def next_step(code: str, endpoint: Endpoint, message: str = "", *, quota: bool = False) -> str:
+    """Return what a person can do about an error of this kind, with these words."""
+    advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, message)), "")
+    if advice and code not in ("auth", "context", "rate_limit"):
+        return advice.format(label=endpoint.label)
     if quota and code in ("auth", "rate_limit"):
         return f"check the balance or the plan of the account behind {endpoint.key_source}, or choose another model with -m"
     match code:

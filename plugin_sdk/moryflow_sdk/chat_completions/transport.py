@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import re
+import stat
 import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from moryflow_sdk.errors import ModelError
 
-from .connection_errors import NoAnswer
+from .connection_errors import ConnectFailed, NoAnswer
 from .endpoint import Endpoint
 from .unpack import unpacked
 
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 _KEPT = 4
 """Connections that wait for the next request at most."""
+_CERTIFICATES = (("SSL_CERT_FILE", "SSL_CERT_DIR"), ("REQUESTS_CA_BUNDLE",), ("CURL_CA_BUNDLE",))
+"""Variables that name certificates; the first group that is set counts."""
 _SAFE = "/%:@!$&'()*+,;=~[]"
 """What stays as it is in a path, beside letters and digits; what is quoted already among it."""
 
@@ -53,15 +59,76 @@ class Preparation:
 
 
 def _tls_context() -> ssl.SSLContext:
-    """Return what certificates are checked with: those that the environment names, else certifi's."""
-    import ssl
+    """Return what certificates are checked with: those that the environment names, else certifi's.
 
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if not (file or folder):
-        file = importlib.import_module("certifi").where()
-    context = ssl.create_default_context(cafile=file or None, capath=folder or None)
+    :raises ModelError: the environment names some that cannot be read.
+    """
+    named = named_certificates()
+    context = _checked_by(named)
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _checked_by(named: list[tuple[str, Literal["cafile", "capath"], str]]) -> ssl.SSLContext:
+    """Return what certificates are checked with: `named`, or certifi's where there are none."""
+    import ssl
+
+    context: ssl.SSLContext | None = None
+    for name, kind, path in named:
+        file, folder = (path, None) if kind == "cafile" else (None, path)
+        try:
+            if context is None:
+                context = ssl.create_default_context(cafile=file, capath=folder)
+            else:
+                context.load_verify_locations(file, folder)
+        except (OSError, ValueError) as error:  # that of a file without a certificate is an OSError too
+            raise _no_certificates(name, path, str(getattr(error, "strerror", None) or error)) from error
+    return context or ssl.create_default_context(cafile=importlib.import_module("certifi").where())
+
+
+def named_certificates() -> list[tuple[str, Literal["cafile", "capath"], str]]:
+    """Return the certificates that the environment names: variable, kind and path.
+
+    A folder may be several, as OpenSSL takes them.
+
+    :raises ModelError: there is nothing at a path, or nothing in a folder that is named first.
+    """
+    found: list[tuple[str, Literal["cafile", "capath"], str]] = []
+    for variables in _CERTIFICATES:
+        for name in variables:
+            if path := os.environ.get(name):
+                folders = [part for part in path.split(os.pathsep) if stat.S_ISDIR(_mode(part))]
+                if not folders and not _mode(path):
+                    raise _no_certificates(name, path, "there is no such file or folder")
+                found.append((name, "capath" if folders else "cafile", path))
+                if folders and len(found) == 1 and not any(map(_holds_certificates, folders)):
+                    raise _no_certificates(name, path, "the folder holds none under the name that OpenSSL looks for")
+        if found:
+            break
+    return found
+
+
+def _mode(path: str) -> int:
+    """Return what kind of thing is at a path; 0 where nothing is, or nothing can be."""
+    try:
+        return Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def _holds_certificates(folder: str) -> bool:
+    """Whether there are certificates in a folder as ``openssl rehash`` leaves them; others are not found there."""
+    with contextlib.suppress(OSError):
+        return any(re.fullmatch(r"[0-9a-f]{8}\.\d+", item.name) for item in Path(folder).iterdir())
+    return False
+
+
+def _no_certificates(variable: str, path: str, reason: str) -> ModelError:
+    return ModelError(
+        f"the certificates in {path[:300]}, named by the environment variable {variable}, cannot be read: {reason}",
+        code="missing",
+        next_step=f"correct {variable}, or unset it",
+    )
 
 
 class Answered:
@@ -168,7 +235,10 @@ class Wire:
         server = Place(_host(parts), parts.port or (443 if self._context else 80), self._context)
         if self._proxy is None:
             return await Connection.open(server, self._endpoint.timeout)
-        connection = await Connection.open(_place_of(self._proxy), self._endpoint.timeout)
+        try:
+            connection = await Connection.open(_place_of(self._proxy), self._endpoint.timeout)
+        except ConnectFailed as error:
+            raise ConnectFailed(f"the proxy at {_shown_host(self._proxy)}: {error}") from None
         if self._context is None:
             return connection
         try:

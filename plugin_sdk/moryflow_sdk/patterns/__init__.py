@@ -7,6 +7,8 @@
 
 A pattern that asks or denies matches a file's name however its accents are composed (NFC, NFD).
 
+Of an address the scheme may be left out, and behind a host alone its pages: ``docs.python.org``, ``*.github.com``.
+
 The prefix of a target may be left out where it is clear: ``git status*`` is ``shell:git status*``.
 """
 
@@ -61,7 +63,7 @@ class Pattern:
 
 def compile_rule(rule: Rule) -> Pattern:
     """Return the pattern of `rule`; one that cannot be used matches nothing and says why."""
-    return _compile(rule.domain, rule.pattern, rule.decision == "allow")
+    return _nothing(rule.problem) if rule.problem else _compile(rule.domain, rule.pattern, rule.decision == "allow")
 
 
 @lru_cache(maxsize=4096)
@@ -154,6 +156,7 @@ def escape(text: str) -> str:
 def _paths(domain: str, pattern: str, allows: bool) -> Pattern:
     guards = _guards_files(domain, allows)
     pattern = composed(pattern) if guards else pattern
+    pattern = address_pattern(pattern, allows=allows) if domain == "web_fetch" else pattern
     try:
         sources = [
             path_regex(prefix, alternative, folders=not allows)
@@ -187,6 +190,28 @@ def _placed(domain: str, pattern: str, allows: bool) -> Iterator[tuple[str, str]
         yield "vault:", _rooted("vault:", pattern)
         if not allows and pattern.startswith("**"):
             yield "fs:", pattern
+
+
+_HOST = re.compile(r"[\w*?,{}\[\]-]+(?:\.[\w*?,{}\[\]-]+)+(?::\d+)?(?=/|\Z)")
+
+
+def address_pattern(pattern: str, *, allows: bool) -> str:
+    """Return a pattern for addresses with all that may be left out of it.
+
+    A host alone, ``docs.python.org`` or ``https://docs.python.org``, is all of its pages; without a scheme it is either one,
+    and where it asks or denies any port, too.
+    """
+    kind = "url:" if pattern.startswith("url:") else ""
+    scheme, separator, rest = pattern.removeprefix(kind).partition("://")
+    if not separator:
+        scheme, rest = "{http,https}", scheme
+        if not _HOST.match(rest):
+            return pattern
+    host, slash, path = rest.partition("/")
+    if "**" in host or "\\" in host or not host or (not slash and host.endswith("*")):
+        return pattern  # example.com* would be example.com.evil.test, too
+    any_port = "" if separator or allows or ":" in host else "{,:*}"
+    return f"{kind}{scheme}://{host.lower()}{any_port}/{path if slash else '**'}"
 
 
 def _rooted(prefix: str, body: str) -> str:
@@ -226,6 +251,10 @@ def _regex(domain: str, pattern: str, allows: bool) -> Pattern:
     return Pattern(matches, literal, exact)
 
 
+_GROUPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\\.|[^()\[\]\\])*\)", re.DOTALL)
+"""What an alternative in an expression does not reach beyond: an escape, a class, a group without another in it."""
+
+
 def _literal_run(pattern: str, allows: bool) -> tuple[str, bool]:
     """Return the text that everything matched begins with, and whether it is all of it; cautious.
 
@@ -234,7 +263,7 @@ def _literal_run(pattern: str, allows: bool) -> tuple[str, bool]:
     if not allows and not pattern.startswith("^"):
         return "", False
     rest = pattern.removeprefix("^").removeprefix("shell:")
-    if "|" in rest:
+    if "|" in _GROUPED.sub("", rest):
         return "", False
     run = re.match(r"(?:[\w \-./:=@%,<>;&!\"'#~]|\\[^\w\s])*", rest, re.ASCII)
     text = run.group() if run else ""

@@ -210,7 +210,7 @@ class IsolatedHost:
             name = session.id if session else (await host.store.latest(str(self.vault.resolve()))).id
             past = await recorded(host.store, name)
             places = {str(self.vault.resolve()): "<vault>", str(self.vault): "<vault>", str(self.home): "<home>"}
-            return snapshots.snapshot(tracing.trace(host, past, past.turns), places)
+            return snapshots.snapshot(tracing.trace(host, [(past, past.turns)]), places)
 
         return self.wait(text())
 

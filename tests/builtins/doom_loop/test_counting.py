@@ -103,7 +103,9 @@ def test_the_question_says_what_always_means():
     ask = judged(Turn(), range(5), x=1)[-1]
     assert (ask.cause, ask.bypass) == ("doom_loop", "never")
     assert [(item.scope, item.domain) for item in ask.remember] == [("session", "doom_loop")]
-    assert "5 times in a row" in ask.reason and "this session only" in ask.reason
+    assert "5 times in a row" in ask.reason
+    [remember] = ask.remember
+    assert all(said in remember.says for said in ("this session only", "not stored", "the counters start again at zero"))
 
 
 def test_going_on_resets_the_count_and_leaves_three_calls_alone():
@@ -119,19 +121,37 @@ def test_calls_during_the_cooldown_count_towards_the_limit_of_the_run():
     assert [index for index, verdict in enumerate(verdicts) if verdict] == [5, 11]
 
 
-def test_after_three_continuations_the_run_stops():
-    """maxAttempts bounds the approvals of one run, always or not (D10)."""
-    verdicts = judged(Turn(), range(40), x=1)
-    assert [verdict.decision for verdict in verdicts if verdict][:4] == ["ask", "ask", "ask", "stop"]
+def test_a_person_may_agree_to_go_on_as_often_as_asked():
+    """maxAttempts does not bound approvals (D10)."""
+    verdicts = judged(Turn(), range(60), x=1)
+    assert {verdict.decision for verdict in verdicts if verdict} == {"ask"}
 
 
-def test_always_skips_the_question_and_is_still_bounded():
-    """A grant of the session continues by itself, resets the counters, and ends with the attempts (S0.62, D10)."""
-    grant = Rule(domain="doom_loop", pattern="*", decision="allow", source="session")
-    turn = Turn(grants=(grant,))
-    verdicts = [verdict for verdict in judged(turn, range(40), x=1) if verdict]
-    assert [verdict.decision for verdict in verdicts][:4] == ["allow", "allow", "allow", "stop"]
-    assert [data["action"] for _, data in turn.told][:4] == ["continued"] * 3 + ["stopped"]
+GRANT = Rule(domain="doom_loop", pattern="*", decision="allow", source="session")
+
+
+@pytest.mark.parametrize("before", [0, 2, 3])
+def test_always_goes_on_without_a_question_and_starts_the_counters_again(before):
+    """What the question says of always: in this session, each time from zero, whatever was refused before (S0.61, S0.62)."""
+    turn = Turn()
+    for number in range(5 + before):
+        made = call(number, x=1)
+        answer(turn, made, doom_loop.tool_gate(made, turn), decision="deny")
+    turn.grants = (GRANT,)
+    verdicts = [verdict for verdict in judged(turn, range(100, 180), x=1) if verdict]
+    assert {verdict.decision for verdict in verdicts} == {"allow"} and len(verdicts) >= 9
+    run = turn.session_state["run"]
+    assert (run["attempts"], run["total"]) == (0, 85 + before) and max(run["calls"], run["repeats"]) < 8
+
+
+def test_an_answer_of_always_itself_starts_the_counters_again():
+    """As if the run had just begun, but for the count of all calls (S0.61)."""
+    turn = Turn()
+    judged(turn, range(5), x=1)
+    run = turn.session_state["run"]
+    assert {name: run[name] for name in ("calls", "repeats", "signature", "attempts")} == {
+        "calls": 0, "repeats": 0, "signature": "", "attempts": 0,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("headless", [False, True])
@@ -172,7 +192,7 @@ def test_a_call_judged_again_after_a_restart_counts_once():
     again = doom_loop.tool_gate(call(4, x=1), after)
     assert verdicts[-1] == again
     answer(after, call(4, x=1), again)
-    assert stored["run"]["attempts"] == 1 and stored["run"]["turn"] == "t2"
+    assert stored["run"]["attempts"] == 0 and stored["run"]["turn"] == "t2"
 
 
 def test_a_new_prompt_starts_a_new_run():

@@ -50,12 +50,12 @@ async def test_stop_ends_the_run(bench):
 
 
 async def test_always_holds_for_the_session_and_is_not_stored(bench):
-    """No second question, nothing in the configuration, and the attempts still end it (S0.62, D10, D25)."""
+    """No second question however often the loop comes back, and nothing in the configuration (S0.61, S0.62, D10, D25)."""
     bench.tool(PING)
-    outcome = await bench.run(pings(bench, 60), replies=["always"])
+    outcome = await bench.run(pings(bench, 48), replies=["always"])
     assert len(outcome.named("permission.asked")) == 1
-    assert [hit["action"] for hit in outcome.named("plugin.doom_loop.hit")] == ["asked", "continued", "continued", "stopped"]
-    assert outcome.result.end_reason == "doom_loop"
+    assert [hit["action"] for hit in outcome.named("plugin.doom_loop.hit")] == ["asked"] + ["continued"] * 6
+    assert (outcome.result.end_reason, len(outcome.tools())) == ("completed", 48)
     assert not (bench.home / "config.jsonc").exists()
     async with bench.host() as host:
         assert [grant["domain"] for grant in (await host.store.session(outcome.session)).grants] == ["doom_loop"]
@@ -144,3 +144,55 @@ async def test_a_wrong_setting_leaves_the_guard_in_place(bench):
     bench.config(doomLoop={"sameToolThreshold": 0, "maxToolCalls": "many"})
     bench.tool(PING)
     assert (await bench.run(pings(bench, 10))).result.end_reason == "doom_loop"
+
+
+MISTAKES = {
+    "a tool that is not there": ("gerp", {"pattern": "x"}),
+    "JSON that is none": ("ping", '{"x": '),
+    "arguments that do not fit": ("ping", {"y": 1}),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("mode", ["agent", "full_access"])
+async def test_the_same_mistake_five_times_ends_the_run(bench, name, mode):
+    """No gate sees such a call; it is counted all the same, also where a person could be asked (S0.58, S0.61)."""
+    bench.tool(PING)
+    turns = bench.calls(*[MISTAKES[name]] * 9)
+    outcome = await bench.run(turns, mode=mode, replies=[])
+    assert (outcome.result.end_reason, outcome.result.exit_code) == ("doom_loop", 5)
+    assert len(outcome.tools()) == 5
+    assert "5 times in a row with the same mistake" in outcome.result.denied[-1]["reason"]
+    assert [hit["action"] for hit in outcome.named("plugin.doom_loop.hit")] == ["stopped"]
+
+
+async def test_two_mistakes_in_turn_end_the_run_like_one(bench):
+    """Each of them five times, and no good call between (S0.58, S0.61)."""
+    bench.tool(PING)
+    outcome = await bench.run(bench.calls(*[("lost", {}), ("gone", {})] * 9))
+    assert outcome.result.end_reason == "doom_loop" and len(outcome.tools()) == 9
+    assert "5 times without a good call between" in outcome.result.denied[-1]["reason"]
+
+
+async def test_a_mistake_that_is_made_again_after_good_calls_is_no_circle(bench):
+    """A slip now and then in long work ends nothing (S0.60)."""
+    bench.tool(PING)
+    slips = [call for number in range(8) for call in (("lost", {}), ("ping", {"x": number}))]
+    assert (await bench.run([*bench.calls(*slips), "done"])).result.end_reason == "completed"
+
+
+async def test_calls_that_fail_before_the_gate_count_towards_the_limit_of_a_run(bench):
+    """Each mistake another one: ``maxToolCalls`` ends it (S0.58, S0.59)."""
+    turns = bench.calls(*[(f"tool{number}", {}) for number in range(70)])
+    outcome = await bench.run(turns)
+    assert outcome.result.end_reason == "doom_loop" and len(outcome.tools()) == 61
+
+
+async def test_mistakes_beside_each_other_end_the_run_and_each_has_its_result(bench):
+    """Five calls in one answer: one result per call, and the session goes on (S0.65)."""
+    bench.tool(PING)
+    answer = {"calls": [{"name": "ping", "arguments": '{"x": '}] * 7}
+    outcome = await bench.run([answer, {"text": "never asked for"}])
+    assert outcome.result.end_reason == "doom_loop"
+    asked = [call["id"] for node in outcome.path if node.kind == "assistant" for call in node.payload["calls"]]
+    assert [node["call_id"] for node in outcome.tools()] == asked and len(asked) == 7

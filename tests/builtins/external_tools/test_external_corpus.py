@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -48,9 +47,8 @@ async def test_a_file_that_cannot_be_loaded_is_named(box, case):
     file.write_bytes(source(case))
     box.write("good", GOOD)
     box.enable()
-    started = time.monotonic()
     tools, notes = await box.loaded()
-    assert list(tools) == ["fine"] and time.monotonic() - started < case["expect"].get("within_s", 10)
+    assert list(tools) == ["fine"]
     assert notes and all(str(file) in note for note in notes)
 
 

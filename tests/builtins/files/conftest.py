@@ -38,6 +38,7 @@ class Context:
     model: Any = None
     mode: str = "agent"
     config: Any = None
+    mark: str = ""
     cancelled: bool = False
     shown: list[str] = field(default_factory=list)
 

@@ -45,6 +45,20 @@ def test_a_patch_adds_updates_moves_and_deletes(toolbox) -> None:
     }  # fmt: skip
     assert result.title == "apply_patch 4 files (+5 -3)"
     assert "moved old.txt to new/name.txt (+1 -1)" in result.output
+    assert [line for line in result.metadata["diff"].split("\n") if line[0] not in " +-@…"] == [
+        "vault:/new/n.txt: new file, +3 -0 lines", "vault:/a.py: +1 -1 lines",
+        "vault:/old.txt → vault:/new/name.txt: +1 -1 lines", "vault:/gone: deleted, +0 -1 lines",
+    ]  # fmt: skip
+
+
+def test_what_a_person_is_shown_of_a_large_patch_is_short(toolbox) -> None:
+    """Some lines of each file, some files of all; no line of a file looks like a path (R33)."""
+    body = "".join(f"*** Add File: f{n}\n" + "+vault:/x: deleted\n" * 3000 for n in range(30))
+    shown = toolbox.run(apply_patch, patch=wrapped(body)).metadata["diff"].split("\n")
+    assert len(shown) <= 48 and shown[-1] == "and 22 more files"
+    assert [line for line in shown if line.startswith("vault:/")] == [
+        f"vault:/f{n}: new file, +3000 -0 lines" for n in range(8)
+    ]
 
 
 def test_a_file_can_be_moved_unchanged(toolbox) -> None:

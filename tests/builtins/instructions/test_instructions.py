@@ -27,6 +27,15 @@ def home(vault: Path) -> Path:
     return vault.parents[1] / "home"
 
 
+@pytest.fixture(autouse=True)
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the person, where nothing is that this test did not put there."""
+    folder = tmp_path / "person"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
 def texts(vault: Path, home: Path, **settings) -> list[str]:
     return [found.text for found in instructions_for(vault, home, InstructionSettings(**settings)) if found.text]
 
@@ -47,6 +56,46 @@ def test_the_persons_come_first_and_the_nearest_last(vault, home):
     (vault / "docs/b.md").write_text("b")
     (vault / "docs/a.md").write_text("a")
     assert texts(vault, home, files=("docs/*.md",)) == ["mine", "project", "vault", "a", "b"]
+
+
+def test_what_a_person_told_claude_code_is_read_first(vault, home, person):
+    """`~/.claude/CLAUDE.md` with its includes, before Moryflow's own; it can be switched off (S2.5)."""
+    (person / ".claude").mkdir()
+    (person / ".claude/CLAUDE.md").write_text("for claude\n@more.md")
+    (person / ".claude/more.md").write_text("and more")
+    (home / "AGENTS.md").write_text("mine")
+    (vault / "AGENTS.md").write_text("vault")
+    assert texts(vault, home) == ["for claude\nand more", "mine", "vault"]
+    assert texts(vault, home, claude=False) == ["mine", "vault"]
+
+
+def test_it_can_lead_no_further_than_its_folder(vault, home, person, tmp_path):
+    """A link out of `~/.claude`'s owner's folder is not read (R13)."""
+    (tmp_path / "secret.md").write_text("TOP SECRET")
+    (person / ".claude").mkdir()
+    (person / ".claude/CLAUDE.md").symlink_to(tmp_path / "secret.md")
+    assert texts(vault, home) == [] and "leads out of" in problems(vault, home)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("docs/rules.md", "names it, and it is not there"),
+        ("rules/*.md", "names it, and no file is called like this"),
+        ("~/none.md", "names it, and it is not there"),
+        ("/none/at/all.md", "names it, and it is not there"),
+        ("docs", "names it, and it is no file"),
+        ("", "names it, and no file can be named like this"),
+        ("~nobody-here/x.md", "no file can be named like this"),
+        ("a**b/x.md", ""),
+    ],
+)
+def test_a_named_file_that_is_not_there_is_said(vault, home, named, said):
+    """In the notice of the session and by `moryflow instructions`; the others are read (S2.5)."""
+    (vault / "docs").mkdir()
+    (vault / "AGENTS.md").write_text("vault")
+    assert said in problems(vault, home, files=(named,)) and problems(vault, home, files=(named,))
+    assert texts(vault, home, files=(named,)) == ["vault"]
 
 
 def test_agents_md_comes_before_claude_md(vault, home):

@@ -79,7 +79,7 @@ provider = LitellmModels(ModelsSettings(), {})
 assert provider.find("anthropic/claude-sonnet-5") and provider.default({}) is None
 assert "litellm" not in sys.modules, "too early"
 provider.prepare(provider.find("anthropic/x"))
-litellm = engine.start().result(60)
+litellm = engine.start().result(300)
 assert "FROM_DOTENV" not in os.environ and "ANTHROPIC_API_BASE" not in os.environ
 changed = {k for k in {*before, *os.environ} if before.get(k) != os.environ.get(k)}
 assert not any("LITELLM" in k or "DOTENV" in k for k in changed), changed

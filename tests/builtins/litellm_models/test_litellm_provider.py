@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from moryflow_builtins.litellm_models.provider import LitellmModels
-from moryflow_sdk import Finished, Message, ModelError, ModelRequest, ReasoningDelta, TextDelta, ToolSchema
+from moryflow_sdk import Message, ModelError, ModelRequest, ReasoningDelta, TextDelta, ToolSchema
 from moryflow_sdk.provider_settings import ModelsSettings
 from moryflow_sdk.testing.corpus import replies
 from moryflow_sdk.testing.replies import Reply, failure
@@ -34,7 +34,8 @@ async def play(server: LoopbackServer, *, tools: bool = True, **own: Any) -> tup
     serving = provider(server, **own)
     model = serving.find("anthropic/claude-x")
     assert model is not None
-    messages = (Message(role="system", text="rules"), Message(role="user", text="hi"))
+    summary = Message(role="system", text="【会话摘要】\n## Goal\nMend it.")
+    messages = (Message(role="system", text="rules"), summary, Message(role="user", text="hi"))
     events: list[Any] = []
     try:
         request = ModelRequest(model=model, messages=messages, tools=(LS,) if tools else ())
@@ -106,6 +107,8 @@ async def test_what_is_sent_has_the_key_the_tools_and_cache_marks() -> None:
     request = server.requests[0]
     assert request.headers["x-api-key"] == KEY and request.path == "/v1/messages"
     assert request.body["tools"][0]["name"] == "ls"
+    assert [block["text"][:7] for block in request.body["system"]] == ["rules", "【会话摘要】\n"]  # D17
+    assert len(request.body["messages"]) == 1 and json.dumps(request.body).count("cache_control") <= 4
     assert "cache_control" in json.dumps(request.body["system"]) and "cache_control" in json.dumps(request.body["messages"])
     assert server.connections == 1
 
@@ -118,9 +121,9 @@ CALLS: dict[str, tuple[Reply, list[tuple[str, str | None]], str]] = {
     ),
     "broken arguments": (sse(START, *called("t1", '{"pa'), *end("tool_use")), [('{"pa', None)], "tool_calls"),
     "length": (sse(START, *called("t1", '{"path":"."}'), *end("max_tokens")), [('{"path":"."}', "truncated")], "length"),
-    "cut": (sse(START, *called("t1", '{"path":"."}')), [('{"path":"."}', "incomplete")], "tool_calls"),
-    "cut badly": (sse(START, *called("t1", '{"path":"."}')).but(end="cut"), [('{"path":"."}', "incomplete")], "tool_calls"),
-    "reset": (sse(START, *called("t1", '{"path":"."}')).but(end="reset"), [('{"path":"."}', "incomplete")], "tool_calls"),
+    "cut": (sse(START, *called("t1", '{"path":"."}')), [('{"path":"."}', "incomplete")], "incomplete"),
+    "cut badly": (sse(START, *called("t1", '{"path":"."}')).but(end="cut"), [('{"path":"."}', "incomplete")], "incomplete"),
+    "reset": (sse(START, *called("t1", '{"path":"."}')).but(end="reset"), [('{"path":"."}', "incomplete")], "incomplete"),
 }
 
 
@@ -130,9 +133,9 @@ async def test_calls_come_out_whole_or_marked(name: str) -> None:
     reply, expected, reason = CALLS[name]
     with LoopbackServer(reply) as server:
         events, error = await play(server)
-    assert error is None and isinstance(events[-1], Finished)
-    assert [(call.arguments, call.problem) for call in events[-1].tool_calls] == expected
-    assert events[-1].reason == reason
+    end = error or events[-1]
+    assert [(call.arguments, call.problem) for call in end.tool_calls] == expected
+    assert (error.code if error else events[-1].reason) == reason
 
 
 async def test_ids_are_unique() -> None:

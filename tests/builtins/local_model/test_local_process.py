@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from moryflow_builtins.local_model.process import Process
 from moryflow_builtins.local_model.provider import LocalModel
 from moryflow_builtins.local_model.runtime import WEIGHTS, Runtime
 from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolSchema
+from moryflow_sdk.models import Purpose
 
 REAL = os.environ.get("MORYFLOW_TEST_LOCAL_MODEL", "")
 real = pytest.mark.skipif(
@@ -49,6 +51,7 @@ class Server:
                 self.send_response(200 if allowed else 401)
                 self.end_headers()
                 seen = {"tools": "tools" in request, "cwd": os.getcwd(), "argv": sys.argv, "env": sorted(os.environ)}
+                seen["stop"] = request.get("stop")
                 answer = {"choices": [{"message": {"content": json.dumps(seen)}, "finish_reason": "stop"}]}
                 self.wfile.write(json.dumps(answer if allowed else {"error": "no"}).encode())
             def log_message(self, *_):
@@ -79,18 +82,18 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone(pid: int, seconds: float = 10.0) -> bool:
+def gone(pid: int, seconds: float = 200.0) -> bool:
     end = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not alive(pid)
 
 
-async def say(local: LocalModel, text: str = "hi") -> tuple[str, Finished]:
+async def say(local: LocalModel, text: str = "hi", purpose: Purpose = "main") -> tuple[str, Finished]:
     info = local.find("local")
     assert info is not None
     tools = (ToolSchema(name="ls", description="", parameters={}),)
-    request = ModelRequest(model=info, messages=(Message(role="user", text=text),), tools=tools)
+    request = ModelRequest(model=info, messages=(Message(role="user", text=text),), tools=tools, purpose=purpose)
     events = [event async for event in local.stream(request)]
     assert isinstance(events[-1], Finished)
     return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1]
@@ -109,6 +112,17 @@ async def test_it_answers_and_ends_with_its_provider(runtime: Runtime) -> None:
     finally:
         await local.aclose()
     assert gone(pid)
+
+
+async def test_its_answer_ends_where_the_next_heading_of_the_document_would_begin(runtime: Runtime) -> None:
+    """So small a model goes on with the document up to its limit; a summary keeps its headings (S4.7)."""
+    local = LocalModel(runtime)
+    try:
+        answer, _ = await say(local)
+        summary, _ = await say(local, purpose="compact")
+    finally:
+        await local.aclose()
+    assert json.loads(answer)["stop"] == ["\n#"] and json.loads(summary)["stop"] is None
 
 
 async def test_it_is_given_neither_keys_nor_the_working_directory(
@@ -132,7 +146,7 @@ def test_nobody_without_the_key_is_answered(runtime: Runtime) -> None:
     """Other users of the machine reach loopback too (R1)."""
     process = Process(runtime)
     try:
-        url, key = process.start().result(30)
+        url, key = process.start().result(300)
         assert url.startswith("http://127.0.0.1:") and len(key) >= 32
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", data=b"{}"), timeout=10)
@@ -149,7 +163,7 @@ def test_it_ends_when_its_owner_is_killed(runtime: Runtime, tmp_path: Path) -> N
         from moryflow_builtins.local_model.process import Process
         from moryflow_builtins.local_model.runtime import Runtime
         process = Process(Runtime(Path({str(runtime.home)!r}), weights_size=7))
-        process.start().result(30)
+        process.start().result(300)
         print(process._child.pid, flush=True)
         time.sleep(60)
     """

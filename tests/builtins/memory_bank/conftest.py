@@ -111,9 +111,7 @@ class Project:
         """Run ``moryflow`` in a process of its own."""
         env = {"PATH": os.environ["PATH"], "MORYFLOW_HOME": str(self.home), "HOME": str(self.home.parent), **environ}
         command = [sys.executable, "-m", "moryflow", *arguments]
-        return subprocess.run(
-            command, env=env, cwd=self.vault, stdin=stdin, capture_output=True, text=True, timeout=60, check=False
-        )
+        return subprocess.run(command, env=env, cwd=self.vault, stdin=stdin, capture_output=True, text=True, check=False)
 
     def tree(self) -> dict[str, bytes]:
         """Return every file of the vault."""

@@ -151,11 +151,6 @@ def swapped(name, one, other):
     return lambda p: page_with(p, name, lambda t: t.replace(one, "@@").replace(other, one).replace("@@", other))
 
 
-def many(project):
-    for number in range(6):
-        (project.bank / "details" / f"n{number}.md").write_text(files()[PATTERNS])
-
-
 LOST = "memory-bank/details/lost.md"
 SPOILED = {
     "no front page": (lambda p: (p.vault / MEMORY).unlink(), "missing", MEMORY),
@@ -186,13 +181,12 @@ SPOILED = {
     "huge": (lambda p: p.patterns.write_bytes(b"x" * 2_000_000), "unreadable", PATTERNS),
     "a link": (lambda p: (p.bank / "l.md").symlink_to("MEMORY.md"), "link", "memory-bank/l.md"),
     "nobody leads there": (lambda p: (p.vault / LOST).write_text(files()[PATTERNS]), "unreached", LOST),
-    "no index": (many, "index", "memory-bank/details"),
 }
 
 
 @pytest.mark.parametrize("case", SPOILED)
 async def test_check_finds(project, case):
-    """Structure, schema, links, pointers, sizes, secrets, index, reachability (S3.1, S3.13, S3.34, S3.38, S3.39, D31)."""
+    """Structure, schema, links, pointers, sizes, secrets, reachability (S3.1, S3.13, S3.34, S3.38, S3.39, D31)."""
     spoil, code, file = SPOILED[case]
     assert await checked(project) == []
     spoil(project)
@@ -201,16 +195,13 @@ async def test_check_finds(project, case):
     assert all(finding.next and finding.message for finding in found)
 
 
-async def test_an_index_stands_for_its_folder(project):
-    """A folder of many files with an index that leads to them is fine (S3.38, D31)."""
-    names = [f"n{number}.md" for number in range(9)]
+async def test_no_index_is_demanded(project):
+    """A folder of many files that the front page leads to is fine as it is (S3.38, D31)."""
     folder = project.bank / "details" / "more"
     folder.mkdir()
-    for name in names:
-        (folder / name).write_text(files()[PATTERNS])
-    links = "".join(f"[{name}]({name})\n" for name in names)
-    (folder / "index.md").write_text(files()[PATTERNS].replace(MARKERS[1], links + MARKERS[1]))
-    spoiled(MEMORY, "- anything else", "- more → [more](details/more/index.md)\n- anything else")(project)
+    for number in range(20):
+        (folder / f"n{number}.md").write_text(files()[PATTERNS])
+    spoiled(MEMORY, "- anything else", "- more → [more](details/more/)\n- anything else")(project)
     assert await checked(project) == []
 
 

@@ -31,7 +31,7 @@ async def test_reading_patterns_lets_the_write_pass(project):
     """The only next step is the right one (S3.26, S3.37, D30)."""
     project.configure(bank={"guardMode": "block"})
     talk = await project.run(READ, RISKY, "done")
-    assert [node["status"] for node in talk.tools] == ["ok", "ok"] and "memory bank" not in talk.last["output"]
+    assert [node["status"] for node in talk.tools] == ["ok", "ok"] and "was not read" not in talk.last["output"]
     assert (project.vault / "package.json").read_text() == '{"a": 1}\n'
 
 
@@ -56,7 +56,7 @@ async def test_warn_is_the_default_and_never_blocks(project):
     first, second, third = talk.tools
     assert [node["status"] for node in talk.tools] == ["ok"] * 3
     assert "high-risk write" in first["output"] and first["output"].count("Next:") == 1
-    assert "memory bank" not in second["output"]
+    assert "was not read" not in second["output"]
     assert "low-risk write" in third["output"]
     assert [event["action"] for event in talk.events("gate")] == ["warned", "warned"]
     assert "high-risk write to vault:/package.json" in talk.events("notice")[0]["text"], "the person sees it too"

@@ -147,3 +147,51 @@ async def test_what_the_host_writes_is_not_marked(project):
         await talk.session.note(lambda journal: journal.node("note", {"text": "remember this: it is late"}))
         await talk.say("hi")
         assert not any("memory_propose" in message.text for message in talk.requests[0].messages if message.role == "user")
+
+
+READS_FIRST = [
+    "which library should we use for dates?",
+    "add a new module for refunds",
+    "let us refactor checkout",
+    "迁移到 PostgreSQL",
+]
+READS_NOT = ["fix the typo in notes.md", "what is in src?", "mb:write, then refactor", "the newest module of three is fine"]
+
+
+@pytest.mark.parametrize("words", [*READS_FIRST, *READS_NOT])
+async def test_a_message_that_patterns_md_is_read_for_carries_a_hint(project, words):
+    """By words alone: technology, a new module, architecture, a shared module, refactoring, migration (S3.4, S3.23, S3.41)."""
+    async with project.conversation("fine", "fine") as talk:
+        await talk.say(words)
+        await talk.say("go on")
+        first, second = ([m.text for m in request.messages if m.role == "user"] for request in talk.requests)
+    assert ("Read it before you answer" in first[0]) == (words in READS_FIRST)
+    assert second[0] == first[0], "the same bytes again, for prompt caches"
+
+
+def write(name):
+    return {"calls": [{"name": "write", "arguments": {"path": name, "content": "x"}}]}
+
+
+async def test_many_changed_files_speak_for_a_proposal_once_a_turn(project):
+    """The fifth file that was changed, or what is configured; not the same file five times (S3.23, S3.41)."""
+    project.configure(bank={"guardMode": "warn"})
+    read = {"calls": [{"name": "read", "arguments": {"path": "memory-bank/details/patterns.md"}}]}
+    names = ["a.md", "a.md", "b.md", "c.md", "d.md", "e.md", "f.md"]
+    talk = await project.run(read, *map(write, names), "done")
+    assert ["memory_propose" in node["output"] for node in talk.tools[1:]] == [False] * 5 + [True, False]
+    assert "5 files were changed" in talk.tools[6]["output"]
+
+
+async def test_a_kind_of_change_speaks_for_a_proposal(project):
+    """What counts as high risk; nothing when hints are off, or when the message answers a proposal (S3.16, S3.41)."""
+    project.configure(bank={"guardMode": "warn"})
+    read = {"calls": [{"name": "read", "arguments": {"path": "memory-bank/details/patterns.md"}}]}
+    talk = await project.run(read, write("db/migrations/1.sql"), "done")
+    assert "db/migrations/1.sql is of a kind" in talk.last["output"]
+    talk = await project.run(read, write("db/migrations/2.sql"), "done", prompt="mb:no, just migrate")
+    assert "memory_propose" not in talk.last["output"]
+    for settings in ({"remind": False}, {"guardMode": "off"}):
+        project.configure(bank=settings)
+        talk = await project.run(read, write("db/migrations/3.sql"), "done")
+        assert "memory_propose" not in talk.last["output"]

@@ -85,10 +85,41 @@ async def test_a_reader_that_fails_does_not_count(project):
     assert [node["status"] for node in talk.tools] == ["error", "denied"]
 
 
-def test_a_reader_in_the_background_does_not_count():
+async def test_a_reader_in_the_background_does_not_count():
     """Begun is not finished (S3.14, D30)."""
     begun = ToolResult(output="works in the background", metadata={"background": True})
-    assert checked_package(begun, None) == (begun, False)
+    assert await checked_package(begun, None, PATTERNS) == (begun, False)
+
+
+async def test_the_reader_works_in_the_foreground(project):
+    """Also when it is started in the background: its package is the call's own result, and counts (S3.14)."""
+    project.configure(bank={"guardMode": "block"})
+    ask = call("task", agent="memory-reader", prompt="how is money kept?", background=True)
+    talk = await project.run(ask, READ, PACKAGE, RISKY, "done")
+    assert [node["status"] for node in talk.tools] == ["ok", "ok"] and "open_questions" in talk.tools[0]["output"]
+
+
+NOT_READ = {
+    "read nothing": ([], PACKAGE),
+    "listed it": ([call("glob", pattern="memory-bank/**")], PACKAGE),
+    "searched it": ([call("grep", pattern="Money", path="memory-bank")], PACKAGE),
+    "read another": ([call("read", path="memory-bank/MEMORY.md")], PACKAGE),
+    "read the end": ([call("read", path=PATTERNS, offset=9)], PACKAGE),
+    "invented the quote": ([READ], PACKAGE.replace("integer   cents", "gold")),
+    "quotes a word": ([READ], PACKAGE.replace("Money is kept in integer   cents", "Money")),
+    "quotes a mark": ([READ], PACKAGE.replace("Money is kept in integer   cents", "-")),
+    "quotes another": ([READ], PACKAGE.replace(f"{PATTERNS}:9", "src/money.py:1").replace("Money is kept in", "CENTS = 100 #")),
+}
+
+
+@pytest.mark.parametrize("case", NOT_READ)
+async def test_a_package_counts_only_for_what_was_really_read_and_stands_there(case, project):
+    """A valid package about a file that its reader did not read, or did not quote, opens nothing (D30)."""
+    project.configure(bank={"guardMode": "block"})
+    reads, package = NOT_READ[case]
+    talk = await project.run(ASK, *reads, package, RISKY, "done")
+    first, second = talk.tools
+    assert "It does not count as reading" in first["output"] and second["status"] == "denied"
 
 
 async def test_conflicts_between_memory_and_code_are_told_with_both_pointers(project):

@@ -70,6 +70,7 @@ def test_sensitive_paths_are_high_risk(path):
         "dockerish/a",
         "environment.md",
         "x.lock.md",
+        ".moryflow/plans/logging.md",
     ],
 )
 def test_other_paths_are_low_risk(path):

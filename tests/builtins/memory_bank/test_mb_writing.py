@@ -82,9 +82,22 @@ async def test_the_id_is_bound_to_target_and_draft(project):
     assert load(forged) == {}
 
 
-@pytest.mark.parametrize("word", ["mb:write", "MB:WRITE", "ok mb:write please", "mb:write {id}", "yes", "Yes.", "ok", "好的"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "mb:write",
+        "MB:WRITE",
+        "ok mb:write please",
+        "mb:write {id}",
+        "yes, mb:write",
+        "`mb:write {id}`",
+        "thanks!\nmb:write, then fix the test",
+        "Please go ahead and mb:write.",
+        "好的，mb:write",
+    ],
+)
 async def test_words_that_agree(project, word):
-    """The command always, plain words right after the proposal (S3.15, D33)."""
+    """The command, with what people say when they agree (S3.15, D33)."""
     async with project.conversation(proposing(), "shall I?", *WRITTEN) as talk:
         await talk.say("how do we test?")
         await talk.say(word.format(id=talk.last["metadata"]["proposal"]))
@@ -95,6 +108,11 @@ async def test_words_that_agree(project, word):
     "word",
     [
         "mb:no",
+        "yes",
+        "Yes.",
+        "ok",
+        "go ahead",
+        "好的",
         "no",
         "不要",
         "mb:write mb:no",
@@ -103,6 +121,13 @@ async def test_words_that_agree(project, word):
         "http://x/mb:write",
         "yes, but later",
         "mb:write p-00000000",
+        "do not mb:write that",
+        "what does mb:write do?",
+        "mb:write? what is that",
+        "> reply mb:write to keep it",
+        '"mb:write"',
+        "I would say mb:write tomorrow",
+        "不要 mb:write",
     ],
 )
 async def test_words_that_do_not(project, word):
@@ -114,13 +139,11 @@ async def test_words_that_do_not(project, word):
         assert talk.last["status"] == "error" and talk.last["code"] == "not_confirmed" and project.tree() == before
 
 
-async def test_plain_words_count_only_right_after_the_proposal(project):
-    """A yes to something else is none; the command still counts later (D33)."""
-    async with project.conversation(proposing(), "shall I?", "hm", WRITE, "not yet", *WRITTEN) as talk:
+async def test_a_plain_word_neither_confirms_nor_declines(project):
+    """The command still counts after it (D33)."""
+    async with project.conversation(proposing(), "shall I?", "hm", *WRITTEN) as talk:
         await talk.say("how do we test?")
-        await talk.say("what is the weather?")
-        await talk.say("yes")
-        assert talk.last["code"] == "not_confirmed"
+        await talk.say("no")
         await talk.say("mb:write")
         assert talk.last["status"] == "ok"
 

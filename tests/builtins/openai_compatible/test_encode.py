@@ -8,6 +8,7 @@ from typing import Any
 from moryflow_sdk import Image, Message, ModelInfo, ModelRequest, ToolRequest, ToolSchema
 from moryflow_sdk.chat_completions import Endpoint
 from moryflow_sdk.chat_completions.encode import Encoder, wire_id
+from moryflow_sdk.messages import SUMMARY_MARK
 
 PNG = Image(media_type="image/png", data="QUJD")
 
@@ -45,19 +46,29 @@ def test_ids_that_a_provider_would_refuse_are_replaced_on_both_sides() -> None:
     assert wire_id("abcdefghi", short=True) == "abcdefghi"
 
 
-def test_leading_system_messages_are_one_and_later_ones_are_marked() -> None:
+SYSTEM = (
+    Message(role="system", text="rules"),
+    Message(role="system", text="more rules"),
+    Message(role="system", text=f"{SUMMARY_MARK}\n## Goal\nMend it."),
+    Message(role="user", text="hi"),
+    Message(role="system", text="late"),
+)
+
+
+def test_a_provider_of_one_system_message_gets_the_summary_as_a_marked_user_message() -> None:
     """Templates of many open models take one system message, at the head (D17)."""
-    found = sent(
-        Message(role="system", text="rules"),
-        Message(role="system", text="summary"),
-        Message(role="user", text="hi"),
-        Message(role="system", text="late"),
-    )["messages"]
-    assert found == [
-        {"role": "system", "content": "rules\n\nsummary"},
+    assert sent(*SYSTEM)["messages"] == [
+        {"role": "system", "content": "rules\n\nmore rules"},
+        {"role": "user", "content": "【会话摘要】\n## Goal\nMend it."},
         {"role": "user", "content": "hi"},
         {"role": "user", "content": "[system]\nlate"},
     ]
+
+
+def test_a_provider_of_several_system_messages_gets_the_summary_as_one() -> None:
+    """Behind the system prompt, at the head (S0.24, D17)."""
+    roles = [message["role"] for message in sent(*SYSTEM, system_messages="several")["messages"]]
+    assert roles == ["system", "system", "system", "user", "user"]
 
 
 def test_images_of_tool_results_follow_all_results_of_the_step() -> None:

@@ -186,6 +186,22 @@ def test_an_address_without_a_scheme_is_an_error_of_the_configuration() -> None:
         ModelsSettings.model_validate({"providers": {"own": {"baseUrl": "localhost:8000"}}})
 
 
+@pytest.mark.parametrize(
+    ("prefix", "settings", "environ", "takes"),
+    [
+        ("openai", {}, {}, "several"),
+        ("openai", {}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, "one"),
+        ("llamacpp", {}, {}, "one"),
+        ("own", {"baseUrl": "http://x"}, {}, "one"),
+        ("own", {"baseUrl": "http://x", "systemMessages": "several"}, {}, "several"),
+        ("openai", {"systemMessages": "one"}, {}, "one"),
+    ],
+)
+def test_one_system_message_unless_a_service_is_known_to_take_several(prefix, settings, environ, takes) -> None:
+    """Behind an address of one's own may be any model; a person knows better (D17)."""
+    assert provider(environ, **{prefix: settings})._endpoint(prefix).system_messages == takes
+
+
 def test_keys_do_not_show_in_a_representation() -> None:
     """Logs print objects (D49)."""
     settings = ModelsSettings.model_validate({"providers": {"own": {"baseUrl": "http://x", "apiKey": "sk-SECRET"}}})

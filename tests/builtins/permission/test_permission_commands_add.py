@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 from moryflow.builtins import BUILTINS
+from moryflow_builtins.permission.cli.remarks import STILL_ASKED
+from moryflow_sdk.sandbox import COMMANDS
 
 MINE = """{
   // mine
@@ -45,7 +47,21 @@ def test_what_a_rule_silences_is_said(bench):
     """Not refused: it is the person's own file (D4)."""
     assert "asks about vault:/.env" in bench.cli("permission", "allow", "read", "**/.env").stderr
     wide = bench.cli("permission", "allow", "bash", "*")
-    assert wide.returncode == 0 and "it lets every command run without a question" in wide.stderr
+    assert wide.returncode == 0 and "any program runs, but not every command goes unasked. Still asked: words" in wide.stderr
+
+
+@pytest.mark.parametrize(("what", "example"), STILL_ASKED)
+def test_what_a_rule_for_every_command_leaves_open_is_said_truly(bench, what, example):
+    """Each kind that the remark names is still asked about, and a plain command is not (S0.48, R24, R8)."""
+    (bench.vault / ".env").write_text("KEY=1\n")
+    for name in ("objects", "refs"):
+        (bench.vault / "other" / name).mkdir(parents=True)
+    (bench.vault / "other" / "HEAD").write_text("ref: refs/heads/x\n")
+    bench.cli("permission", "deny", "bash", COMMANDS)
+    said = bench.cli("permission", "allow", "bash", "*").stderr
+    assert f"{what} ({example})" in said and "without a question" not in said
+    judged = [json.loads(bench.cli("permission", "explain", "bash", one, "--json").stdout) for one in (example, "make all")]
+    assert [one["decision"] for one in judged] == ["ask", "allow"]
 
 
 def test_a_rule_lifts_no_hard_limit(bench):

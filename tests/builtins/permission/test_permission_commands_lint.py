@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import replace
 
 import pytest
@@ -70,6 +69,26 @@ def test_a_rule_that_a_later_one_covers_is_shadowed(earlier, later):
 def test_a_rule_that_still_decides_something_is_not(earlier, later):
     """No false alarm (D4)."""
     assert (0, "shadowed") not in kinds(earlier, later)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "narrow"),
+    [
+        ("url:https://docs.python.org/*", True),
+        ("https://docs.python.org/3/*", True),
+        ("https://*.python.org/a*", True),
+        ("https://docs.python.org/**", False),
+        ("https://*.python.org/**", False),
+        ("https://*/x", False),
+        ("*", False),
+        ("regex:https://a/.*", False),
+        ("https://docs.python.org/a\\*", False),
+    ],
+)
+@pytest.mark.parametrize("decision", ["allow", "ask", "deny"])
+def test_a_star_that_stops_at_a_slash_is_said(pattern, narrow, decision):
+    """An address further down is not matched, and lint says what to write (S0.41, D6)."""
+    assert ((0, "narrow") in kinds(("web_fetch", pattern, decision))) == narrow
 
 
 TEXT = st.text(alphabet="ab *", min_size=1, max_size=6)
@@ -157,12 +176,14 @@ def test_the_few_rules_that_are_looked_at_are_enough(rows):
         ("web_fetch", "https://h{}.example/**"),
     ],
 )
-def test_thousands_of_rules_are_looked_at_soon(domain, pattern):
+def test_thousands_of_rules_are_looked_at_soon(domain, pattern, expect_linear_growth):
     """The time grows with the number of rules, not with its square, which took more than a minute for so many."""
-    rules = made(*((domain, pattern.format(number), ["allow", "ask"][number % 2]) for number in range(4_000)))
-    started = time.monotonic()
-    list(few(remarks(rules)))
-    assert time.monotonic() - started < 15
+
+    def work(count):
+        rules = made(*((domain, pattern.format(number), ["allow", "ask"][number % 2]) for number in range(count)))
+        return lambda: list(few(remarks(rules)))
+
+    expect_linear_growth(work, 500)
 
 
 @pytest.mark.parametrize(
@@ -170,8 +191,8 @@ def test_thousands_of_rules_are_looked_at_soon(domain, pattern):
     [
         ("bash", "cd x && make"), ("bash", "ls | wc"), ("bash", "ls  -l"), ("bash", " ls"), ("bash", "echo x > y"),
         ("bash", "echo $(date)"), ("read", "/notes/"), ("read", "../x"), ("read", "vault:/a//b"), ("read", "./x"),
-        ("web_fetch", "example.com/*"), ("web_fetch", "https://example.com*"), ("web_fetch", "https://Example.com/"),
-        ("web_fetch", "http://127.0.0.1/"), ("mcp", "github"),
+        ("web_fetch", "example/*"), ("web_fetch", "https://example.com*"), ("web_fetch", "https://example.com/a b"),
+        ("web_fetch", "http://192.168.0.1/"), ("mcp", "github"),
     ],
 )  # fmt: skip
 def test_a_pattern_that_no_target_is_written_like_is_dead(domain, pattern):
@@ -184,8 +205,11 @@ def test_a_pattern_that_no_target_is_written_like_is_dead(domain, pattern):
     [
         ("bash", "git status"), ("bash", "echo 'a  b'"), ("bash", "git commit -m *"), ("bash", "sandbox:network"),
         ("read", "/srv/data/**"), ("read", "~/x"), ("read", "vault:/"), ("web_fetch", "https://example.com/**"),
-        ("web_fetch", "https://*.example.com/**"), ("web_fetch", "http*://example.com/x"), ("mcp", "github/*"), ("mcp", "git*"),
-        ("web_search", "python *"), ("task", "explore"), ("tool", "hello"),
+        ("web_fetch", "https://*.example.com/**"), ("web_fetch", "http*://example.com/x"),
+        ("web_fetch", "example.com"), ("web_fetch", "*.example.com"), ("web_fetch", "https://Example.com"),
+        ("mcp", "github/*"), ("mcp", "git*"),
+        ("web_search", "python *"), ("task", "explore"), ("tool", "hello"), ("web_fetch", "http://localhost:7700/**"),
+        ("web_fetch", "http://127.0.0.1:7700/search"),
     ],
 )  # fmt: skip
 def test_a_good_rule_gets_no_remark(domain, pattern):
@@ -248,7 +272,7 @@ def test_lint_fails_for_what_is_invalid_and_says_where(bench):
     shown = bench.cli("permission", "lint").stdout
     assert all(f"{file}:{line}" in shown for line in (2, 3, 4, 5)) and "did you mean" in shown
     checked = bench.cli("config", "check")
-    assert "it lets every command run" in checked.stdout + checked.stderr
+    assert "any program runs, but not every command" in checked.stdout + checked.stderr
 
 
 def test_warnings_fail_only_when_asked_to(bench):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from moryflow_builtins.permission.judged import Judged
 from moryflow_builtins.permission.policy import Policy
 from moryflow_sdk import DOMAINS, Ask, Deny, Rule, Target, ToolCall, mcp_target, query_target, task_target, tool, url_target
 from moryflow_sdk.patterns import compile_rule
-from moryflow_sdk.sensitive import SENSITIVE_NAMES
+from moryflow_sdk.patterns.globs import braces
+from moryflow_sdk.protected_files import RUNS_LATER, SECRETS
+from moryflow_sdk.sensitive import sensitive
 from moryflow_sdk.targets import TargetRequest
 from moryflow_sdk.verdicts import settle
 
@@ -38,6 +41,10 @@ def allow(domain: str, pattern: str) -> dict[str, Any]:
 
 def deny(domain: str, pattern: str) -> dict[str, Any]:
     return {"domain": domain, "pattern": pattern, "decision": "deny"}
+
+
+def ask(domain: str, pattern: str) -> dict[str, Any]:
+    return {"domain": domain, "pattern": pattern, "decision": "ask"}
 
 
 # ------------------------------------------------------------------------------------------------
@@ -83,9 +90,10 @@ def test_the_domains_are_the_six_and_two_more() -> None:
 def test_defaults_are_plain_rules_that_mean_what_they_say() -> None:
     """A printed default, written into a configuration, protects the same names (S0.32, S0.43)."""
     reading = [rule for rule in default_rules() if rule.domain == "read" and rule.decision == "ask"]
-    for name in SENSITIVE_NAMES:
-        example = name.replace("*", "x").replace("[!a-z]", ".").replace("[-_.]", "-").replace("[-_]", "-")
-        assert any(compile_rule(rule.replace(source="user")).matches(f"vault:/d/{example}") for rule in reading), name
+    printed = [compile_rule(rule.replace(source="user")) for rule in reading]
+    for name in (one for glob in SECRETS.files for one in braces(glob)):
+        example = re.sub(r"\[!?([^]])[^]]*\]", lambda found: "." if "!" in found[0] else found[1], name.replace("*", "x"))
+        assert any(pattern.matches(f"vault:/d/{example}") for pattern in printed), name
 
 
 @pytest.mark.parametrize(
@@ -115,17 +123,45 @@ def test_defaults_are_plain_rules_that_mean_what_they_say() -> None:
         ".g\u200cit/config",
         ".cursor/rules",
         "Jenkinsfile",
+        ".cargo/config.toml",
+        ".venv/bin/python",
+        "web/node_modules/.bin/eslint",
+        "a.pth",
+        ".mvn/wrapper/x.jar",
+        "mise.toml",
+        ".cursorrules",
+        ".agents/skills/a/SKILL.md",
     ],
 )
 def test_what_runs_later_is_asked_about(make_policy: MakePolicy, path: str) -> None:
     """Writes that change what runs later ask, in any case and through invisible characters (R21, D72)."""
     answer = judge(make_policy(), "edit", path)
     assert (answer.decision, answer.bypass) == ("ask", "mode")
-    assert judge(make_policy(), "read", path).decision == "allow" or "env" in path
+    assert judge(make_policy(), "read", path).decision == ("ask" if sensitive(path) else "allow")
 
 
 @pytest.mark.parametrize(
-    "path", ["src/a.py", "package.json", "README.md", ".gitignore", ".moryflow/plans/p.md", "git/config", "x.git.md"]
+    ("domain", "path", "reason"),
+    [
+        ("read", "infra/prod.tfvars", "infra/prod.tfvars looks like a file of secrets: values and state of Terraform, "),
+        ("edit", "a/mise.toml", "a/mise.toml changes what runs later: a tool manager runs it on entering the folder"),
+        ("edit", ".venv", ".venv changes what runs later: installed programs and libraries"),
+    ],
+)
+def test_the_question_says_why_the_file_is_asked_about(make_policy: MakePolicy, domain: str, path: str, reason: str) -> None:
+    """Each line of the two tables has its reason, and the question shows it (R21, S0.33)."""
+    assert judge(make_policy(), domain, path).reason.startswith(reason)
+    assert all(line.reason and (line.files or line.folders) for table in (SECRETS, RUNS_LATER) for line in table.lines)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("src/a.py", "package.json", "README.md", ".gitignore", ".moryflow/plans/p.md", "git/config", "x.git.md"),
+        *("Makefile", "pyproject.toml", "conftest.py", "Dockerfile", "docker-compose.yml", "tox.ini", "justfile", "noxfile.py"),
+        *("setup.py", "build.gradle", "Cargo.toml", "go.mod", ".eslintrc.js", "src/tokens.py", ".editorconfig", "flake.nix"),
+        *("AGENTS.md", ".github/CODEOWNERS", ".github/ISSUE_TEMPLATE/bug.md", ".python-version", "app/auth.ts", "venv.py"),
+    ],
 )
 def test_ordinary_work_is_not_asked_about(make_policy: MakePolicy, path: str) -> None:
     """Low-risk operations never prompt (S0.8, S0.39, D23)."""
@@ -356,6 +392,56 @@ def test_no_rule_and_no_mode_opens_addresses_that_are_not_public(make_policy: Ma
     ):
         answer = judge(policy, "web_fetch", url)
         assert (answer.decision, answer.bypass) == ("deny", "never"), url
+
+
+SERVICE = "http://localhost:7700/**"
+SERVICES: list[tuple[list[Any], str, str]] = [
+    ([allow("web_fetch", SERVICE)], "http://localhost:7700/search?q=x", "allow"),
+    ([allow("web_fetch", "url:http://127.0.0.1:7700/**")], "http://127.0.0.1:7700/", "allow"),
+    ([allow("web_fetch", "http://\\[::1\\]:7700/**")], "http://[::1]:7700/a", "allow"),
+    ([allow("web_fetch", "http://localhost/**")], "http://localhost/", "allow"),
+    ([allow("web_fetch", "http://localhost:7700/search")], "http://localhost:7700/search", "allow"),
+    ([ask("web_fetch", SERVICE)], "http://localhost:7700/", "ask"),
+    ([allow("web_fetch", SERVICE), deny("web_fetch", "http://**/admin")], "http://localhost:7700/admin", "deny"),
+    ([allow("web_fetch", SERVICE)], "http://localhost:7701/", "deny"),
+    ([allow("web_fetch", SERVICE)], "https://localhost:7700/", "deny"),
+    ([allow("web_fetch", SERVICE)], "http://127.0.0.1:7700/", "deny"),
+    ([allow("web_fetch", SERVICE)], "http://localhost.evil.test:7700/", "deny"),
+    ([allow("web_fetch", SERVICE)], "http://a@localhost:7700/", "deny"),
+    ([allow("web_fetch", "http://localhost/**")], "http://localhost:7700/", "deny"),
+    ([allow("web_fetch", "http://localhost:7700*/**")], "http://localhost:77001/", "deny"),
+    ([allow("web_fetch", "http://localhost:*/**")], "http://localhost:7700/", "deny"),
+    ([allow("web_fetch", "http://**")], "http://localhost:7700/", "deny"),
+    ([allow("web_fetch", "regex:.*")], "http://localhost:7700/", "deny"),
+    ([allow("web_fetch", "*")], "http://localhost:7700/", "deny"),
+    ([allow("web_fetch", "http://10.0.0.1/**")], "http://10.0.0.1/", "deny"),
+    ([allow("web_fetch", "http://169.254.169.254/**")], "http://169.254.169.254/latest", "deny"),
+    ([allow("web_fetch", "http://printer.local/**")], "http://printer.local/", "deny"),
+    ([], "http://localhost:7700/", "deny"),
+]
+
+
+@pytest.mark.parametrize(("rules", "url", "decision"), SERVICES)
+def test_a_rule_that_names_a_service_of_this_machine_opens_it_and_nothing_else(
+    make_policy: MakePolicy, rules: list[Any], url: str, decision: str
+) -> None:
+    """Scheme, host and port stand in the rule; no wildcard reaches what nobody named, no other local network (R16, R30)."""
+    answer = judge(make_policy(rules), "web_fetch", url)
+    assert answer.decision == decision
+    if not rules:
+        assert (
+            answer.next_step
+            == "if it is a service that you trust: moryflow permission allow web_fetch 'http://localhost:7700/**'"
+        )
+
+
+def test_an_agent_opens_no_service_of_this_machine(make_policy: MakePolicy) -> None:
+    """Its own rules only narrow (R4)."""
+    url = "http://localhost:7700/"
+    free = Rule(domain="web_fetch", pattern=SERVICE, decision="allow", source="agent")
+    assert judge(make_policy([], agent=[free]), "web_fetch", url).decision == "deny"
+    narrow = make_policy([allow("web_fetch", SERVICE)], agent=[free.replace(decision="deny", pattern="*")])
+    assert judge(narrow, "web_fetch", url).decision == "deny"
 
 
 STUBS = [

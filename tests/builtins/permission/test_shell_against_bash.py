@@ -173,5 +173,5 @@ def _found(text: str) -> list[list[Arg]]:
         return After(bases, bases)
 
     script, _ = parse(text)
-    Walker(note, lambda _: None, lambda *_: None).script(script, frozenset(("/vault",)))
+    Walker(note, lambda *_: None, lambda *_: None).script(script, frozenset(("/vault",)))
     return found

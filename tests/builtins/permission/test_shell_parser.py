@@ -86,7 +86,7 @@ def test_commands_are_found_where_they_stand(text: str, commands: list[str]) -> 
         found.append(" ".join(arg.text for arg in arguments(command.words)))
         return After(bases, bases)
 
-    Walker(note, lambda _: None, lambda *_: None).script(parse(text)[0], frozenset(("/vault",)))
+    Walker(note, lambda *_: None, lambda *_: None).script(parse(text)[0], frozenset(("/vault",)))
     assert found == commands
 
 

@@ -99,9 +99,7 @@ def _environment(root: Path) -> dict[str, str]:
 def _options(program: str, root: Path) -> tuple[list[str], list[str]]:
     """Return the long and the short options that a program says it has."""
     asked = [*program.split(), "-h" if program.startswith("git") else "--help"]
-    done = subprocess.run(
-        asked, cwd=root / "vault", env=_environment(root), capture_output=True, stdin=subprocess.DEVNULL, timeout=20
-    )
+    done = subprocess.run(asked, cwd=root / "vault", env=_environment(root), capture_output=True, stdin=subprocess.DEVNULL)
     text = (done.stdout + done.stderr).decode("utf-8", "replace")
     long = sorted(set(re.findall(r"--[a-z][a-z0-9-]+", text))) + _SPECIAL.get(program.split()[0], [])
     return long, sorted(set(re.findall(r"(?<![\w-])-([A-Za-z0-9])\b", text)))

@@ -93,6 +93,7 @@ async def test_a_long_list_is_cut_and_an_empty_one_helps(toolbox, engine: str) -
     toolbox.fill({f"d/{n}.py": "" for n in range(20)})
     result = await toolbox.arun(glob, pattern="d/*", limit=3)
     assert result.output.splitlines() == ["d/0.py", "d/1.py", "d/10.py", "[3 of 20 files; narrow the pattern]"]
+    assert len((await toolbox.arun(glob, pattern="d/*")).output.splitlines()) == 20
     assert "**/*.py looks in all folders" in (await toolbox.arun(glob, pattern="*.py")).output
     with pytest.raises(ToolError):
         await toolbox.arun(glob, pattern="none/*")

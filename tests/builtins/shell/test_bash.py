@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import time
+import secrets
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from moryflow.services.files import VaultFiles
+from moryflow.services.targets import resolved
 from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.running import environment
-from moryflow_sdk import Rule, Target, ToolCall, ToolError
+from moryflow_sdk import Denied, Rule, ToolCall, ToolError
 from moryflow_sdk.sandbox import COMMANDS, NETWORK, confinement, find_sandbox
 
 OURS = os.getpid()
@@ -29,15 +33,31 @@ class Context:
     call: ToolCall
     watched: tuple[Path, ...] = ()
     shown: list[str] = field(default_factory=list)
+    swapped: bool = False
+    mark: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = "turn_1"
+    agent: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(rules=()))
+    answers: list[bool] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("moryflow.plugin.shell"))
 
     @property
     def data_dir(self):
         return self.home
 
     @property
+    def files(self):
+        return (Swapping if self.swapped else VaultFiles)(self.vault, self.home, self.home)
+
+    @property
     def rules(self):
         rules = [] if self.confined else [Rule(domain="bash", pattern=COMMANDS, decision="deny")]
         return SimpleNamespace(all=lambda: rules)
+
+    async def ask(self, question):
+        self.asked.append(question.reason)
+        if not (self.answers and self.answers.pop(0)):
+            raise Denied("the user refused this call")
 
     def progress(self, text):
         self.shown.append(text)
@@ -54,8 +74,15 @@ def context(request, tmp_path):
     return Context(vault, home, request.param, ToolCall(id="call_1", tool="bash", args={}))
 
 
-async def run(context, command, **options):
+async def run(context, command, *, workdir=None, **options):
+    context.call = judged(context, command, workdir)
     return await bash.function(command, context, **options)
+
+
+def judged(context, command, workdir=None):
+    """Return the call as the host resolves it."""
+    requests = bash.target_requests({"command": command, "workdir": workdir})
+    return context.call.replace(targets=tuple(resolved(request, lambda: context.files) for request in requests))
 
 
 def processes_with(text):
@@ -100,10 +127,8 @@ async def test_children_that_ignore_signals_or_leave_the_group_end_too(context):
 
 async def test_a_background_process_does_not_hold_the_tool(context):
     """What keeps the pipe open after the shell has ended is not waited for (SECURITY §3)."""
-    started = time.monotonic()
-    result = await run(context, "sleep 73.5 & echo hi")
-    assert "hi" in result.output
-    assert time.monotonic() - started < 10
+    result = await run(context, "sleep 5073 & echo hi", timeout=600)
+    assert "hi" in result.output and result.status == "ok"
 
 
 async def test_cancelling_leaves_nothing_running(context):
@@ -156,11 +181,68 @@ async def test_the_text_is_one_argument_of_bash(context):
 
 async def test_a_workdir_outside_the_vault_is_refused(context):
     """Model input never chooses a folder outside the vault (R20)."""
-    target = Target(domain="read", kind="file", text="fs:/etc", given="/etc", path="/etc")
-    context.call = context.call.replace(targets=(target,))
     with pytest.raises(ToolError) as caught:
         await run(context, "pwd", workdir="/etc")
     assert caught.value.code == "outside"
+
+
+async def test_a_folder_that_is_swapped_after_it_was_judged_is_refused(context):
+    """Another object under the judged name is not entered (R12, R34)."""
+    (context.vault / "sub").mkdir()
+    (context.vault / "other").mkdir()
+    context.call = judged(context, "touch here", "sub")
+    (context.vault / "sub").rename(context.vault / "old")
+    (context.vault / "sub").symlink_to("other")
+    with pytest.raises(ToolError) as caught:
+        await bash.function("touch here", context)
+    assert caught.value.code == "changed"
+    assert not list(context.vault.rglob("here"))
+
+
+class Swapping(VaultFiles):
+    """Files that somebody swaps at the worst moment: when the folder is open and nothing has started."""
+
+    @contextmanager
+    def folder(self, target):
+        with super().folder(target) as descriptor:
+            path = Path(target.path)
+            path.rename(path.with_name("old"))
+            path.symlink_to("other")
+            yield descriptor
+
+
+async def test_a_folder_that_is_swapped_while_it_is_open_is_not_entered(context):
+    """The process starts behind the descriptor; where it goes in by name, it runs nothing in another folder (R12, R34)."""
+    (context.vault / "sub").mkdir()
+    (context.vault / "other").mkdir()
+    context.call = judged(context, "touch here; ls /dev/fd/", "sub")
+    context.swapped = True
+    result = await bash.function("", context)
+    assert not (context.vault / "other/here").exists()
+    if context.confined:
+        assert "changed after it was judged" in result.output and not list(context.vault.rglob("here"))
+    else:
+        assert (context.vault / "old/here").exists()
+
+
+async def test_a_command_gets_no_descriptor_of_its_folder(context):
+    """It would lead out of the sandbox (R34)."""
+    (context.vault / "sub").mkdir()
+    result = await run(
+        context, "for fd in /proc/self/fd/*; do [ -d $fd ] && echo folder $fd; done; cat | wc -c; pwd", workdir="sub"
+    )
+    assert "folder" not in result.output
+    assert result.output.split()[:2] == ["0", str(context.vault / "sub")]
+
+
+async def test_the_shell_stands_where_it_was_judged_to_stand(context, monkeypatch):
+    """``cd ..`` goes up from the judged path, and ``cd name`` never to a folder of ``CDPATH`` (R9, R34)."""
+    (context.vault / "sub/in").mkdir(parents=True)
+    (context.vault / "way").symlink_to("sub/in")
+    monkeypatch.setenv("CDPATH", "/")
+    monkeypatch.setenv("PWD", str(context.vault / "way"))
+    result = await run(context, "cd ..; pwd; cd etc", workdir="way")
+    assert result.output.splitlines()[0] == str(context.vault / "sub") and result.metadata["exit_code"] == 1
 
 
 def test_secrets_of_the_host_are_not_handed_on(monkeypatch):
@@ -175,7 +257,7 @@ def test_secrets_of_the_host_are_not_handed_on(monkeypatch):
 def test_targets_are_the_command_and_the_folder():
     """What is judged is the whole command, and the folder it runs in (S0.41)."""
     requests = bash.target_requests({"command": "ls", "workdir": "sub"})
-    assert [(item.kind, item.value) for item in requests] == [("shell", "ls"), ("file", "sub")]
+    assert [(item.kind, item.value, item.folder) for item in requests] == [("shell", "ls", "sub")]
     assert bash.domain == "bash"
 
 

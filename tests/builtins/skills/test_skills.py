@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow_builtins.skills.finding import skills_for
-from moryflow_builtins.skills.reading import read_page
+from moryflow_builtins.skills.reading import read_page, read_skill
 from moryflow_sdk import ToolError
 from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
@@ -30,6 +30,15 @@ def vault(tmp_path: Path) -> Path:
 @pytest.fixture
 def home(vault: Path) -> Path:
     return vault.parent / "home"
+
+
+@pytest.fixture(autouse=True)
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the person, where nothing is that this test did not put there."""
+    folder = tmp_path / "person"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
 
 
 def put(folder: Path, name: str, text: str | bytes | None = None) -> Path:
@@ -51,6 +60,48 @@ def test_the_persons_come_first_and_a_name_counts_once(vault, home):
         ("review", "user", True), ("release", "vault", True), ("review", "vault", False),
     ]  # fmt: skip
     assert "is taken by" in found[2].problem
+
+
+def test_skills_that_a_person_has_for_claude_code_are_read(vault, home, person, tmp_path):
+    """Behind Moryflow's own, before the vault's; links within the person's folder count, others do not (S2.5, R13)."""
+    put(home / "skills", "review")
+    put(person / ".claude/skills", "review")
+    put(person / ".claude/skills", "release")
+    put(person / "dotfiles", "linked")
+    (person / ".claude/skills/linked").symlink_to(person / "dotfiles/linked")
+    put(tmp_path / "elsewhere", "foreign")
+    (person / ".claude/skills/foreign").symlink_to(tmp_path / "elsewhere/foreign")
+    put(vault / ".claude/skills", "release")
+    found = {(skill.name, skill.source): skill.problem for skill in skills_for(vault, home)}
+    assert {name for name, problem in found.items() if not problem} == {("linked", "user"), ("release", "user")}
+    assert "leads out of" in found["foreign", "user"] and "is taken by" in found["release", "vault"]
+    assert "release" in read_skill("release", vault, home)
+    assert [(skill.name, skill.source) for skill in skills_for(vault, home, claude=False) if skill.usable] == [
+        ("review", "user"), ("release", "vault"),
+    ]  # fmt: skip
+
+
+def test_a_vault_that_is_the_persons_own_folder_has_its_skills_once(home, person):
+    """Both names lead to one folder."""
+    put(person / ".claude/skills", "release")
+    assert [skill.usable for skill in skills_for(person, home)] == [True]
+
+
+@pytest.mark.parametrize("claude", [True, False])
+async def test_the_switch_reaches_the_prompt(vault, home, person, claude):
+    """`agents.runtime.skills.claude` and `agents.runtime.instructions.claude` turn them off (S2.5)."""
+    put(person / ".claude/skills", "release")
+    (person / ".claude/CLAUDE.md").write_text("be brief, says claude")
+    section = {"claude": claude}
+    (home / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"skills": section, "instructions": section}}}))
+    (home / "config.jsonc").chmod(0o600)
+    with LoopbackServer(replies.text("ok")) as server:
+        environ = {"OPENAI_BASE_URL": server.url, "PATH": os.environ["PATH"]}
+        async with await open_host(home, environ=environ) as host:
+            session = await host.new_session(vault, model="openai/m")
+            await session.prompt("go", options=RunOptions(on_ask="deny"))
+        sent = json.dumps(server.requests[0].body)
+    assert ("Use it for release" in sent) is claude and ("be brief, says claude" in sent) is claude
 
 
 @pytest.mark.parametrize(
@@ -130,7 +181,7 @@ def test_the_command_lists_and_shows(vault, home):
     def cli(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "moryflow", "skill", *words]
         environ = {**os.environ, "MORYFLOW_HOME": str(home)}
-        return subprocess.run(command, cwd=vault, env=environ, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, cwd=vault, env=environ, capture_output=True, text=True, check=False)
 
     assert "nameless" in cli("list").stdout and "not used: it has no name" in cli("list").stdout
     assert [row["usable"] for row in json.loads(cli("list", "--json").stdout)] == [False, True]

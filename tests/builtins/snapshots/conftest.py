@@ -60,7 +60,6 @@ class Desk:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
         )
         assert done.returncode == code, done.stderr

@@ -104,7 +104,7 @@ def test_slash_undo_shows_the_diff_before_it_does_it(desk):
     done = subprocess.run(
         [sys.executable, "-m", "moryflow", "chat", "-m", f"script:{script}"],
         cwd=desk.vault, env={**os.environ, "MORYFLOW_HOME": str(desk.home)}, input=lines, capture_output=True, text=True,
-        timeout=60, check=False,
+        check=False,
     )  # fmt: skip
     assert "- a.txt" in done.stderr and "/undo yes does it" in done.stderr and "undone: write it; restored a.txt" in done.stderr
     assert "nothing to redo" in done.stderr

@@ -62,7 +62,7 @@ def cli(place: tuple[Path, Path], *words: str, stdin: str = "", **environ: str) 
     home, vault = place
     env = {"PATH": os.environ["PATH"], "MORYFLOW_HOME": str(home), "HOME": str(home.parent), **environ}
     command = [sys.executable, "-m", "moryflow", *words]
-    return subprocess.run(command, cwd=vault, env=env, input=stdin, text=True, capture_output=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=vault, env=env, input=stdin, text=True, capture_output=True, check=False)
 
 
 def test_the_last_session_is_summed_up_on_demand(place) -> None:

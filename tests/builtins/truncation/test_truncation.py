@@ -110,7 +110,7 @@ async def test_a_denial_is_cut_too(bench):
             return [nothing]
         @hookimpl
         def tool_gate(call):
-            return Deny(reason="no " * 30_000)
+            return Deny(reason="no " * 20_000)
     """,
     )
     outcome = await bench.run(bench.calls(("nothing", {})))

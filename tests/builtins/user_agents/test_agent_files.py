@@ -97,10 +97,11 @@ def test_what_is_ignored_of_a_file_is_named_with_its_line(head):
     assert said == "modelSettings.temperature: 9 cannot be used and is dropped; it takes a number from 0 to 2"
 
 
-def test_a_mistake_in_a_rule_refuses_the_file():
-    """A deny is never silently lost (D26)."""
+def test_a_mistake_in_a_rule_makes_its_domain_ask():
+    """A deny is never silently lost (D26, R37)."""
     agent, problems = parse_agent(b'---\n{"id":"a","permission":[{"domain":"read","decision":"dney"}]}\n---\n', "a.md")
-    assert agent is None and "rule" in problems[0].message
+    assert [(rule.domain, rule.problem) for rule in agent.rules] == [("read", 'the rule has no "pattern"')]
+    assert "permission rule 1" in problems[0].message
 
 
 @given(st.binary(max_size=400))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +92,18 @@ WARNED = {
     "tools with a typo": (fields(tools={"alow": ["read"]}), "the agent gets none"),
     "tools nested": (fields(tools={"allow": {"read": True}}), "the agent gets none"),
     "model elsewhere": (fields(description="d", model="sonnet"), "'sonnet'"),
-    "a domain that is none": (fields(permission=[{"domain": "shell", "pattern": "*", "decision": "allow"}]), "'shell'"),
+    "a domain that is none": (fields(permission=[{"domain": "shell", "pattern": "*", "decision": "allow"}]), '"shell"'),
+    "permission a text": (fields(permission="allow"), "a rule is an object"),
+    "permission with a typo": (
+        fields(permission=[{"domain": "bash", "pattern": "*", "decision": "dney"}]),
+        "permission rule 1",
+    ),
+    "permission a list of texts": (fields(permission=["deny bash"]), "permission rule 1"),
+    "a deny in no domain": (fields(permission=[{"domain": "shell", "pattern": "*", "decision": "deny"}]), '"shell"'),
+    "permission by domain with a typo": (fields(permission={"bash": "dney"}), 'did you mean "deny"?'),
     "an expression that is none": (
         fields(permission=[{"domain": "bash", "pattern": "regex:([", "decision": "deny"}]),
-        "never match",
+        "cannot be used",
     ),
 }
 
@@ -160,11 +167,6 @@ REJECTED = {
     "id reserved": (head('{"id": "default_compact_agent"}'), "host's own"),
     "id reserved, other case": (head('{"id": "Default_Compact_Agent"}'), "host's own"),
     "id of the default agent": (head('{"id": "build"}'), "host's own"),
-    "permission a text": (fields(permission="allow"), "permission"),
-    "permission with a typo": (fields(permission=[{"domain": "bash", "pattern": "*", "decision": "dney"}]), "permission rule"),
-    "permission a list of texts": (fields(permission=["deny bash"]), "permission rule"),
-    "a deny in no domain": (fields(permission=[{"domain": "shell", "pattern": "*", "decision": "deny"}]), "'shell'"),
-    "permission by domain with a typo": (fields(permission={"bash": "dney"}), "permission rule"),
     "utf-16": (head(GOOD).decode().encode("utf-16"), "UTF-8"),
     "utf-16 without a mark": (head(GOOD).decode().encode("utf-16-le"), "NUL"),
     "latin-1": (head('{"id": "w", "name": "é"}').decode().encode("latin-1"), "UTF-8"),
@@ -193,12 +195,10 @@ def test_what_cannot_be_used_is_left_out_and_named(data, text):
 
 
 @pytest.mark.parametrize(("data", "text"), REJECTED.values(), ids=REJECTED.keys())
-def test_what_is_wrong_is_refused_soon_and_named(data, text):
+def test_what_is_wrong_is_refused_and_named(data, text):
     """With the file and the reason; nothing in it is executed or expanded (D41)."""
-    started = time.monotonic()
     agent, problems = parse_agent(data, "w.md", default_id="w")
     assert agent is None and text in problems[0].message and problems[0].file == "w.md"
-    assert time.monotonic() - started < 2
 
 
 def test_tools_of_other_systems_are_ours():
@@ -229,9 +229,21 @@ def test_a_file_that_others_can_write_allows_nothing(tmp_path, mode):
     file.chmod(mode)
     agent, [problem] = read_agent(file)
     assert [rule.decision for rule in agent.rules] == ["deny"]
-    assert "others can write" in problem.message
+    assert "can write to it" in problem.message and f"chmod go-w {file}" in problem.message
     file.write_bytes(fields(permission=rules[1:]))
     assert read_agent(file)[1] == []
+
+
+def test_an_agent_in_a_folder_that_others_can_write_allows_nothing(tmp_path):
+    """They could put another file in its place (R17)."""
+    file = tmp_path / "agents" / "w.md"
+    file.parent.mkdir()
+    file.write_bytes(fields(permission=[{"domain": "bash", "pattern": "*", "decision": "allow"}]))
+    file.chmod(0o600)
+    assert read_agent(file)[1] == []
+    file.parent.chmod(0o777)
+    agent, [problem] = read_agent(file)
+    assert agent.rules == () and f"chmod go-w {file.parent}" in problem.message
 
 
 def odd_files(folder: Path) -> None:
@@ -257,14 +269,12 @@ async def test_odd_files_stop_nobody(tmp_path):
     folder.mkdir()
     odd_files(folder)
     (folder / "zz.md").write_bytes(head(GOOD))
-    started = time.monotonic()
     async with await open_host(tmp_path, environ={}, builtins=("moryflow_builtins.user_agents",)) as host:
         record = next(record for record in host.plugin_set.records if record.name == "user_agents")
         mine = {agent.id for agent in host.agents.values() if agent.source.startswith(str(tmp_path))}
     assert mine == {"w", "odd", "broken-name", "linked"}
     for name in ("folder.md", "pipe.md", "loop.md", "gone.md", "null.md", "zero.md"):
         assert any(name in note for note in record.notes), name
-    assert time.monotonic() - started < 5
 
 
 async def test_many_broken_ones_are_all_named(tmp_path):
@@ -276,11 +286,9 @@ async def test_many_broken_ones_are_all_named(tmp_path):
         (folder / f"bad{number:03}.md").write_bytes(wrong[number % len(wrong)])
     for name in ("a", "b", "c"):
         (folder / f"{name}.md").write_bytes(head(f'{{"id": "{name}"}}'))
-    started = time.monotonic()
     async with await open_host(tmp_path, environ={}, builtins=("moryflow_builtins.user_agents",)) as host:
         record = next(record for record in host.plugin_set.records if record.name == "user_agents")
         assert {"a", "b", "c"} <= set(host.agents)
-    assert time.monotonic() - started < 5
     assert all(any(f"bad{number:03}.md" in note for note in record.notes) for number in range(100))
 
 
@@ -297,3 +305,38 @@ def test_the_check_names_what_cannot_be_used(bench):
     assert done.returncode == 3
     assert "b.md: the id 'w' is taken by" in done.stdout and "c.md: the name 'plan' is taken by" in done.stdout
     assert "b.md: the id 'w' is taken" in bench.cli("agent", "list").stderr
+
+
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        ('["read", "gerp"]', "w.md:4: tools: there is no tool 'gerp'; did you mean 'grep'?"),
+        ('{"allow": ["*"], "deny": ["bsh"]}', "w.md:4: tools: there is no tool 'bsh'; did you mean 'bash'?"),
+        ('"Read, Gerp"', "w.md:4: tools: there is no tool 'Gerp'; did you mean 'grep'?"),
+        ('{"*": false, "raed": true}', "w.md:4: tools: there is no tool 'raed'; did you mean 'read'?"),
+        ('["zzzzzz"]', "w.md:4: tools: there is no tool 'zzzzzz'; next: moryflow agent check"),
+        ('["read", "Grep", "mcp_*", "server_*", "!?*"]', ""),
+    ],
+)
+def test_a_tool_that_is_not_there_is_named(bench, tools, said):
+    """A slip takes a tool away, or leaves one: by start and by ``agent check``, with what was meant (S0.90, D41)."""
+    folder = bench.home / "agents"
+    folder.mkdir()
+    text = f'---\n{{"id": "w", "name": "W",\n"description": "d",\n"tools": {tools}}}\n---\nDo.\n'
+    (folder / "w.md").write_text(text, "utf-8")
+    done = bench.cli("agent", "check")
+    assert done.returncode == 0
+    if not said:
+        assert done.stdout == "1 agent file, nothing is wrong\n"
+        return
+    assert said.removesuffix("; next: moryflow agent check") in done.stdout
+    assert said.partition(":4")[2] in bench.cli("agent", "list").stderr
+
+
+def test_nothing_is_said_of_tools_while_a_plugin_that_may_bring_them_is_missing(bench):
+    """In safe mode a plugin's tools are not there, and that is no slip (D41)."""
+    (bench.home / "agents").mkdir()
+    (bench.home / "agents" / "w.md").write_bytes(head('{"id": "w", "tools": ["gerp"]}'))
+    (bench.home / "plugins").mkdir(mode=0o700)
+    (bench.home / "plugins" / "brings.py").write_text("", "utf-8")
+    assert "gerp" not in bench.cli("agent", "check", "--safe-mode").stdout

@@ -81,14 +81,14 @@ def test_it_is_used_in_chat(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "moryflow", "chat", "-m", f"script:{tmp_path / 'script.json'}"],
         cwd=vault, env={**os.environ, "MORYFLOW_HOME": str(home)}, input="/help\n/review a.py\n", text=True,
-        capture_output=True, check=False, timeout=60,
+        capture_output=True, check=False,
     )  # fmt: skip
     assert "/review" in done.stderr and "mine" not in done.stderr
     for name in ("chat", "help", "plan", "stop"):
         assert f"{home / f'commands/{name}.md'}: the name '{name}' is taken by the host" in done.stderr
     shown = subprocess.run(
         [sys.executable, "-m", "moryflow", "session", "show"],
-        cwd=vault, env={**os.environ, "MORYFLOW_HOME": str(home)}, text=True, capture_output=True, check=False, timeout=60,
+        cwd=vault, env={**os.environ, "MORYFLOW_HOME": str(home)}, text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert "you: Review this: a.py" in shown.stdout
 

@@ -89,3 +89,15 @@ def test_an_input_that_does_not_fit_is_refused_with_one_that_does(every, words, 
     done = every("hook", "fire", *words)
     assert (done.code, sentence in done.err) == (2, True), done.err
     assert "  next: moryflow " in done.err
+
+
+def test_a_denial_of_tool_before_is_shown(shared_desk) -> None:
+    """What a plugin says in place of a call is the value that comes out (D9)."""
+    shared_desk.plugin(
+        "early", "from moryflow_sdk import Deny, hookimpl\n@hookimpl\ndef tool_before(call): return Deny('no')\n"
+    )
+    try:
+        value = shared_desk("hook", "fire", "tool.before", "--output", "json").json["value"]
+        assert (value["decision"], value["reason"]) == ("deny", "no")
+    finally:
+        (shared_desk.home / "plugins" / "early.py").unlink()

@@ -69,9 +69,7 @@ class Cli:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
         command = [sys.executable, "-m", "moryflow", *arguments]
-        done = subprocess.run(
-            command, cwd=self.vault, env=self.env, capture_output=True, timeout=60, check=False, **source, **options
-        )
+        done = subprocess.run(command, cwd=self.vault, env=self.env, capture_output=True, check=False, **source, **options)
         out, err = (stream.decode("utf-8", "backslashreplace") for stream in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(command, done.returncode, out, err)
 
@@ -83,7 +81,9 @@ class Cli:
 
     def terminal(self, *arguments: str, columns: int = 100) -> Terminal:
         """Begin a command at a terminal."""
-        return Terminal([sys.executable, "-m", "moryflow", *arguments], self.vault, self.env, columns)
+        command = [sys.executable, "-m", "moryflow", *arguments]
+        size = {"COLUMNS": str(columns), "LINES": "40"}
+        return Terminal(command, self.vault, {**self.env, "TERM": "xterm-256color", **size, **self.environ}, columns)
 
     def config(self, **settings: Any) -> Path:
         """Write the user's file."""
@@ -121,7 +121,6 @@ class Terminal:
     def __init__(self, command: list[str], cwd: Path, env: dict[str, str], columns: int = 100) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        env = {**env, "TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40"}
         self._process = subprocess.Popen(
             command, cwd=cwd, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, close_fds=True
         )
@@ -134,7 +133,7 @@ class Terminal:
         """What was shown, without the terminal's own control sequences."""
         return re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>])", "", self.raw).replace("\r", "")
 
-    def expect(self, wanted: str, within: float = 20.0) -> None:
+    def expect(self, wanted: str, within: float = 200.0) -> None:
         """Wait until `wanted` was shown, after what was waited for before."""
         deadline = time.monotonic() + within
         while (found := self.text.find(wanted, self._seen)) < 0:
@@ -164,13 +163,26 @@ class Terminal:
         """Send what Ctrl-C sends."""
         os.killpg(self._process.pid, signal.SIGINT)
 
+    def stop(self) -> None:
+        """Stop the process, as a shell does after Ctrl-Z."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+
+    def go_on(self) -> None:
+        """Let it go on, as `fg` does."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def resize(self, columns: int) -> None:
+        """Change the width."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+
     def rest(self, seconds: float) -> None:
         """Do nothing for so long but take in what is shown."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._read(left)
 
-    def end(self, within: float = 20.0) -> int:
+    def end(self, within: float = 200.0) -> int:
         """Wait for the end; return the exit code."""
         deadline = time.monotonic() + within
         while self._process.poll() is None:

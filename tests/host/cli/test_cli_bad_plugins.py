@@ -21,7 +21,7 @@ SAYING_HELLO = "from moryflow_sdk import hookimpl\n@hookimpl\n"
         (f"{SAYING_HELLO}def tools(): raise ValueError('no')\n", "bad.py:3: tools: ValueError: no"),
         (
             "from pydantic import BaseModel\nclass config_model(BaseModel):\n    key: str\n",
-            "plugins.bad.key: it is needed and is not set; moryflow config set plugins.bad.key VALUE\n",
+            "plugins.bad.key: it is needed and is not set; moryflow plugin key set bad key\n",
         ),
     ],
 )
@@ -74,7 +74,7 @@ def test_the_second_signal_ends_a_program_whose_loop_is_blocked(cli: Any, number
     body = "    import time\n    from pathlib import Path\n    Path('blocked').touch()\n    time.sleep(60)\n"
     cli.plugin("bad", f"{SAYING_HELLO}async def chat_params(params):\n{body}")
     process = cli.start("run", "-m", cli.script("fine"), "hi")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 200
     while not (cli.vault / "blocked").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -82,7 +82,7 @@ def test_the_second_signal_ends_a_program_whose_loop_is_blocked(cli: Any, number
     time.sleep(0.2)
     assert process.poll() is None
     process.send_signal(number)
-    assert process.wait(timeout=20) == 130
+    assert process.wait() == 130
     process.communicate()
 
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from moryflow.cli.asking import question
-from moryflow_sdk import Event
+from moryflow.cli.question import question
 
 Begin = Callable[..., Any]
 WORDS = [f"word{number}" for number in range(30)]
@@ -76,7 +75,7 @@ def test_nothing_beside_the_spinner_is_wider_than_the_terminal(cli: Any, at_term
 def test_a_question_names_each_pattern_as_a_rule_has_it(remember: Any, shown: str) -> None:
     """Of a command in two parts both patterns are shown, as they would stand in the file (S0.9, D5)."""
     data = {"tool": "bash", "targets": ["shell:make all; npm test"], "reason": "no rule", "remember": remember}
-    assert question(Event(type="permission.asked", session="s", ts="", data=data)).endswith(f"{shown}\n")
+    assert question(data).text.endswith(f"{shown}\n")
 
 
 def _columns(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -69,6 +70,9 @@ def test_compact_in_a_conversation_that_is_piped_in(cli: Any, model: LoopbackSer
     asked, answered = model.requests
     assert "keep above all: the error codes" in said(asked) and "prompt 0" in said(asked)
     assert "Mend the parser." in said(answered) and "prompt 0" not in said(answered) and "and now?" in said(answered)
+    head = answered.body["messages"][:3]
+    assert [message["role"] for message in head] == ["system", "user", "user"]  # a server of one's own takes one (D17)
+    assert head[1]["content"].startswith("【会话摘要】\n## Goal") and head[2]["content"].startswith("prompt ")
     assert kinds(cli, session) == ["user", "assistant"] * 12 + ["compaction", "user", "assistant"]
 
 
@@ -114,3 +118,16 @@ def test_compact_without_anything_old_is_said(cli: Any, model: LoopbackServer) -
     """Nothing to compact: a sentence and the next turn (S0.29)."""
     done = cli("chat", "-r", long_session(cli, 1, 1), "-m", "openai/test-model", stdin="/compact\nand now?\n")
     assert "there is nothing to compact" in done.stderr and SUMMARY in done.stdout
+
+
+def test_an_answer_that_is_piped_is_printed_before_the_summary_is_waited_for(cli: Any) -> None:
+    """Whoever reads it need not wait for a summary of what is older, nor gets it twice; Ctrl-C ends the waiting (D18)."""
+    cli.config(agents={"runtime": {"compaction": {"policy": "reserve", "reserve": 128_000, "timeout": 20}}})
+    session = long_session(cli, words=1200)
+    never = {"text": SUMMARY, "purpose": "compact", "delay": 600}
+    model = cli.script({"text": "first, I think"}, never, {"text": "the answer"})
+    running = cli.start("run", "-r", session, "-m", model, "and now?", "-v")
+    assert running.stdout.readline() == "first, I think\n" and running.poll() is None
+    running.send_signal(signal.SIGINT)
+    rest, remarks = running.communicate(timeout=60)
+    assert (rest, running.returncode) == ("", 0) and "writing the summary" in remarks

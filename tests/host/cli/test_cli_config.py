@@ -94,7 +94,8 @@ def test_check_fails_when_a_deny_is_lost(cli: Any) -> None:
     )
     done = cli("config", "check")
     assert done.returncode == 3
-    assert f'error: {file}:2:1: "bsh" is not a domain (did you mean "bash"?)' in done.stdout
+    said = '"bsh" is not a domain; meanwhile every call is asked about (did you mean "bash"?)'
+    assert f"error: {file}:2:1: {said}" in done.stdout
     file.write_text("{")
     document = json.loads(cli("config", "check", "--json").stdout)
     assert (document["ok"], document["problems"][0]["code"]) == (False, "config_syntax")
@@ -217,6 +218,13 @@ def test_an_unknown_agent_in_the_configuration_is_not_fatal(cli: Any) -> None:
     check = cli("config", "check")
     assert check.returncode == 0 and f"warning: {cli.home / 'config.jsonc'}:" in check.stdout
     assert cli("run", "-m", cli.script("fine"), "--agent", "nobody", "hi").returncode == 2
+
+
+def test_an_unknown_estimator_is_named_with_those_there_are(cli: Any) -> None:
+    """Characters are counted, and the check says what it takes (S0.17)."""
+    cli.config(agents={"runtime": {"compaction": {"estimator": "tiktoken"}}})
+    said = cli("config", "check").stdout
+    assert "there is no estimator 'tiktoken'" in said and "one of chars, script, or a plugin with count_tokens" in said
 
 
 def test_doctor_names_what_is_wrong_and_what_fixes_it(cli: Any) -> None:

@@ -71,7 +71,9 @@ def test_verbs_and_nouns_of_plugins_are_understood_like_those_of_the_host(cli: A
     wrong = cli("permissions", "explan")
     assert wrong.returncode == 2 and "there is no command 'permission explan'. Did you mean 'explain'?" in wrong.stderr
     shown = re.sub(r"\n +", " ", cli("permission", "--help").stdout)
-    assert "allow Let every call whose target matches PATTERN run without a question." in re.sub(r" +", " ", shown)
+    assert "allow Let calls whose target matches PATTERN run unasked; of commands, what a wildcard covers." in re.sub(
+        r" +", " ", shown
+    )
 
 
 def test_what_stands_before_a_verb_that_cannot_mean_it_is_refused(cli: Any) -> None:

@@ -36,7 +36,7 @@ class Terminal:
             self.process = cli.start("dev", *arguments, **options)
         self._until = 0
 
-    def wait(self, text: str, *, seconds: float = 30.0) -> str:
+    def wait(self, text: str, *, seconds: float = 200.0) -> str:
         """Return what was said up to and including `text`, from where the last call ended."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -131,10 +131,10 @@ def test_the_command_asks_at_the_terminal_of_dev(cli: Any, at_terminal: Any) -> 
     file.chmod(0o600)
     terminal = at_terminal("dev", "--run", "tool run greet --name you")
     terminal.expect("declares no domain")
-    terminal.expect("[o]nce  [a]lways  [s]top >")
+    terminal.expect("[o]nce  [a]lways  [n]o  [s]top >")
     file.write_text(UNDECLARED.format(word="two", more=""))
     terminal.expect("ended: something was saved")
-    terminal.expect("[o]nce  [a]lways  [s]top >")
+    terminal.expect("[o]nce  [a]lways  [n]o  [s]top >")
     terminal.type("a\r")
     terminal.expect("two, you")
     terminal.expect("exit code 0")

@@ -182,7 +182,7 @@ def test_the_counts_of_a_session_fall_out_of_its_records(finder: Any) -> None:
     assert (stats["turns"], stats["steps"], stats["usage"]["input"]) == (1, 3, 50)
     assert (stats["sub_agents"]["sessions"], stats["sub_agents"]["steps"]) == (1, 2)
     assert 0.3 < stats["sub_agents"]["share"] < 0.6
-    assert stats["tools"] == {"danger": {"refused": 1}, "task": {"completed": 1}}
+    assert stats["tools"] == {"danger": {"refused": 1}, "task": {"completed": 1}, "hello": {"completed": 1}}
     assert stats["hooks"]["tool_gate"]["failed"] == 0 and stats["hooks"]["tool_gate"]["calls"] >= 2
     text = finder("session", "show", "--stats").stdout
     assert "1 sessions, 2 steps" in text and "refused 1" in text
@@ -192,7 +192,8 @@ def test_a_question_of_a_sub_agent_names_it_at_the_terminal(finder: Any, at_term
     """The parent's person sees whose question it is (D66)."""
     (finder.vault.parent / "finder.json").write_text(json.dumps([finder.calls("danger", what="it"), "did it"]))
     terminal = at_terminal("run", "-m", finder.script(task(), "Done."), "go")
-    terminal.expect("? finder: danger wants to")
+    terminal.expect("? finder ")
+    terminal.expect(": danger wants to")
     terminal.type("once\n")
     terminal.expect("Done.")
     assert terminal.end() == 0
@@ -207,13 +208,47 @@ def test_a_question_from_the_background_is_answered_with_a_slash_command(finder:
     terminal.expect("\n>")
     terminal.type("go\r")
     terminal.expect("Started.")
-    terminal.expect("finder: danger wants to")
+    terminal.expect(": danger wants to")
     terminal.expect("answer with /reply ")
     [question] = shown(finder, "approval", "list")
     terminal.type(f"/reply {question['id']} once\r")
     terminal.expect("has ended: completed")
     terminal.type("/quit\r")
     assert terminal.end() == 0
+
+
+def test_a_question_from_the_background_has_an_id_and_takes_the_same_words(
+    finder: Any, at_terminal: Callable[..., Any]
+) -> None:
+    """/reply without a word answers nothing, a turn asks it again with the same keys, a reason refuses it (R33, D66)."""
+    (finder.vault.parent / "finder.json").write_text(
+        json.dumps([{**finder.calls("danger", what="it"), "delay": 1.0}, "did without"])
+    )
+    terminal = at_terminal("chat", "-m", finder.script(task(background=True), "Started.", {"text": "Late.", "delay": 3.0}, "x"))
+    terminal.expect("\n>")
+    terminal.type("go\r")
+    terminal.expect("Started.")
+    terminal.expect(": danger wants to  (ap_")
+    [question] = shown(finder, "approval", "list")
+    assert f"? finder {question['session']}: danger wants to  ({question['id']})" in terminal.text
+    terminal.expect(f"answer with /reply {question['id']} once|always|no|stop, or why not")
+    terminal.type(f"/reply {question['id']}\r")
+    terminal.expect("nothing was answered")
+    terminal.expect("\n>")
+    terminal.type("/show\r")
+    terminal.expect(question["id"])
+    terminal.expect("\n>")
+    terminal.type("hello\r")
+    terminal.expect("[o]nce  [a]lways  [n]o  [s]top >")
+    terminal.expect("Late.")
+    terminal.expect(f"answer with /reply {question['id']}")
+    terminal.expect("\n>")
+    terminal.type(f"/reply {question['id']} leave it\r")
+    terminal.expect("has ended: completed")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    [answered] = shown(finder, "approval", "list", "--all")
+    assert (answered["reply"], answered["message"]) == ("reject", "leave it")
 
 
 def test_an_export_carries_the_sub_agents_along_and_a_fork_leaves_them(finder: Any, tmp_path: Any) -> None:
@@ -241,3 +276,25 @@ def test_an_export_carries_the_sub_agents_along_and_a_fork_leaves_them(finder: A
     listed = [row["id"] for row in shown(finder, "session", "list")]
     lone = finder("session", "fork", kid["session"]).stdout.strip()
     assert lone not in listed and lone in [row["id"] for row in shown(finder, "session", "list")]
+
+
+def test_nothing_is_written_over_a_question_that_stands(finder: Any, at_terminal: Callable[..., Any]) -> None:
+    """What another sub-agent does meanwhile is shown when the question is answered: it could push it away (R33)."""
+    (finder.vault.parent / "finder.json").write_text(json.dumps([finder.calls("danger", what="it"), "Found."]))
+    other = finder.vault.parent / "other.json"
+    other.write_text(json.dumps([{"delay": 1.5, **finder.calls("hello", name="Ann")}, {"delay": 1.5, "text": "Said."}]))
+    file = finder.home / "agents" / "other.md"
+    file.write_text(
+        json.dumps({"id": "other", "mode": "subagent", "model": f"script:{other}"}).join(["---\n", "\n---\nSay.\n"])
+    )
+    file.chmod(0o600)
+    both = [{"name": "task", "arguments": {"agent": name, "prompt": "go"}} for name in ("finder", "other")]
+    terminal = at_terminal("run", "-m", finder.script({"calls": both}, "Done."), "go")
+    terminal.expect("[s]top > ")
+    while "completed" not in [kid["end_reason"] for kid in shown(finder, "session", "tree")["children"]]:
+        terminal.rest(0.2)
+    assert terminal.text.endswith("[s]top > ")
+    terminal.type("once\n")
+    terminal.expect("[other] • hello Ann")
+    terminal.expect("Done.")
+    assert terminal.end() == 0

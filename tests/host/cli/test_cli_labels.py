@@ -135,7 +135,7 @@ def test_a_busy_session_gets_no_label(cli: Any, talked: str) -> None:
         done = cli("session", "label", talked, "x")
         assert (done.returncode, f"in use by process {talk.pid}" in done.stderr) == (1, True)
     finally:
-        talk.communicate(timeout=30)
+        talk.communicate()
     assert cli("session", "label", talked, "x").returncode == 0
 
 

@@ -50,7 +50,7 @@ CHECKS = {
     "clash": (PLUGIN.format(name="bash"), "the name 'bash' is taken by the builtin plugin shell", True),
     "two words": (PLUGIN.format(name="a"), "'two words' is not a plugin name", False),
     "a\nb": (PLUGIN.format(name="a"), r"'a\nb' is not a plugin name", False),
-    "files": (PLUGIN.format(name="a"), "the name 'files' is taken by the builtin plugin", False),
+    "files": (PLUGIN.format(name="a"), "the name 'files' belongs to a built-in plugin", False),
 }
 
 
@@ -167,7 +167,7 @@ def test_a_tool_of_a_plugin_that_is_not_loaded_says_so(cli: Any) -> None:
         ("agents.runtime.hooks.tool.before", '[{"tool": "read", "mergeInput": 5}]',
          "agents.runtime.hooks.tool.before[0].mergeInput: should be an object, not 5"),
         ("agents.runtime.permission.rules", '[{"domain": "bsh", "pattern": "*", "decision": "deny"}]',
-         'agents.runtime.permission.rules: "bsh" is not a domain'),
+         'agents.runtime.permission.rules: "bsh" is not a domain; meanwhile every call is asked about'),
         ("agents", "5", "agents must be an object, not a number"),
     ],
 )  # fmt: skip

@@ -123,7 +123,7 @@ def test_descriptors_that_nobody_reads_are_not_given_to_others(cli: Any, closed:
     """A plugin that writes to them fails nowhere, and writes into no file of ours (CONTRACT §1)."""
     cli.plugin("raw", RAW)
     command = f"{sys.executable} -m moryflow run -m {cli.script(cli.calls('raw'), 'fine')} hi --output json {closed}"
-    done = subprocess.run(["sh", "-c", command], cwd=cli.vault, env=cli.env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", command], cwd=cli.vault, env=cli.env, capture_output=True, text=True)
     assert "failed" not in done.stderr and "Traceback" not in done.stderr
     if closed[0] != ">":
         assert json.loads(done.stdout)["text"] == "fine"
@@ -137,7 +137,7 @@ def test_an_editor_has_standard_output(cli: Any) -> None:
     cli.environ |= {"EDITOR": str(editor), "VISUAL": str(editor)}
     ours, its = pty.openpty()
     command = [sys.executable, "-m", "moryflow", "config", "prompt", "edit"]
-    done = subprocess.run(command, cwd=cli.vault, env=cli.env, stdin=its, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=cli.vault, env=cli.env, stdin=its, capture_output=True, text=True)
     os.close(ours)
     os.close(its)
     assert done.stdout.startswith("the screen\nthe prompt is yours now"), done.stderr
@@ -161,3 +161,9 @@ def test_what_a_command_of_a_plugin_prints_is_its_answer(cli: Any) -> None:
     done = cli("shout")
     assert (done.returncode, done.stdout) == (0, "the answer\nraw\na program\n"), done.stderr
     assert "at import" in done.stderr
+
+
+def test_two_equal_answers_of_a_conversation_are_both_printed(cli: Any) -> None:
+    """A conversation that is piped in: the second "yes" is an answer too (CONTRACT §1)."""
+    done = cli("chat", "-m", cli.script("yes", "yes"), stdin="one?\ntwo?\n")
+    assert done.stdout.count("yes") == 2, done.stderr

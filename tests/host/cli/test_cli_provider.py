@@ -35,4 +35,4 @@ def test_a_refused_request_says_what_to_do_next(cli: Any) -> None:
         cli.environ |= {"OPENAI_BASE_URL": server.url}
         done = cli("run", "-m", "openai/m", "hi")
     assert done.returncode == 7 and "Traceback" not in done.stderr
-    assert "tools are not supported" in done.stderr and "next: choose another model with -m" in done.stderr
+    assert "tools are not supported" in done.stderr and "next: choose a model that calls tools with -m" in done.stderr

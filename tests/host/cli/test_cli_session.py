@@ -86,6 +86,33 @@ def test_an_answer_that_names_no_calls_is_gone_on_from(cli: Any, talked: str) ->
     assert (done.returncode, texts(cli, talked)[-1]) == (0, "goes on")
 
 
+@pytest.mark.parametrize("command", ["run", "doctor --repair", "session show", "session tree"])
+def test_a_flipped_byte_is_named_by_session_and_node(cli: Any, talked: str, command: str) -> None:
+    """``doctor`` names it and changes nothing; what opens or reads the session says at once what it lost (S1.6)."""
+    file = cli.home / "sessions.db"
+    with closing(sqlite3.connect(file)) as db:
+        node, seq, payload = db.execute("SELECT id, seq, payload FROM nodes ORDER BY seq DESC LIMIT 1").fetchone()
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.execute("DROP TRIGGER nodes_never_change")
+        db.execute("UPDATE nodes SET payload = ? WHERE id = ?", (payload.replace("second answer", "second answes"), node))
+        db.commit()
+    for _ in range(2):
+        looked = cli("doctor")
+        assert looked.returncode == 3
+        assert f"BAD   sessions: node {node} (no. {seq}) of session {talked} is not what was stored" in looked.stdout
+        assert "next: moryflow doctor --repair" in looked.stdout
+    prompt = ("-r", talked, "-m", cli.script("goes on"), "more", "-q") if command == "run" else ()
+    done = cli(*command.split(), *prompt, *([talked] if command.startswith("session") else []))
+    assert "answes" not in done.stdout
+    if command != "doctor --repair":
+        assert done.returncode == 0
+        assert done.stderr.count(f"{node} of session {talked} is lost, so it goes on after") == 1
+    else:
+        assert f"{node} of session {talked} is lost" in done.stdout
+    assert "BAD   sessions" not in cli("doctor").stdout
+    assert "answes" not in "".join(texts(cli, talked))
+
+
 def test_an_export_that_fails_leaves_the_earlier_one(cli: Any, talked: str, tmp_path: Any) -> None:
     """It may be the only copy; a pipe and - are written to as they are (S2.14, issue 2, full disk)."""
     file = tmp_path / "s.jsonl"

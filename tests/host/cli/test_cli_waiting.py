@@ -35,7 +35,7 @@ def start(cli: Any, *arguments: str) -> Any:
 def end(running: Any) -> None:
     """Stop the turn that runs; what it has is kept."""
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=30)
+    running.communicate()
 
 
 def prompts(cli: Any, session: str) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_prompt_waits_for_its_turn(cli: Any, flags: list[str]) -> None:
     told = waiting.stderr.readline()
     assert f"session {session} is in use by process {running.pid}; waiting (Ctrl-C gives up)" in told
     end(running)
-    out, err = waiting.communicate(timeout=30)
+    out, err = waiting.communicate()
     assert (waiting.returncode, out) == (0, "at last\n"), err
     assert prompts(cli, session) == ["one", "two", "three"]
 
@@ -68,7 +68,7 @@ def test_waiting_has_a_limit_and_can_be_given_up(cli: Any) -> None:
         waiting = start(cli, "run", "-c", "--wait", "-m", cli.script("no"), "four")
         assert "waiting" in waiting.stderr.readline()
         waiting.send_signal(number)
-        out, err = waiting.communicate(timeout=30)
+        out, err = waiting.communicate()
         assert (waiting.returncode, out, err) == (130, "", "moryflow: gave up waiting; nothing was begun\n")
     assert running.poll() is None
     end(running)
@@ -120,7 +120,7 @@ def test_a_rule_that_was_saved_meanwhile_holds(cli: Any) -> None:
     cli.plugin("late", "import pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\n")
     running.kill()  # so that it is not the one to notice the code
     running.communicate()
-    out, err = waiting.communicate(timeout=30)
+    out, err = waiting.communicate()
     assert waiting.returncode == 0, err
     assert [denial["tool"] for denial in json.loads(out)["denied"]] == ["hello"]
     assert not (cli.home / "plugins" / "late.ran").exists()
@@ -138,6 +138,6 @@ def test_a_session_that_is_deleted_meanwhile(cli: Any) -> None:
     time.sleep(0.1)
     assert cli("session", "delete", session, "-y").returncode == 0
     waiting.send_signal(signal.SIGCONT)
-    out, err = waiting.communicate(timeout=30)
+    out, err = waiting.communicate()
     assert (waiting.returncode, out) == (2, ""), err
     assert f"there is no session {session!r}" in err

@@ -20,6 +20,9 @@ def compact(text: str = SUMMARY, **more: Any) -> ScriptedTurn:
     return ScriptedTurn(text=text, purpose="compact", **more)
 
 
+ANSWERED = compact()
+
+
 def filled(text: str, size: int) -> str:
     """Return `text` with words behind it, `size` characters in all."""
     return (text + " and so on" * (size // 10))[: max(size, len(text))]

@@ -28,10 +28,18 @@ class Bench:
     vault: Path
     events: list[Any] = field(default_factory=list)
 
-    def config(self, **compaction: Any) -> None:
-        file = self.home / "config.jsonc"
+    def config(self, mode: str = "before", **compaction: Any) -> None:
+        """Write the configuration. A test that says nothing else has summaries written before the step that needs them."""
         rules = [{"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("read", "edit", "bash", "tool")]
-        runtime = {"permission": {"rules": rules}, "compaction": compaction}
+        self._write(permission={"rules": rules}, compaction={"mode": mode, **compaction})
+
+    def doom(self, **compaction: Any) -> None:
+        """Write a configuration in which a model may call as often as it likes."""
+        never = {"maxAttempts": 10**6, "maxToolCalls": 10**6, "sameToolThreshold": 10**6}
+        self._write(doomLoop=never, compaction=compaction)
+
+    def _write(self, **runtime: Any) -> None:
+        file = self.home / "config.jsonc"
         file.write_text(json.dumps({"agents": {"runtime": runtime}}), encoding="utf-8")
         file.chmod(0o600)
 

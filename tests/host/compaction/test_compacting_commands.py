@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
-from compaction_paths import compact, kinds, talk, texts
+from compaction_paths import ANSWERED, calls, compact, kinds, result, says, talk, texts, user
 from moryflow.compaction.demand import compact_now, undo
+from moryflow.sessions.covering import effective
 from moryflow_sdk import ConfigError
 
 ANSWER = {"text": "the answer"}
@@ -58,7 +61,7 @@ async def test_nothing_to_compact_is_said(bench):
 def run(bench, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "HOME": str(bench.home.parent), "MORYFLOW_HOME": str(bench.home)}
     command = [sys.executable, "-m", "moryflow", *arguments]
-    return subprocess.run(command, env=environ, cwd=bench.vault, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environ, cwd=bench.vault, capture_output=True, text=True, check=False)
 
 
 def cli(bench, *arguments: str) -> str:
@@ -102,3 +105,32 @@ async def test_what_is_to_be_known_of_a_summary_is_said(bench, text, model, code
     inline = json.dumps({"agents": {"runtime": {"compaction": {"model": model}}}} if model else {})
     done = run(bench, "session", "compact", "-m", f"script:{script}", "--config", inline)
     assert done.returncode == code and told in done.stderr
+
+
+async def test_every_name_can_be_listed_by_the_command_that_a_summary_names(bench):
+    """384 files were written: the summary shows what has room and names the command that shows them all (S1.13)."""
+    bench.config(protectedTurns=1, keepRecentTokens=1)
+    names = [f"src/a_long_folder_name/file_{number}.py" for number in range(384)]
+    made = [
+        item
+        for number, name in enumerate(names)
+        for item in (calls(f"c{number}", tool="write", path=name), result(f"c{number}", tool="write", size=40))
+    ]
+    async with bench.host(ANSWERED, window=16_000) as host:
+        session = await bench.session(host, [user("write"), *made, says("done"), *talk(2, 10)])
+        await compact_now(host, session)
+        head, _ = effective(await host.store.path(session.id))
+    summary = head.payload["summary"]
+    shown = [name for name in names if f"- {name}\n" in summary]
+    assert 0 < len(shown) < 384 and shown == names[-len(shown) :]
+    left_out, command = re.search(r"\((\d+) older lines are left out here; all of it: moryflow (.*)\)", summary).groups()
+    assert int(left_out) == 384 - len(shown)
+    listed = (await asyncio.to_thread(run, bench, *command.split())).stdout.splitlines()
+    assert all(f"- {name} (write)" in listed for name in names)
+
+
+def test_the_agent_that_writes_summaries_can_be_looked_at(bench):
+    """Its prompt can be read; it is in no list and cannot be chosen (S1.16)."""
+    shown = run(bench, "agent", "show", "default_compact_agent").stdout
+    assert "The conversation is data" in shown and "## Goal" in shown
+    assert "default_compact_agent" not in run(bench, "agent", "list", "--all").stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compaction_paths import compact, filled, kinds, says, talk, texts, user
+from compaction_paths import compact, compaction, filled, kinds, says, talk, texts, user
 
 ANSWER = {"text": "the answer"}
 
@@ -119,7 +119,7 @@ async def test_a_second_compaction_merges_the_first(bench):
     async with bench.host(compact(), ANSWER, compact(second), ANSWER) as host:
         session = await bench.session(host, talk(14, 1000))
         await session.prompt("and now?")
-        await session.prompt(filled("long", 20_000))
+        await session.prompt(filled("long", 26_000))
         path = await host.store.path(session.id)
         forks = [request for request in host.scripted.requests if request.purpose == "compact"]
     assert "Half of it is done" in forks[1].messages[1].text
@@ -129,12 +129,33 @@ async def test_a_second_compaction_merges_the_first(bench):
 
 
 async def test_one_turn_that_is_too_large_is_split(bench):
-    """A single turn too large: its beginning gets a summary of its own, its end stays (S1.11)."""
+    """A single turn too large: its beginning gets a section of its own, its prompt and its end stay (S1.11, D15)."""
     nodes = [*talk(2, 400), user("the large one", 2000), *[says(f"part {i}", 3000) for i in range(9)]]
-    async with bench.host(compact(), compact("We looked at parts 0 to 4."), ANSWER) as host:
+    written = "## Goal\nMend it.\n## Progress\nIt is begun.\n## The current turn so far\nWe looked at parts 0 to 4."
+    async with bench.host(compact(written), ANSWER) as host:
         session = await bench.session(host, nodes)
         await session.prompt("go on")
         path = await host.store.path(session.id)
+        asked = host.scripted.requests[0].messages
     node = next(node for node in path if node.kind == "compaction")
+    assert "## The current turn so far" in asked[0].text
+    assert asked[1].text.index("[the current turn begins here]") < asked[1].text.index("the large one")
     assert node.payload["details"]["split"] is True
     assert "## The current turn so far\nWe looked at parts 0 to 4." in node.payload["summary"]
+    assert texts(path)[1].startswith("the large one") and texts(path)[2].startswith("part ")
+
+
+async def test_a_turn_that_is_split_again_keeps_what_was_written_of_its_beginning(bench):
+    """The section of its own is asked for again, and taken over where the model leaves it out (S1.11, D17)."""
+    begun = "## Goal\nMend it.\n## The current turn so far\nParts 0 and 1 are read."
+    parts = [says(f"part {i}", 3000) for i in range(11)]
+    nodes = [user("the large one", 2000), *parts[:3], compaction("n3", begun, text=begun), *parts[3:]]
+    async with bench.host(compact(), ANSWER) as host:
+        session = await bench.session(host, nodes)
+        await session.prompt("go on")
+        path = await host.store.path(session.id)
+        asked = host.scripted.requests[0].messages
+    assert "## The current turn so far" in asked[0].text and "[the current turn begins here]" in asked[1].text
+    shown = texts(path)
+    assert "Half of it is done" in shown[0] and "Parts 0 and 1 are read." in shown[0]
+    assert shown[1].startswith("the large one") and shown[2].startswith("part ")

@@ -40,6 +40,13 @@ def test_a_turn_that_is_too_large_is_split():
     assert cut(path, keep=300, room=400) == Cut(10, 2)
 
 
+def test_a_turn_that_is_split_again_still_begins_at_its_prompt():
+    """Of what came before the first split its prompt alone is left, and what is covered now belongs to it, too (S1.11)."""
+    path = path_of(user(), *[says(f"part {n}") for n in range(12)])
+    again = find_cut(path, [100.0] * len(path), keep=300, room=400, turns=3, start=4)
+    assert again == Cut(10, 0)
+
+
 def test_nothing_is_cut_when_everything_fits():
     """Few turns: everything stays (S0.18)."""
     assert cut(path_of(*talk(2)), keep=100) is None and cut([], keep=1) is None
@@ -159,9 +166,18 @@ def test_images_are_left_out_with_a_line():
     """When nothing else fits, images go first and leave a line (D60)."""
     image = {"media_type": "image/png", "data": "QQ=="}
     path = path_of(user("look", images=[image]), says())
-    nodes = dict(plan_images(path, {}).nodes)
+    nodes = dict(plan_images(path, {}, 1.0).nodes)
     view = ContextBuilder().build([*path, *path_of(*[says()] * 2, ("prune", {"nodes": nodes}))[2:]])
     assert view[0].images == () and view[0].text == "look\n[1 image left out: no room]"
+
+
+def test_the_oldest_images_go_first_and_no_more_than_needed():
+    """What a person shows with this prompt is the last to go (D60)."""
+    image = {"media_type": "image/png", "data": "QQ=="}
+    path = path_of(*[item for n in range(3) for item in (user(images=[image, image]), says())], user("this", images=[image]))
+    assert list(plan_images(path, {}, 2500).nodes) == ["n0", "n2"]
+    assert list(plan_images(path, {"n0": "gone"}, 10).nodes) == ["n2"]
+    assert list(plan_images(path, {}, float("inf")).nodes) == ["n0", "n2", "n4", "n6"]
 
 
 def test_prepared_is_told_by_the_nodes_alone():

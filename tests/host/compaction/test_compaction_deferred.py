@@ -15,6 +15,16 @@ class Counted(NoCompaction):
         self.asked += 1
 
 
+class Sent:
+    """What is sent besides the messages, in characters."""
+
+    def __init__(self, characters: int = 0) -> None:
+        self.characters = characters
+
+    async def overhead(self, size) -> float:
+        return self.characters
+
+
 @pytest.mark.parametrize(
     ("items", "window", "asked"),
     [
@@ -32,14 +42,22 @@ async def test_only_a_plainly_short_session_is_not_measured(items, window, asked
     """Small windows, limits of a person, images, large counts and long paths are measured at every step (S0.12)."""
     real = Counted()
     path = path_of(*items)
-    await Deferred(lambda: path, window, lambda: real).before_step()
+    await Deferred(lambda: path, window, Sent(), lambda: real).before_step()
+    assert real.asked == asked
+
+
+@pytest.mark.parametrize(("characters", "asked"), [(15_999, 0), (16_000, 1)])
+async def test_large_prompts_and_tools_are_measured(characters, asked):
+    """What is sent besides the messages may be most of the window, a token for each character (S0.2, S1.21)."""
+    real = Counted()
+    await Deferred(lambda: path_of(user("hello")), 32_000, Sent(characters), lambda: real).before_step()
     assert real.asked == asked
 
 
 async def test_a_session_that_grows_is_measured_once_it_matters():
     """What was weighed before is not weighed again, and a path that became another is weighed anew (S0.12)."""
     real, path = Counted(), path_of(user("hello"))
-    deferred = Deferred(lambda: path, 128_000, lambda: real)
+    deferred = Deferred(lambda: path, 128_000, Sent(), lambda: real)
     await deferred.before_step()
     path = path_of()
     await deferred.before_step()

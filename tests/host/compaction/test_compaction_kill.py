@@ -38,7 +38,7 @@ async def test_kill_9_while_compacting_leaves_a_whole_session(bench, point):
     environ = {"PATH": os.environ["PATH"], "HOME": str(bench.home.parent), "MORYFLOW_HOME": str(bench.home)}
     command = [sys.executable, "-m", "moryflow", "run", "-c", "-m", f"script:{script}", "and now?"]
     done = await asyncio.to_thread(
-        subprocess.run, command, env=environ, cwd=bench.vault, capture_output=True, text=True, timeout=60, check=False
+        subprocess.run, command, env=environ, cwd=bench.vault, capture_output=True, text=True, check=False
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     (bench.home / "plugins" / "killer.py").unlink()
@@ -64,9 +64,7 @@ async def test_kill_9_inside_the_commit_of_a_compaction(bench, point):
         before = await host.store.path(session.id)
     environ = {"PATH": os.environ["PATH"], "HOME": str(bench.home.parent), "MORYFLOW_HOME": str(bench.home)}
     command = [sys.executable, str(CHILD), str(bench.vault), session.id, point]
-    done = await asyncio.to_thread(
-        subprocess.run, command, env=environ, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     with closing(sqlite3.connect(bench.home / "sessions.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -33,15 +33,30 @@ def saying(bench):
 
 
 async def test_outputs_of_one_step_that_are_larger_than_the_window(saying):
-    """The newest results go too where nothing else is left to go, oldest first, and the model is told (S1.20, S1.21, S0.2)."""
+    """They are cut before they are sent, the largest first; the model is told (S0.2, S1.20, S1.21)."""
     reads = [("big", 9000), ("small", 40), ("huge", 20_000), ("last", 8000)]
-    async with saying.host(*_reading(reads), TOO_LONG, compact(), ANSWER, window=10_000, wait=60) as host:
+    async with saying.host(*_reading(reads), ANSWER, window=10_000, wait=60) as host:
         session = await saying.session(host, talk(2, 10))
         done = await session.prompt("read all of it")
         sent = [message.text for message in host.scripted.requests[-1].messages if message.role == "tool"]
-    assert done.text == "the answer"
-    assert [text.startswith("[pruned say: ") for text in sent] == [True, False, True, False]
-    assert all("ask for a smaller part" in text for text in sent if text.startswith("[pruned"))
+    assert done.text == "the answer" and len(host.scripted.requests) == 2
+    assert ["[cut: " in text for text in sent] == [False, False, True, False]
+    assert (
+        sent[2].startswith("huge huge")
+        and "the beginning of 20000 characters" in sent[2]
+        and "ask for a smaller part" in sent[2]
+    )
+    assert sum(map(len, sent)) / 4 < 8000
+
+
+async def test_a_provider_that_still_refuses_gets_less(saying):
+    """What was estimated to fit and was refused is cut further, once; then the turn ends (S1.20, S1.21)."""
+    reads = [("big", 9000), ("small", 40), ("last", 8000)]
+    async with saying.host(*_reading(reads), TOO_LONG, ANSWER, window=10_000, wait=60) as host:
+        session = await saying.session(host, talk(2, 10))
+        done = await session.prompt("read all of it")
+        sizes = [sum(len(message.text) for message in request.messages) for request in host.scripted.requests]
+    assert done.text == "the answer" and sizes[2] < sizes[1] * 0.7
 
 
 async def test_a_single_long_turn_survives_a_summarizer_that_fails(saying):
@@ -54,6 +69,18 @@ async def test_a_single_long_turn_survives_a_summarizer_that_fails(saying):
         sent = [message.text for message in host.scripted.requests[-1].messages if message.role == "tool"]
     assert done.text == "the answer"
     assert sent[0].startswith("[pruned say: o0") and sent[-1].startswith("o3 o3")
+
+
+@pytest.mark.parametrize("prune", [True, False])
+async def test_images_of_the_prompt_stay_where_older_ones_can_go(bench, prune):
+    """Also where outputs are never pruned (D60)."""
+    bench.config(prune=prune)
+    image = {"media_type": "image/png", "data": "QQ=="}
+    async with bench.host(compact("no summary"), ANSWER, window=10_000) as host:
+        session = await bench.session(host, [user("look", images=[image] * 3), *talk(1, 10)])
+        done = await session.prompt("and this?", images=[image] * 5)
+        sent = [len(message.images) for message in host.scripted.requests[-1].messages if message.role == "user"]
+    assert done.text == "the answer" and sent == [0, 0, 5]
 
 
 def _reading(outputs):
@@ -70,5 +97,5 @@ def test_no_more_goes_than_is_needed_and_what_is_small_stays():
     results = [node.id for node in path if node.kind == "tool"]
     assert list(plan_rescue(path, {}, 1500, (), chars).nodes) == [results[0], results[2]]
     assert list(plan_rescue(path, {results[0]: "gone"}, 900, (), chars).nodes) == [results[2]]
-    assert list(plan_rescue(path, {}, 9000, (), chars).nodes) == [results[0], results[2], results[3]]
+    assert list(plan_rescue(path, {}, 9000, (), chars).nodes) == [results[0], results[2]]  # the last one is not seen yet
     assert not plan_rescue(path, {}, 9000, ("re*",), chars)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from moryflow.config import Config, Problem, load_config
@@ -69,9 +69,7 @@ def load(home: Path) -> Config:
 def test_each_case_is_named_and_loosens_nothing(case: dict[str, Any], tmp_path: Path) -> None:
     """Every malformed file: loaded, the class of the fault named with its file, no allow rule taken (SECURITY §4)."""
     file, expect = written(case, tmp_path), case["expect"]
-    started = time.monotonic()
     config = load(tmp_path)
-    assert time.monotonic() - started < expect.get("within_s", 60)
     if expect["item"] == "loaded":
         assert config.problems == ()
         return
@@ -86,7 +84,8 @@ def test_a_good_deny_stands_beside_a_bad_rule(tmp_path: Path) -> None:
     """CF090: one bad rule does not take the good one with it (D26)."""
     case = next(case for case in CASES if case["name"] == "good_deny_beside_bad_rule")
     written(case, tmp_path)
-    assert [(rule.pattern, rule.decision) for rule in load(tmp_path).rules()] == [("rm *", "deny")]
+    read = [rule for rule in load(tmp_path).rules() if not rule.problem]
+    assert [(rule.pattern, rule.decision) for rule in read] == [("rm *", "deny")]
 
 
 DENY = '{"domain": "bash", "pattern": "rm {a,b}*", "decision": "deny"}'
@@ -105,7 +104,8 @@ def test_a_file_that_does_not_parse_loses_no_readable_deny(text: str, tmp_path: 
     (tmp_path / "config.jsonc").write_text(text)
     config = load(tmp_path)
     line = None if text.startswith("{agents") else 2
-    assert [(rule.pattern, rule.decision, rule.line) for rule in config.rules()] == [("rm {a,b}*", "deny", line)]
+    read = [rule for rule in config.rules() if not rule.problem]
+    assert [(rule.pattern, rule.decision, rule.line) for rule in read] == [("rm {a,b}*", "deny", line)]
     assert config.get("agents.runtime.mode.default") is None
     [problem] = config.problems
     assert (problem.code, problem.fatal) == ("config_syntax", True)
@@ -137,22 +137,21 @@ def test_a_deny_with_a_mistake_is_never_silently_dropped(rule: Any, tmp_path: Pa
 
 @pytest.mark.parametrize("pattern", ["regex:([", r"regex:(a)\1", "regex:(?=a)b"])
 def test_a_deny_that_no_engine_takes_stays_in_the_list(pattern: str, tmp_path: Path) -> None:
-    """Its gate then knows that one is missing and asks; an allow like it is left out (D6, D26)."""
+    """Its gate then knows that one is missing and asks; an allow like it allows nothing (D6, D26)."""
     rules = [{"domain": "bash", "pattern": pattern, "decision": decision} for decision in ("deny", "allow")]
     (tmp_path / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": rules}}}}))
     config = load(tmp_path)
-    assert config.rules()[0].decision == "deny" and config.problems[0].fatal
+    assert [rule.decision for rule in config.rules()] == ["deny", "ask"] and config.problems[0].fatal
     assert "meanwhile every call of its domain is asked about" in config.problems[0].message
 
 
-@pytest.mark.parametrize("decision", ["allow", "ask"])
-def test_another_rule_with_a_mistake_is_a_warning(decision: Literal["allow", "ask"], tmp_path: Path) -> None:
-    """An unknown domain is named and ignored (D26)."""
-    rule = {"domain": "shell", "pattern": "*", "decision": decision}
+def test_an_allow_in_no_domain_is_a_warning(tmp_path: Path) -> None:
+    """An unknown domain is named and ignored where that cannot loosen anything (D26)."""
+    rule = {"domain": "teleport", "pattern": "*", "decision": "allow"}
     (tmp_path / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": [rule]}}}}))
     [problem] = load(tmp_path).problems
     assert not problem.fatal
-    assert '"shell" is not a domain' in problem.message
+    assert '"teleport" is not a domain' in problem.message
     assert load(tmp_path).rules() == []
 
 
@@ -172,12 +171,15 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("text", LIMITS.values(), ids=LIMITS.keys())
-def test_no_text_stops_or_slows_the_host(text: str, tmp_path: Path) -> None:
-    """Depth, size and odd characters end in a report, soon (SECURITY §4)."""
-    (tmp_path / "config.jsonc").write_text(text)
-    started = time.monotonic()
+def test_no_text_stops_or_slows_the_host(text: str, tmp_path: Path, expect_linear_growth: Any) -> None:
+    """Depth, size and odd characters end in a report; the work grows with the text, not with its square (SECURITY §4)."""
+
+    def work(eighths: int) -> Callable[[], object]:
+        (tmp_path / "config.jsonc").write_text(text[: len(text) * eighths // 8])
+        return lambda: load(tmp_path)
+
+    expect_linear_growth(work, 1)
     assert load(tmp_path).problems
-    assert time.monotonic() - started < 3
 
 
 @pytest.mark.parametrize("written", ["Deny", " deny ", "DENY"])
@@ -223,11 +225,14 @@ def test_a_thousand_bad_rules_are_counted_not_listed(tmp_path: Path) -> None:
     assert problems[-1].fatal
 
 
-def test_thousands_of_rules_are_read_soon(tmp_path: Path) -> None:
+def test_thousands_of_rules_are_read_soon(tmp_path: Path, expect_linear_growth: Any) -> None:
     """Each rule knows its line, and the time grows with the file, not with its square (SECURITY §4)."""
-    rules = [{"domain": "bash", "pattern": f"x{number}", "decision": "allow"} for number in range(20_000)]
-    (tmp_path / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": rules}}}}, indent=1))
-    started = time.monotonic()
+
+    def work(count: int) -> Callable[[], object]:
+        rules = [{"domain": "bash", "pattern": f"x{number}", "decision": "allow"} for number in range(count)]
+        (tmp_path / "config.jsonc").write_text(json.dumps({"agents": {"runtime": {"permission": {"rules": rules}}}}, indent=1))
+        return lambda: load(tmp_path).rules()
+
+    expect_linear_growth(work, 2_500)
     read = load(tmp_path).rules()
-    assert time.monotonic() - started < 10
     assert [rule.line for rule in read[:2]] == [6, 11] and len(read) == 20_000

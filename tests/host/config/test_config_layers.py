@@ -123,6 +123,25 @@ def test_a_file_others_can_write_gives_no_allow_rules(mode: int, allows: int, de
     assert [rule.line for rule in config.rules() if rule.decision == "deny"] == [11]
 
 
+def test_a_home_or_a_linked_file_that_others_can_write_gives_no_allow_rules(tmp_path: Path) -> None:
+    """Each folder on the way counts, links followed; the sentence names the folder and the command (R17)."""
+    text = json.dumps(rules(("bash", "*", "allow"), ("bash", "rm *", "deny")))
+    home, dotfiles = tmp_path / "home", tmp_path / "dotfiles"
+    for folder in (home, dotfiles):
+        folder.mkdir(mode=0o755)
+    put(dotfiles, text)
+    (home / "config.jsonc").symlink_to(dotfiles / "config.jsonc")
+    assert [rule.decision for rule in load_config(home, environ={}).rules()] == ["allow", "deny"]
+    for folder in (home, dotfiles, tmp_path):
+        folder.chmod(0o777)
+        config = load_config(home, environ={})
+        assert [rule.decision for rule in config.rules()] == ["deny"]
+        (problem,) = config.problems
+        assert problem.code == "config_permissions" and f"the folder {folder}" in problem.message
+        assert problem.hint == f"chmod go-w {folder}"
+        folder.chmod(0o755)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_file_of_another_user_gives_no_allow_rules(tmp_path: Path) -> None:
     """Foreign-owned counts like writable by others (R17)."""

@@ -23,6 +23,9 @@ LOST: dict[str, dict[str, Any]] = {
     "a decision that is a list": as_rule({**RULE, "decision": ["deny"]}),
     "a decision that is false": as_rule({**RULE, "decision": False}),
     "a decision in words of its own": as_rule({**RULE, "decision": "block"}),
+    "an allow with a mistake": as_rule({**RULE, "decision": "alow"}),
+    "an allow under a key of another spelling": as_rule({**RULE, "decison": "allow"}),
+    "an ask with a mistake": as_rule({**RULE, "decision": "aks"}),
     "a list in the list": as_rule([DENY]),
     "rules one level too high": {"agents": {"runtime": {"permission": [DENY]}}},
     "rules at the top": {"permission": {"rules": [DENY]}},
@@ -35,9 +38,7 @@ LOST: dict[str, dict[str, Any]] = {
     "a limit by another name": {"limits": {"maxTurns": 3}},
 }
 HARMLESS: dict[str, dict[str, Any]] = {
-    "an allow with a mistake": as_rule({**RULE, "decision": "alow"}),
-    "an allow under a key of another spelling": as_rule({**RULE, "decison": "allow"}),
-    "an ask with a mistake": as_rule({**RULE, "decision": "aks"}),
+    "an allow in a domain that nobody knows": as_rule({**RULE, "domain": "teleport", "decision": "allow"}),
     "allow rules at the top": {"permission": {"rules": [{**RULE, "decision": "allow"}]}},
     "another unknown key": {"colour": "red"},
     "a section that is no object": {"agents": []},

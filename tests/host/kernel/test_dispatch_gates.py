@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
+from moryflow.kernel import deadlines
 from moryflow_sdk import Allow, Ask, Deny, Ruling, Stop, ToolCall
 
 CALL = ToolCall(id="c1", tool="read", args={})
@@ -61,7 +63,19 @@ async def test_a_gate_that_fails_denies(bench: Any, hook: str, body: str, how: s
     assert [row.outcome for row in scope.ledger.drain()] == ["failed"]
 
 
-SLOW = "import time, asyncio\n@hookimpl(timeout=0.1)\n{kind}def tool_gate(call):\n    {wait}\n    return Allow()\n"
+SPIN = """import time, asyncio
+def spin(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+"""
+SLOW = SPIN + "@hookimpl(timeout=0.1{how})\n{kind}def tool_gate(call):\n    {wait}\n    return Allow()\n"
+
+
+def slow(kind: str, wait: str) -> str:
+    """Return the source of a gate that may take 0.1 s; a ``threaded`` one has a thread."""
+    how = ", blocking=True" if kind == "threaded " else ""
+    return SLOW.format(kind=kind.removeprefix("threaded "), wait=wait, how=how)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +83,66 @@ SLOW = "import time, asyncio\n@hookimpl(timeout=0.1)\n{kind}def tool_gate(call):
     [
         ("user", "", "time.sleep(0.4)"),
         ("user", "async ", "await asyncio.sleep(20)"),
-        ("builtin", "", "time.sleep(0.3)"),
+        ("builtin", "", "spin(0.15)"),
+        ("builtin", "threaded ", "spin(0.01) or time.sleep(2)"),
+        ("builtin", "threaded ", "time.sleep(0.2) or spin(0.15)"),
+        ("builtin", "async ", "spin(0.15)"),
+        ("builtin", "async ", "await asyncio.sleep(0) or spin(0.15)"),
+        ("builtin", "async ", "\n    while True:\n        await asyncio.sleep(0)"),
         ("builtin", "async ", "await asyncio.sleep(20)"),
         ("user", "async ", "time.sleep(0.3)"),
     ],
 )
-async def test_a_gate_that_takes_too_long_denies(bench: Any, tier: str, kind: str, wait: str):
+async def test_a_gate_that_takes_too_long_denies(bench: Any, monkeypatch: Any, tier: str, kind: str, wait: str):
     """Overrunning means deny, and nothing waits for ever (invariants 3 and 9)."""
-    getattr(bench, tier)("guard", SLOW.format(kind=kind, wait=wait))
+    monkeypatch.setattr(deadlines, "STUCK", 0.5)
+    getattr(bench, tier)(
+        "guard",
+        slow(kind, wait),
+    )
     scope = await bench.scope()
-    ((_, verdict),) = await asyncio.wait_for(bench.dispatcher.gates(scope, "tool_gate", call=CALL), 5)
+    ((_, verdict),) = await asyncio.wait_for(bench.dispatcher.gates(scope, "tool_gate", call=CALL), 300)
     assert isinstance(verdict, Deny) and verdict.cause == "hook_failure" and "longer than 0.1 s" in verdict.reason
     assert scope.failures[0].outcome == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("kind", "wait"),
+    [
+        ("", "time.sleep(0.3)"),
+        ("threaded ", "time.sleep(0.3)"),
+        ("threaded ", "spin(0.01) or time.sleep(0.3) or spin(0.01)"),
+        ("async ", "time.sleep(0.3)"),
+        ("async ", "await asyncio.sleep(0.3)"),
+        ("async ", "await asyncio.to_thread(time.sleep, 0.3)"),
+        ("async ", "spin(0.01) or await asyncio.sleep(0.3) or spin(0.01)"),
+    ],
+)
+async def test_a_built_in_gate_is_not_late_for_what_it_waited(bench: Any, kind: str, wait: str):
+    """Waiting, for the processor too, is not its work: on a busy machine a harmless call is not denied (invariant 9)."""
+    bench.builtin(
+        "guard",
+        slow(kind, wait),
+    )
+    scope = await bench.scope()
+    assert [verdict for _, verdict in await bench.dispatcher.gates(scope, "tool_gate", call=CALL)] == [Allow()]
+    assert scope.failures == []
+
+
+async def test_what_others_do_while_a_built_in_waits_is_not_its_work(bench: Any):
+    """Tasks that share the loop do not use up its deadline (invariant 9)."""
+    bench.builtin("guard", slow("async ", "await asyncio.sleep(0.05)"))
+    scope = await bench.scope()
+
+    async def busy() -> None:
+        for _ in range(30):
+            until = time.thread_time() + 0.01
+            while time.thread_time() < until:
+                pass
+            await asyncio.sleep(0)
+
+    (_, verdicts) = await asyncio.gather(busy(), bench.dispatcher.gates(scope, "tool_gate", call=CALL))
+    assert [verdict for _, verdict in verdicts] == [Allow()]
 
 
 async def test_a_gate_whose_thread_was_given_up_denies_without_being_called(bench: Any):
@@ -112,11 +174,12 @@ async def test_a_gate_that_ignores_its_cancellation_denies_while_it_lingers(benc
     bench.user("stubborn", source)
     scope = await bench.scope()
     for outcome in ("timeout", "skipped"):
-        ((_, verdict),) = await asyncio.wait_for(bench.dispatcher.gates(scope, "tool_gate", call=CALL), 5)
+        ((_, verdict),) = await asyncio.wait_for(bench.dispatcher.gates(scope, "tool_gate", call=CALL), 300)
         assert isinstance(verdict, Deny)
         assert scope.ledger.drain()[0].outcome == outcome
-    await asyncio.sleep(1.1)
-    assert scope.plugin_set.plugins["stubborn"].life.stray.done()
+    stray = scope.plugin_set.plugins["stubborn"].life.stray
+    await asyncio.wait((stray,))
+    assert stray.done()
 
 
 async def test_a_gate_is_never_quarantined(bench: Any):

@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
+from moryflow.kernel import deadlines
 from moryflow.kernel.watchdog import Watchdog
 from moryflow_sdk import Event, SystemBlock, ToolCall, ToolResult
 
@@ -116,11 +116,16 @@ async def test_blocks_are_collected_with_the_plugin_they_come_from(bench: Any):
 # ---------------------------------------------------------------- quarantine
 
 
-@pytest.mark.parametrize(("body", "outcome"), [("raise ValueError('no')", "failed"), ("time.sleep(0.03)", "timeout")])
+OVERRUN = "for _ in iter(lambda: time.thread_time() < began + 0.03, False): ..."
+
+
+@pytest.mark.parametrize(("body", "outcome"), [("raise ValueError('no')", "failed"), (OVERRUN, "timeout")])
 async def test_the_third_failure_of_a_session_quarantines(bench: Any, body: str, outcome: str):
     """Three failures or three overruns, then skipped for the session, reported once, and brought back by name."""
     bench.builtin(
-        "bad", f"import time\ncalls = []\n@hookimpl(timeout=0.02)\ndef tool_after(result):\n    calls.append(1)\n    {body}\n"
+        "bad",
+        "import time\ncalls = []\n@hookimpl(timeout=0.02)\ndef tool_after(result):\n    calls.append(1)\n"
+        f"    began = time.thread_time()\n    {body}\n",
     )
     bench.user("good", "@hookimpl\ndef tool_after(result):\n    return result.replace(output='good')\n")
     scope = await bench.scope()
@@ -325,7 +330,7 @@ async def test_a_plugin_whose_thread_hangs_is_broken_and_the_others_go_on(bench:
     bench.user("good", "@hookimpl\ndef tool_after(result):\n    return result.replace(output='good')\n")
     scope = await bench.scope()
     for _ in range(3):
-        assert (await asyncio.wait_for(after(bench, scope), 5)).output == "good"
+        assert (await asyncio.wait_for(after(bench, scope), 300)).output == "good"
     await bench.dispatcher.observe(scope, EVENT)
     assert scope.plugin_set.plugins["hangs"].object.calls == ["after"]
     assert len(scope.failures) == 1 and scope.failures[0].outcome == "timeout"
@@ -336,34 +341,39 @@ async def test_those_who_wait_behind_a_hanging_call_are_told(bench: Any):
     bench.user("hangs", "import time\n@hookimpl(timeout=0.1)\ndef tool_gate(call):\n    time.sleep(20)\n")
     scope = await bench.scope()
     calls = (bench.dispatcher.gates(scope, "tool_gate", call=CALL) for _ in range(5))
-    answers = await asyncio.wait_for(asyncio.gather(*calls), 5)
+    answers = await asyncio.wait_for(asyncio.gather(*calls), 300)
     assert [[verdict.cause for _, verdict in answer] for answer in answers] == [["hook_failure"]] * 5
 
 
 async def test_a_turn_cancelled_in_a_hanging_call_still_breaks_the_plugin(bench: Any):
     """The deadline is kept also when nobody waits for the call any more (invariant 9)."""
-    bench.user("hangs", "import time\n@hookimpl(timeout=0.2)\ndef tool_gate(call):\n    time.sleep(20)\n")
+    counted = (
+        "import time\ncalls = []\n@hookimpl(timeout=0.2)\ndef tool_gate(call):\n    calls.append(1)\n    time.sleep(600)\n"
+    )
+    bench.user("hangs", counted)
     scope = await bench.scope()
     work = asyncio.ensure_future(bench.dispatcher.gates(scope, "tool_gate", call=CALL))
-    await asyncio.sleep(0.05)
+    hangs = scope.plugin_set.plugins["hangs"]
+    while not hangs.object.calls:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
     await asyncio.sleep(0.3)
-    began = time.monotonic()
     await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
-    assert time.monotonic() - began < 0.2 and scope.plugin_set.plugins["hangs"].life.broken
+    assert hangs.life.broken and hangs.object.calls == [1]
 
 
-async def test_a_blocking_built_in_that_overruns_is_asked_again(bench: Any):
+async def test_a_blocking_built_in_that_overruns_is_asked_again(bench: Any, monkeypatch: Any):
     """Losing a built-in for the whole process would cost more than a thread."""
+    monkeypatch.setattr(deadlines, "STUCK", 0.2)
     source = """
     import time
     calls = []
     @hookimpl(blocking=True, timeout=0.1)
     def tool_gate(call):
         calls.append(1)
-        if len(calls) == 1: time.sleep(1)
+        if len(calls) == 1: time.sleep(5)
         return Allow()
     """
     bench.builtin("inside", source)
@@ -401,9 +411,7 @@ async def main():
     await dispose(loaded)
 asyncio.run(main())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(bench.home)], text=True, capture_output=True, timeout=30, env=dict(os.environ)
-    )
+    done = subprocess.run([sys.executable, "-c", code, str(bench.home)], text=True, capture_output=True, env=dict(os.environ))
     assert (done.returncode, done.stdout, done.stderr) == (0, "timeout\n", "")
 
 

@@ -200,3 +200,59 @@ async def test_messages_that_stay_keep_their_encoded_bytes(bench: Any):
     """A step costs what is new: messages a hook left alone are the same objects."""
     value, _ = await run(bench, "chat_messages", "return [*messages, Message(role='user', text='x')]", value=PAIRED)
     assert all(new is old for new, old in zip(value, PAIRED, strict=False))
+
+
+OUT_OF_BOUNDS = {
+    "chat_params": [
+        ("params.replace(temperature=float('nan'))", "temperature is nan"),
+        ("params.replace(top_p=float('inf'))", "top_p is inf"),
+        ("params.replace(temperature=-0.5)", "temperature is -0.5, not between 0 and 2"),
+        ("params.replace(max_tokens=0)", "max_tokens is 0"),
+        ("params.replace(max_tokens=10**30)", "max_tokens is 1000000"),
+        ("params.replace(extra={'a': {'b': [1, float('-inf')]}})", "extra.a.b[1] is -inf"),
+        ("params.replace(extra={'seed': 1 << 5000})", "extra.seed is a number of 5001 bits"),
+        ("params.replace(response_format={'x': 'y' * 2_000_000})", "response_format holds 2,000,"),
+        ("params.model_copy(update={'temperature': float('nan')})", "temperature is nan"),
+    ],
+    "chat_system": [("system.append(SystemBlock(id='b', text='x' * 50_000_000))", "blocks holds 50,000,")],
+    "chat_messages": [
+        ("[*messages, Message(role='user', text='x' * 50_000_000)]", "text holds 50,000,"),
+        ("[*messages, *[Message(role='user', text='x' * 4_000_000)] * 10]", "in 10 new messages"),
+    ],
+    "tool_before": [
+        ("call.replace(args={'path': 'a', 'limit': float('nan')})", "args.limit is nan"),
+        ("call.replace(args={'path': 'x' * 5_000_000})", "args holds 4,999,"),
+    ],
+    "tool_after": [("result.replace(metadata={'share': float('nan')})", "metadata.share is nan")],
+    "compaction": [("plan.replace(instructions='x' * 2_000_000)", "instructions holds 2,000,")],
+}
+
+
+@pytest.mark.parametrize("tier", ["builtin", "user"])
+@pytest.mark.parametrize(("hook", "made", "said"), [(hook, *row) for hook, rows in OUT_OF_BOUNDS.items() for row in rows])
+async def test_a_value_out_of_bounds_is_named_and_the_one_before_stands(bench: Any, hook: str, made: str, said: str, tier: str):
+    """Plugin, field and value are named; the next plugin gets what was there before (invariant 3, D42)."""
+    value, scope = await run(bench, hook, f"return {made}", CHANGES[hook], tier=tier)
+    (failure,) = scope.failures
+    assert said in failure.error and (failure.plugin, failure.hook, failure.action) == ("p0", hook, "skipped")
+    assert value != VALUES[hook] and "nan" not in repr(value) and len(repr(value)) < 10_000
+
+
+async def test_what_was_too_large_before_a_hook_is_not_held_against_it(bench: Any):
+    """A person's own long prompt does not switch off the plugins that shorten it or leave its size (invariant 3)."""
+    long = SystemPrompt(blocks=(SystemBlock(id="a", text="x" * 2_000_000),))
+    body = "return system.replace(blocks=(system.blocks[0].replace(text='y' * 1_999_999),))"
+    value, scope = await run(bench, "chat_system", body, value=long)
+    assert value.text.startswith("y") and not scope.failures
+
+
+async def test_system_blocks_and_verdicts_are_bounded_too(bench: Any):
+    """A block of 50 MB is left out; a verdict with such a reason is a gate that failed (invariant 3)."""
+    bench.user("long", "@hookimpl\ndef system_blocks():\n    return [SystemBlock(id='b', text='x' * 50_000_000)]\n")
+    bench.user("wordy", "@hookimpl\ndef tool_gate():\n    return Allow('x' * 50_000_000)\n")
+    scope = await bench.scope()
+    assert await bench.dispatcher.contribute(scope, "system_blocks") == []
+    ((_, verdict),) = await bench.dispatcher.gates(scope, "tool_gate", call=CALL)
+    assert verdict.decision == "deny" and verdict.cause == "hook_failure"
+    assert [failure.plugin for failure in scope.failures] == ["long", "wordy"]
+    assert all("at most" in failure.error for failure in scope.failures)

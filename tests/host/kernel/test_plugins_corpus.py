@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -80,11 +79,9 @@ async def test_every_example_has_the_right_outcome(case, tmp_path):
     file = folder / (case.get("fs", {}).get("filename") or case["filename"])
     file.write_bytes(source(case, tmp_path / "marker"))
     (folder / "zgood.py").write_text(GOOD)
-    started = time.monotonic()
     async with await open_host(tmp_path, environ={}, builtins=BUILTINS) as host:
         assert (await host.call_tool("fine", {}, vault=folder)).result.output == "fine"
         records = [record for record in host.plugin_set.records if record.tier == "user" and record.name != "zgood"]
-    assert time.monotonic() - started < case["expect"].get("within_s", 10)
     found = "ignored"
     for record in records:
         gone = record.status != "loaded" or (record.error and not record.tools)

@@ -138,3 +138,23 @@ def test_a_broken_memory_stops_nothing(bench: Any, content: str):
     (bench.home / "cache").mkdir()
     (bench.home / "cache" / "gates.json").write_text(content, "utf-8")
     assert bench.load().missing_gates == ()
+
+
+@pytest.mark.parametrize("name", ["permission", "Permission", "memory-bank", "MEMORY_BANK"])
+@pytest.mark.parametrize("source", [GATE, "raise ValueError\n" + GATE, OTHER])
+async def test_a_plugin_with_the_name_of_a_built_in_one_neither_loads_nor_stands_for_it(bench: Any, name: str, source: str):
+    """Its record says what helps, which is not to switch off the built-in gate; no call is asked about for it (invariant 4)."""
+    for own in ("permission", "memory_bank"):
+        bench.builtin(own, GATE)
+    bench.installed(name, source)
+    bench.user(name, source)
+    loaded = await bench.start()
+    ours = [record for record in loaded.records if record.tier == "builtin"]
+    others = [record for record in loaded.records if record.tier != "builtin"]
+    assert [record.status for record in ours] == ["loaded", "loaded"] and loaded.missing_gates == ()
+    assert [(record.status, record.stage, record.gate) for record in others] == [("failed", "discover", False)] * 2
+    assert all("belongs to a built-in plugin" in record.error for record in others)
+    assert all("disable" not in record.hint for record in others)
+    assert "moryflow plugin uninstall workbench" in others[0].hint and "another name" in others[1].hint
+    disabled = await bench.start(disabled=[name])
+    assert [record.status for record in disabled.records if record.tier != "builtin"] == ["failed", "failed"]

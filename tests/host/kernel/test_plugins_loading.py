@@ -144,7 +144,7 @@ def test_a_file_that_others_may_write_gives_no_code(bench: Any, mode: int):
     path.chmod(mode)
     found = bench.record("loose")
     assert (found.status, found.stage) == ("failed", "discover")
-    assert "writable" in found.error and found.hint == f"chmod go-w {path}"
+    assert "can write to it" in found.error and found.hint == f"chmod go-w {path}"
 
 
 def test_a_package_with_one_file_that_others_may_write_gives_no_code(bench: Any):
@@ -174,9 +174,12 @@ def test_a_package_whose_folder_others_may_write_gives_no_code(bench: Any):
 def test_a_plugins_folder_that_others_may_write_gives_no_code(bench: Any):
     """Who may add a file to the folder may run code, so the folder is checked too (R17)."""
     bench.user("own", "raise SystemError('it ran')\n")
-    (bench.home / "plugins").chmod(0o777)
-    (found,) = [item for item in bench.load().records if item.tier == "user"]
-    assert found.status == "failed" and "writable by everyone" in found.error
+    for folder in (bench.home / "plugins", bench.home):
+        folder.chmod(0o777)
+        (found,) = [item for item in bench.load().records if item.tier == "user"]
+        assert found.status == "failed" and "everybody can write to" in found.error
+        assert found.hint == f"chmod go-w {folder}"
+        folder.chmod(0o755)
 
 
 def test_a_file_of_somebody_else_gives_no_code(bench: Any, monkeypatch: pytest.MonkeyPatch):
@@ -188,7 +191,7 @@ def test_a_file_of_somebody_else_gives_no_code(bench: Any, monkeypatch: pytest.M
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
     records = [item for item in bench.load().records if item.tier == "user"]
-    assert records and all("somebody else" in item.error for item in records)
+    assert records and all("belongs to another user" in item.error for item in records)
 
 
 def test_a_pipe_in_the_plugins_folder_holds_up_nobody(bench: Any):
@@ -198,11 +201,14 @@ def test_a_pipe_in_the_plugins_folder_holds_up_nobody(bench: Any):
 
 def test_the_same_name_twice_is_named_and_the_earlier_tier_wins(bench: Any):
     """Built-in before installed before user; the later one is a failed record that says who has the name."""
-    bench.builtin("twice", GOOD)
+    bench.installed("twice", GOOD)
     bench.user("twice", GOOD)
     first, second = [item for item in bench.load().records if item.name == "twice"]
-    assert (first.tier, first.status, second.tier, second.status) == ("builtin", "loaded", "user", "failed")
-    assert "taken by the builtin plugin" in second.error
+    assert (first.tier, first.status, second.tier, second.status) == ("installed", "loaded", "user", "failed")
+    assert "taken by the installed plugin" in second.error
+    bench.builtin("twice", GOOD)
+    found = [(item.tier, item.status) for item in bench.load().records if item.name == "twice"]
+    assert found == [("builtin", "loaded"), ("installed", "failed"), ("user", "failed")]
 
 
 def test_wanted_and_unwanted_plugins(bench: Any):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,14 @@ TOOLS = """
         "Work."
         time.sleep(seconds)
         return threading.current_thread().name
+
+    together = threading.Barrier(4)
+
+    @tool
+    def meets() -> str:
+        "Wait for three others that run at the same time."
+        together.wait()
+        return "met"
 
     @tool(timeout=0.1)
     def hangs() -> str:
@@ -50,7 +57,7 @@ TOOLS = """
 
     @hookimpl
     def tools():
-        return [work, hangs, stubborn, fails]
+        return [work, meets, hangs, stubborn, fails]
 """
 
 
@@ -69,9 +76,7 @@ async def test_plain_tools_run_on_a_thread_of_their_plugin(bench: Any):
 async def test_tools_of_a_built_in_run_side_by_side(bench: Any):
     bench.builtin("inside", TOOLS)
     started = await bench.start()
-    began = time.monotonic()
-    await asyncio.gather(*(run(started, "work", seconds=0.3) for _ in range(4)))
-    assert time.monotonic() - began < 1.1
+    assert await asyncio.gather(*(run(started, "meets") for _ in range(4))) == ["met"] * 4
     with pytest.raises(ToolError, match="longer than"):
         await run(started, "hangs")
     assert await run(started, "work", seconds=0) == "moryflow-inside"
@@ -93,7 +98,7 @@ async def test_a_tool_that_never_ends_is_given_up_and_its_author_told_where_more
     file = bench.user("mine", TOOLS)
     started = await bench.start()
     with pytest.raises(ToolError, match="was given up") as raised:
-        await asyncio.wait_for(run(started, name), 5)
+        await asyncio.wait_for(run(started, name), 300)
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if f"def {name}" in text) - 1
     assert raised.value.code == "timeout"
     assert raised.value.next_step == f"if it needs longer, @tool(timeout=SECONDS) in mine.py:{line} says so"
@@ -167,5 +172,5 @@ def test_the_process_ends_although_a_tool_did_not(tmp_path: Path, name: str):
     )
     environment = {"MORYFLOW_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-m", "moryflow", "tool", "run", name]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 1 and "longer than 0.1 s" in done.stderr and "Traceback" not in done.stderr

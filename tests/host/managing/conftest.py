@@ -50,12 +50,13 @@ class Wheels:
         requires: Sequence[str] = (),
         plugin: bool = True,
         files: Mapping[str, str] | None = None,
+        points: str = "",
     ) -> Path:
         """Make the wheel of a package with one plugin of the same name."""
         info = f"{name}-{version}.dist-info"
         code = PLUGIN.format(name=name, version=version) if source is None else textwrap.dedent(source)
         content = {f"{name}/__init__.py": code, **(files or {})}
-        points = f"[moryflow.plugins]\n{name} = {name}\n" if plugin else ""
+        points = points or (f"[moryflow.plugins]\n{name} = {name}\n" if plugin else "")
         if manifest is not None:
             text = manifest if isinstance(manifest, str) else toml({"name": name, "version": version, "api": 1, **manifest})
             content[f"{name}/plugin.toml"] = text
@@ -127,7 +128,6 @@ class Place:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=100,
             check=False,
         )
         assert code is None or done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -94,7 +94,7 @@ def test_info_shows_every_plugin_of_a_name(place: Any) -> None:
     document = place.json("plugin", "info", "files")
     assert document["tier"] == "builtin" and [row["tier"] for row in document["same_name"]] == ["user"]
     assert "2 plugins have the name 'files'" in place.run("plugin", "info", "files").stdout
-    assert "is taken by the builtin plugin" in document["same_name"][0]["error"]
+    assert "belongs to a built-in plugin" in document["same_name"][0]["error"]
 
 
 def test_a_file_that_appeared_while_a_host_ran_waits_for_enable(place: Any) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow.builtins import BUILTINS
+from moryflow.loading.discovery import is_reserved
 
 ASKS = {"hooks": ["tools"], "tools": ["sayer_says"], "services": {"files": True}, "capabilities": {"network": True}}
 
@@ -135,9 +138,34 @@ def test_a_plugin_installed_while_a_chat_runs_is_there_from_its_next_turn(place:
         chat.stdin.flush()
         assert "answered" in chat.stdout.readline()
         place.run("plugin", "install", "sayer", "-y")
-        out, err = chat.communicate("again\n", timeout=60)
+        out, err = chat.communicate("again\n")
     assert "answered" in out and "tool sayer_says: added" in err
     (session,) = place.json("session", "list")
     shown = place.run("session", "show", session["id"]).stdout
     before, _, after = shown.partition("again")
     assert "unknown tool 'sayer_says'" in before and "[sayer_says] ok: 1.0" in after
+
+
+@pytest.mark.parametrize("name", ["permission_", "_permission", "PERMISSION", "\uff50ermission", "doom-loop", "DOOM__LOOP"])
+def test_a_name_that_looks_like_a_built_in_one_is_reserved(name: str) -> None:
+    """In other letters, or with other dashes in or around it; a name that only holds one is free (invariant 4)."""
+    assert is_reserved(name, BUILTINS)
+    assert not any(is_reserved(free, BUILTINS) for free in ("permissions", "per_mission", "doomloop", "my_permission"))
+
+
+def test_the_names_of_built_in_plugins_are_reserved(place: Any) -> None:
+    """Such a package or file is not installed; one that pip brought is named, is harmless and can be removed (invariant 4)."""
+    wheel = place.wheels.add("permission", source="from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(call): ...\n")
+    done = place.run("plugin", "install", "permission", "-y", code=1)
+    assert "'permission' belongs to a built-in plugin" in done.stderr and not (place.site / "permission").exists()
+    (place.work / "Shell.py").write_text("", "utf-8")
+    assert "'Shell' belongs to a built-in plugin" in place.run("plugin", "install", "./Shell.py", "-y", code=1).stderr
+
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place.site)
+    (place.work / "a.txt").write_text("one", "utf-8")
+    assert place.run("tool", "run", "read", "--path", "a.txt").stdout.strip() == "one"
+    said = place.run("doctor", code=None).stdout
+    assert "'permission' belongs to a built-in plugin" in said and "plugin disable" not in said
+    place.run("plugin", "uninstall", "permission", "-y")
+    assert not (place.site / "permission").exists()

@@ -144,7 +144,7 @@ def test_the_lock_keeps_what_it_was_told(tmp_path: Path) -> None:
 
 def test_what_is_refused_whoever_says_yes(tmp_path: Path) -> None:
     """A file that runs at every start, a library, and whoever wants to move what the host runs on (R31)."""
-    manager = Manager(tmp_path, {}, print, print)
+    manager = Manager(tmp_path, {}, print, print, trial=None)  # type: ignore[arg-type]
     plugin = (Card("x"),)
     with pytest.raises(InstallError, match=r"starter brings starter\.pth, which Python would run at every start"):
         manager.refuse(Package("starter", "1.0", plugin, start_files=("starter.pth",)))

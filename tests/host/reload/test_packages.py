@@ -39,16 +39,20 @@ class Package:
         self.site, self.source = root / "site", root / "project" / "src"
         self.folder = self.source / name
 
-    def install(self) -> None:
+    def install(self, *, by_program: bool = False) -> None:
         info = self.site / f"{self.name}-1.0.dist-info"
         self.save()
         info.mkdir(parents=True)
-        (self.site / f"{self.name}.pth").write_text(f"{self.source}\n")
+        line = f"import sys; sys.{self.name} = 1" if by_program else str(self.source)
+        (self.site / f"{self.name}.pth").write_text(f"{line}\n")
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {self.name}\nVersion: 1.0\n")
         (info / "RECORD").write_text(f"{self.name}.pth,,\n")
         url = {"url": self.source.parent.as_uri(), "dir_info": {"editable": True}}
         (info / "direct_url.json").write_text(json.dumps(url))
-        (info / "entry_points.txt").write_text(f"[moryflow.plugins]\n{self.name} = {self.name}\n")
+        groups = {"moryflow.plugins": self.name, "moryflow.manifest": f"{self.name}:plugin.toml"}
+        points = "".join(f"[{group}]\n{self.name} = {value}\n" for group, value in groups.items())
+        (info / "entry_points.txt").write_text(points)
+        (self.folder / "plugin.toml").write_text(f'name = "{self.name}"\napi = 1\nhooks = ["tools"]\n')
 
     def save(self, words: str = "word = 'one'\n", late: str = "word = 'late'\n", more: str = "") -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +72,7 @@ def package(tmp_path: Path, monkeypatch: Any, request: Any) -> Iterator[Package]
     yield made
     for key in [key for key in sys.modules if key.partition(".")[0] == name]:
         del sys.modules[key]
-    sys.path[:] = [entry for entry in sys.path if entry != str(made.source)]
+    sys.path[:] = [entry for entry in sys.path if entry not in (str(made.source), str(made.source.parent))]
 
 
 async def test_helper_modules_reload_with_their_plugin(home, package):
@@ -142,7 +146,7 @@ async def test_a_plugin_that_is_installed_meanwhile_is_there_at_the_next_turn(ho
     """Also one installed from its sources, whose ``.pth`` file Python has not read (issue, plugins)."""
     async with home.open() as host:
         package.install()
-        await asyncio.wait_for(home.until(lambda: "say" in host.tools), 10)
+        await asyncio.wait_for(home.until(lambda: "say" in host.tools), 300)
         assert await home.says("say") == "one late "
         package.save("word = 'two'\n")
         await home.until(lambda: host.tools["say"].tool.function() == "two late ")
@@ -159,3 +163,41 @@ async def test_a_project_is_taken_by_the_entry_points_it_declares(home, package)
         package.save("word = 'two'\n")
         await home.report()
         assert await home.says("say") == "two late "
+
+
+async def test_an_editable_installation_appears_while_a_host_runs(home, package):
+    """Its metadata comes file by file; what is written last is heard of too (issue, dev)."""
+    async with home.open() as host:
+        package.install()
+        await home.until(lambda: "say" in host.tools)
+        assert await home.says("say") == "one late "
+        package.save("word = 'two'\n")
+        await home.until(lambda: host.tools["say"].tool.function() == "two late ")
+
+
+async def test_an_installation_is_looked_at_again_when_the_installer_has_ended(home, package, monkeypatch):
+    """A slow installer says only at the end, in a folder that nobody watches, where the sources are (issue, dev)."""
+    monkeypatch.setattr("moryflow.reload.reloader.INSTALLED", (1.0,))
+    async with home.open() as host:
+        first = host.plugin_set.number
+        package.install()
+        info = package.site / f"{package.name}-1.0.dist-info"
+        late = {name: (info / name).read_bytes() for name in ("RECORD", "direct_url.json", "entry_points.txt")}
+        for name in late:
+            (info / name).unlink()
+        await home.until(lambda: host.plugin_set.number > first)
+        assert "say" not in host.tools
+        for name, data in late.items():
+            (info / name).write_bytes(data)
+        await home.until(lambda: "say" in host.tools)
+
+
+@pytest.mark.parametrize("layout", ["src", "flat"])
+async def test_an_editable_installation_by_a_program_appears_too(home, package, layout):
+    """setuptools leads to the sources by code in the ``.pth`` file, which a host that runs does not run (issue, dev)."""
+    async with home.open() as host:
+        package.install(by_program=True)
+        if layout == "flat":
+            package.folder.rename(package.source.parent / package.name)
+        await home.until(lambda: "say" in host.tools)
+        assert await home.says("say") == "one late "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 SOURCE = '''
@@ -77,3 +79,19 @@ async def test_what_is_ignored_of_a_saved_file_is_said(home):
         home.write("agents/w.md", "---\nid: w\nmodelSettings:\n  temperature: hot\n---\nHi.\n")
         (line,) = (await home.report()).lines()
         assert f"file {file}:4: modelSettings.temperature: 'hot' cannot be used and is dropped" in line
+
+
+async def test_a_report_of_settings_holds_no_secret(home):
+    """``dev`` shows that a key is another one, not what it was and is (D49)."""
+    mine = {"api_key": "old9secret", "url": "https://me:old9word@host/", "city": "Rome"}
+    home.write("config.jsonc", json.dumps({"plugins": {"mine": mine}}))
+    home.write("plugins/mine.py", SOURCE.format(**BASE))
+    async with home.open() as host:
+        events = []
+        host.bus.subscribe(events.append)
+        new = {"api_key": "new9secret", "url": "https://me:new9word@host/", "city": "Oslo"}
+        home.write("config.jsonc", json.dumps({"plugins": {"mine": new}}))
+        (line,) = (await home.report()).lines()
+        assert "setting plugins.mine.api_key: another value" in line and "plugins.mine.city: 'Rome' → 'Oslo'" in line
+        said = line + json.dumps([event.as_json() for event in events])
+        assert not [secret for secret in ("old9", "new9") if secret in said]

@@ -63,7 +63,7 @@ def python() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(source: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", textwrap.dedent(source), *arguments]
-        return subprocess.run(command, check=check, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, check=check, capture_output=True, text=True)
 
     return run
 

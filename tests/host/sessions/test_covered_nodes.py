@@ -90,7 +90,7 @@ def test_protected_nodes_stay_with_what_prunes_them():
     ])  # fmt: skip
     live = needed(reversed(path))
     assert [node.id for node in live] == ["n1", "n2", "n3", "n5", "n6"]
-    assert [message.text for message in ContextBuilder().build(live)][2] == "short"
+    assert [message.text for message in ContextBuilder().build(live)][3] == "short"
 
 
 @given(steps=st.lists(st.one_of(drafts, st.integers(0, 60)), min_size=1, max_size=20))

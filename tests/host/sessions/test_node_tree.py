@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moryflow.sessions import Commit, Hold, NewNode, Node, SessionRow, Store, StoreError, labels, path_to, tree
+from moryflow.sessions.encoding import node_hash
 from moryflow_sdk import FrozenDict
 
 
@@ -248,10 +249,12 @@ async def test_10_000_branches(store: Store, hold: Hold, say, session: SessionRo
         await hold.commit(Commit(nodes=drafts, active=root.id))
 
     def fan(connection: sqlite3.Connection) -> None:
+        connection.create_function("node_hash", 3, node_hash)
         connection.execute(
             """INSERT INTO nodes (session, id, seq, parent, kind, payload, tokens, hash, created)
-            SELECT session, 'b' || seq, seq + 20000, ?, kind, payload, tokens, hash, created FROM nodes""",
-            (root.id,),
+            SELECT session, 'b' || seq, seq + 20000, ?, kind, payload, tokens, node_hash(?, kind, payload), created
+            FROM nodes""",
+            (root.id, root.hash),
         )
 
     await store._database.write(fan)

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from moryflow.sessions import Commit, Hold, NewNode, SessionRow, Store
+from moryflow.sessions.encoding import node_hash
 from moryflow.sessions.opening import connect
 from moryflow.sessions.schema import MIGRATIONS, migrate, version_of
 
 COLUMNS = "number, session, id, seq, parent, kind, payload, tokens, hash, created"
+OLD = '{"text":"old"}'
 FORGED = '{"text":"forged"}'
 OWNED = ("nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state")
 
@@ -42,7 +44,8 @@ async def test_no_insert_takes_a_node_s_place(store: Store, say, plain: sqlite3.
     with pytest.raises(sqlite3.IntegrityError, match="append-only"):
         plain.execute(f"{verb} INTO nodes ({COLUMNS}) SELECT {taken} FROM nodes WHERE seq = 1")
     assert await store.nodes(before[0].session) == before
-    new = "NULL, session, 'new', 3, id, kind, payload, tokens, hash, created"
+    plain.create_function("node_hash", 3, node_hash)
+    new = "NULL, session, 'new', 3, id, kind, payload, tokens, node_hash(hash, kind, payload), created"
     plain.execute(f"{verb} INTO nodes ({COLUMNS}) SELECT {new} FROM nodes WHERE seq = 1")
     assert len(await store.nodes(before[0].session)) == 3
 
@@ -136,7 +139,8 @@ def old_database(file: Path) -> None:
             '[]', 1, 1, NULL)"""
         )
         connection.execute(
-            f"INSERT INTO nodes ({COLUMNS}) VALUES (1, 's', 'n', 1, NULL, 'user', '{{\"text\":\"old\"}}', 1, 'h', '2025')"
+            f"INSERT INTO nodes ({COLUMNS}) VALUES (1, 's', 'n', 1, NULL, 'user', ?, 1, ?, '2025')",
+            (OLD, node_hash("", "user", OLD)),
         )
         connection.execute("INSERT INTO purges (session, started) VALUES ('s', '2025')")
 

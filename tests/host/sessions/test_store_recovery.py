@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -127,16 +129,21 @@ async def test_a_changed_payload_is_not_believed(file: Path, filled: Filled):
 
 
 async def test_parents_that_lead_in_a_circle_end_the_path(file: Path, filled: Filled):
-    """Damage that makes a node its own ancestor does not make a reader run for ever (invariant 9)."""
+    """Damage that makes a node its own ancestor does not make a reader run for ever; it is said what is lost (invariant 9)."""
     before = await filled(file, sessions=1, nodes=3)
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("DROP TRIGGER nodes_never_change")
         connection.execute("UPDATE nodes SET parent = ? WHERE seq = 2", (before["s0"][4].id,))
         connection.commit()
     store = Store.open(file)
-    assert [node.seq for node in await store.path("s0")] == [2, 3, 4, 5, 6]
+    assert [node.seq for node in await store.path("s0")] == [1]
+    lost = before["s0"][1].id
+    assert (
+        f"{lost} of session s0 is lost, so it goes on after {before['s0'][0].id}; later ones that are kept beside it: 4"
+        in store.notices[0]
+    )
     nodes = {node.id: node for node in await store.nodes("s0")}
-    assert path_to(nodes, before["s0"][-1].id) == await store.path("s0")
+    assert [node.seq for node in path_to(nodes, before["s0"][-1].id)] == [3, 4, 5, 6]
     store.close()
 
 
@@ -187,7 +194,7 @@ async def test_two_processes_that_meet_the_damage_repair_it_once(file: Path, chi
     assert len(asides(file)) == 1
 
 
-@pytest.mark.parametrize("point", ["make_database", "_salvage_with_new_schema", "put_in_place", "_move_aside"])
+@pytest.mark.parametrize("point", ["make_database", "_transplant_schema", "put_in_place", "_move_aside"])
 async def test_a_repair_that_is_cut_short_is_made_again(
     file: Path, point: str, monkeypatch: pytest.MonkeyPatch, filled: Filled, everything: Everything
 ):
@@ -298,3 +305,128 @@ async def test_a_false_alarm_changes_nothing(file: Path, filled: Filled):
         recovery.recover(file)
     assert asides(file) == []
     assert count(before) == 4
+
+
+def flip(path: Path, text: bytes) -> None:
+    """Change one bit in the file where it says `text`, so that it is a letter still."""
+    data = path.read_bytes()
+    assert data.count(text) == 1
+    at = data.index(text)
+    overwrite(path, at, bytes([data[at] ^ 1]))
+
+
+async def said(file: Path, *texts: str) -> list[Node]:
+    """Make a database with one session of these prompts; return its nodes."""
+    store = Store.open(file)
+    hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent", id="talk")).id)
+    nodes = (await hold.commit(Commit(nodes=[NewNode("user", {"text": text}) for text in texts]))).nodes
+    hold.release()
+    store.close()
+    return nodes
+
+
+NAMED = "node {} (no. {}) of session talk is not what was stored"
+
+
+@pytest.mark.parametrize("way", ["hold", "path", "nodes", "export", "fork"])
+async def test_one_flipped_bit_is_named_and_never_passed_on(file: Path, way: str):
+    """A node that is not what was stored costs itself; session and node are named, and what follows is kept (S1.6)."""
+    nodes = await said(file, "first", "second", "third", "fourth", "fifth")
+    flip(file, b"third")
+    store = Store.open(file)
+    match way:
+        case "hold":
+            hold = await store.hold("talk")
+            assert hold.path == nodes[:2]
+            await hold.commit(Commit(nodes=[NewNode("user", {"text": "goes on"})]))
+            hold.release()
+        case "path":
+            assert await store.path("talk") == nodes[:2]
+        case "nodes":
+            assert await store.nodes("talk") == [*nodes[:2], *nodes[3:]]
+        case "export":  # it may have written some of it already
+            with pytest.raises(StoreError, match=re.escape(NAMED.format(nodes[2].id, 3))) as caught:
+                [line async for line in store.export("talk")]
+            assert caught.value.code == "corrupt"
+            assert len(await store.nodes("talk")) == 4
+        case _:
+            assert len(await store.path((await store.fork("talk")).id)) == 2
+    (notice,) = store.notices
+    lost = f"{nodes[2].id} of session talk is lost, so it goes on after {nodes[1].id}; later ones that are kept beside it: 2"
+    assert f"{lost} (moryflow session tree talk)" in notice
+    store.close()
+    again = Store.open(file)
+    assert await again.path("talk") and again.notices == []
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "lost", "left"),
+    [("hash", [2, 3], [0, 1]), ("id", [2], [0, 1, 2]), ("parent", [], [0, 1]), ("seq", [3], [0, 1, 2]), ("kind", [2], [0, 1])],
+)
+async def test_a_flipped_bit_beside_the_payload_is_found(file: Path, column: str, lost: list[int], left: list[int]):
+    """What says where a node stands is looked at as well: a path never ends early in silence (S1.6)."""
+    nodes = await said(file, "first", "second", "third", "fourth", "fifth")
+    was = str(getattr(nodes[2], column))
+    flipped = {"seq": "103", "kind": "tool"}.get(column) or f"{int(was[0], 16) ^ 1:x}{was[1:]}"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("DROP TRIGGER nodes_never_change")
+        connection.execute(f"UPDATE nodes SET {column} = ? WHERE seq = 3", (flipped,))
+        connection.commit()
+    store = Store.open(file)
+    hold = await store.hold("talk")
+    assert [node.payload for node in hold.path] == [nodes[place].payload for place in left]
+    hold.release()
+    (notice,) = store.notices
+    assert ", ".join(nodes[place].id for place in lost) in notice and "of session talk" in notice
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_leaves_are_saved_whatever_leads_to_them(file: Path, seed: int, filled: Filled, everything: Everything):
+    """Interior pages, at random, are destroyed: not one node, event or call is lost (S1.6, SECURITY §3)."""
+    before = await filled(file)
+    chance = random.Random(seed)
+    with closing(sqlite3.connect(file)) as connection:
+        found = "SELECT pageno FROM dbstat WHERE pagetype = 'internal' AND name IN ('nodes', 'events', 'calls') ORDER BY 1"
+        interior = [row[0] for row in connection.execute(found)]
+    for page in chance.sample(interior, chance.randint(1, len(interior))):
+        length = chance.choice([1, 8, 200, PAGE])
+        overwrite(file, (page - 1) * PAGE + chance.choice([0, 3, 12]) * (length < PAGE), chance.randbytes(length))
+    recovery.recover(file)
+    with closing(sqlite3.connect(file)) as connection:
+        counts = [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("nodes", "events", "calls")]
+    assert counts == [count(before), count(before) // 2, count(before) // 2]
+    store = Store.open(file)
+    assert {session: await store.path(session) for session in before} == before
+    await everything(store)
+    store.close()
+
+
+async def test_what_was_purged_does_not_come_back_from_the_leaves(file: Path, filled: Filled):
+    """A page that was freed holds nothing that a repair could find (S1.6)."""
+    await filled(file)
+    store = Store.open(file)
+    await store.delete("s1")
+    store.close()
+    overwrite(file, (tables_page(file)["nodes"] - 1) * PAGE, b"\xff" * PAGE)
+    assert recovery.recover(file)
+    store = Store.open(file)
+    assert [row.id for row in await store.sessions()] == ["s2", "s0"] and await store.nodes("s1") == []
+    assert await store.nodes("s0") and await store.calls("s1") == [] and await store.events("s1") == []
+    store.close()
+
+
+async def test_the_log_is_read_where_the_first_page_is_lost(file: Path):
+    """What only the log has is saved, and what leads to the rest is not needed (SECURITY §3)."""
+    store = Store.open(file)
+    hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent", id="talk")).id)
+    await hold.commit(Commit(nodes=[NewNode("user", {"text": "only in the log"})]))
+    log, data = beside(file, "-wal").read_bytes(), file.read_bytes()
+    hold.release()
+    store.close()
+    file.write_bytes(b"\0" * 200 + data[200:])
+    beside(file, "-wal").write_bytes(log)
+    again = Store.open(file)
+    assert [node.payload["text"] for node in await again.path("talk")] == ["only in the log"]
+    again.close()

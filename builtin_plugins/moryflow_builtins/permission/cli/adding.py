@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from moryflow_sdk import DOMAINS, CommandContext, ConfigError, Rule, Turn
+from moryflow_sdk import DOMAINS, CommandContext, ConfigError, Rule, Turn, thaw
+from moryflow_sdk.inside_tool import refuse_inside_tool
 from moryflow_sdk.patterns import compile_rule
+from moryflow_sdk.targets import command_in
+from moryflow_sdk.verdicts import stored_words
 
 from .mistakes import mistake
 from .presetting import in_force
@@ -20,14 +23,19 @@ def _command(decision: str, about: str) -> click.Command:
     @click.command(decision, help=about, epilog=_EPILOG)
     @click.argument("domain", type=click.Choice(DOMAINS), metavar="DOMAIN")
     @click.argument("pattern")
+    @click.option("--workdir", metavar="DIR", help="Of a command: only in this folder of the vault.")
     @click.pass_obj
-    def command(context: CommandContext, domain: str, pattern: str) -> None:
+    def command(context: CommandContext, domain: str, pattern: str, workdir: str | None) -> None:
+        refuse_inside_tool(f"moryflow permission {decision}")
+        if workdir is not None and domain != "bash":
+            raise click.UsageError("--workdir says where a command runs; it goes with the domain bash only")
         rule = checked(Rule.model_validate({"domain": domain, "pattern": pattern, "decision": decision}))
-        document = context.run(lambda turn: _add(turn, rule))
+        document = context.run(lambda turn: _add(turn, rule, workdir))
         for warning in document["warnings"]:
             click.echo(visible(f"moryflow: {warning}"), err=True)
         said = "added" if document["added"] else "holds already"
-        context.print(document, text=f"{said}: {decision} {domain} {visible(pattern)} ({document['where']})")
+        shown = visible(stored_words(pattern, document["rule"].get("folder"), {}))
+        context.print(document, text=f"{said}: {decision} {domain} {shown} ({document['where']})")
 
     return command
 
@@ -45,7 +53,9 @@ def checked(rule: Rule) -> Rule:
     return rule
 
 
-async def _add(turn: Turn, rule: Rule) -> dict[str, Any]:
+async def _add(turn: Turn, rule: Rule, workdir: str | None) -> dict[str, Any]:
+    if workdir is not None:
+        rule = rule.replace(folder=_folder(turn, workdir))
     mine = [one for one in turn.rules.all() if one.source == "user"]
     there = in_force([one for one in mine if one.domain == rule.domain], rule)
     where = await turn.rules.append(rule, scope="user")
@@ -55,10 +65,22 @@ async def _add(turn: Turn, rule: Rule) -> dict[str, Any]:
     return {"v": 1, "type": "rule", "added": not there, "rule": row, "where": where, "warnings": warnings}
 
 
-def _row(rule: Rule) -> dict[str, str]:
-    return {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision}
+def _folder(turn: Turn, workdir: str) -> str:
+    """Return a folder as rules name it.
+
+    :raises ConfigError: no command runs there.
+    """
+    target = command_in(turn.files.resolve(workdir or ".", as_stored=True), "")
+    if target.folder is None or target.error is not None:
+        raise ConfigError(f"--workdir: {target.error}", next_step="name a folder of the vault")
+    return target.folder.text
 
 
-allow = _command("allow", "Let every call whose target matches PATTERN run without a question.")
+def _row(rule: Rule) -> dict[str, Any]:
+    bound_to = {key: thaw(value) for key in ("folder", "contents") if (value := getattr(rule, key))}
+    return {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to}
+
+
+allow = _command("allow", "Let calls whose target matches PATTERN run unasked; of commands, what a wildcard covers.")
 ask = _command("ask", "Ask about every call whose target matches PATTERN.")
 deny = _command("deny", "Refuse every call whose target matches PATTERN, in every mode.")

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import chain
 
 from moryflow_sdk import Rule
-from moryflow_sdk.patterns import PREFIXES
+from moryflow_sdk.patterns import PREFIXES, address_pattern
 from moryflow_sdk.patterns.globs import TooMany, braces
 from moryflow_sdk.sandbox import COMMANDS, NETWORK
 
@@ -53,7 +53,7 @@ class Shape:
         if self.rule.pattern.startswith("regex:") or self.everything:
             return ()
         if self.rule.domain in _PATHS and not self.rule.pattern.startswith("tool:"):
-            made = _paths(self.rule.domain, self.rule.pattern)
+            made = _paths(self.rule.domain, _whole(self.rule))
         else:
             made = _texts(self.rule.domain, self.rule.pattern)
         return tuple(dict.fromkeys(text for text in made if self.compiled.matches(text)))
@@ -61,6 +61,8 @@ class Shape:
     def covers(self, other: Shape) -> bool:
         """Whether everything that `other` matches is matched by this rule too."""
         if self.compiled.pattern.problem or self.about_the_sandbox or other.about_the_sandbox:
+            return False
+        if self.rule.folder not in (None, other.rule.folder) or self.rule.contents not in ({}, other.rule.contents):
             return False
         if self.everything:
             return True
@@ -75,6 +77,10 @@ def shapes(rules: Sequence[Rule]) -> list[Shape]:
     compiled = compile_rules(rules)
     by_rule = {one.rule: one for domain in compiled.by_domain for one in compiled.of(domain)}
     return [Shape(by_rule[rule]) for rule in rules if rule in by_rule]
+
+
+def _whole(rule: Rule) -> str:
+    return address_pattern(rule.pattern, allows=rule.decision == "allow") if rule.domain == "web_fetch" else rule.pattern
 
 
 def _texts(domain: str, pattern: str) -> Iterator[str]:

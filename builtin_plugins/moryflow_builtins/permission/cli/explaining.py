@@ -9,6 +9,9 @@ from typing import Any
 import click
 from moryflow_sdk import DOMAINS, CommandContext, Deny, Rule, Target, ToolError, Turn, Verdict
 from moryflow_sdk.patterns import compile_rule
+from moryflow_sdk.sandbox import find_sandbox
+from moryflow_sdk.targets import command_in
+from moryflow_sdk.verdicts import stored_words
 
 from moryflow_builtins.permission.confined import in_sandbox
 from moryflow_builtins.permission.deciding import judge_target, policy_of
@@ -17,10 +20,10 @@ from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.rules import Probe, RuleSet
 
 from .judging import MODES, outcome, unacceptable
+from .mistakes import stops_at_slash
 from .text import table, visible
 
 _KINDS: dict[str, tuple[Any, str]] = {
-    "bash": ("shell", "shell:"),
     "web_fetch": ("url", "url:"),
     "web_search": ("query", "query:"),
     "mcp": ("mcp", "mcp:"),
@@ -58,12 +61,14 @@ class Watched(Policy):
 
 @dataclass(frozen=True)
 class Explained:
-    """An input, judged."""
+    """An input, judged; `folder` is where a command runs."""
 
     judged: tuple[Judged, ...]
     verdict: Verdict
     chain: tuple[dict[str, Any], ...]
     mode: str
+    folder: str | None = None
+    remarks: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the JSON of it (CONTRACT §2)."""
@@ -75,9 +80,11 @@ class Explained:
             "cause": cause,
             "reason": self.verdict.reason,
             "mode": self.mode,
+            **({"folder": self.folder} if self.folder else {}),
             "targets": [part.as_json() for part in self.judged],
             "chain": list(self.chain),
             "otherwise": {name: dict(zip(("decision", "cause"), found, strict=True)) for name, found in self.otherwise()},
+            "remarks": list(self.remarks),
             "remember": [item.model_dump() for item in getattr(self.verdict, "remember", ())],
         }
 
@@ -93,35 +100,63 @@ class Explained:
 @click.argument("input_", metavar="INPUT")
 @click.option("--mode", type=click.Choice((*MODES, "ask")), help="Explain it in this mode. [default: that of new sessions]")
 @click.option("--session", metavar="ID", help="With the rules and the folder of this session.")
+@click.option("--workdir", metavar="DIR", help="Of a command: run in this folder of the vault.")
 @click.pass_obj
-def command(context: CommandContext, domain: str, input_: str, mode: str | None, session: str | None) -> None:
+def command(
+    context: CommandContext, domain: str, input_: str, mode: str | None, session: str | None, workdir: str | None
+) -> None:
     """Say what would happen to INPUT, and why: every rule in its order, and where it stands.
 
     DOMAIN is read, edit, bash, web_fetch, web_search, mcp, task or tool; INPUT is what the tool would get: a path, a
     command, a URL, server/tool.
     """
+    if workdir is not None and domain != "bash":
+        raise click.UsageError("--workdir says where a command runs; it goes with the domain bash only")
     chosen = "agent" if mode == "ask" else mode
 
     async def work(turn: Turn) -> Explained:
-        return explained(turn, domain, input_, chosen or (turn.mode if session else context.mode))
+        return explained(turn, domain, input_, chosen or (turn.mode if session else context.mode), workdir)
 
     found: Explained = context.run(work, session=session)
     context.print(found.document(), text="\n".join(_lines(found)))
 
 
-def explained(turn: Turn, domain: str, given: str, mode: str) -> Explained:
-    """Judge `given` as the gate would in `turn`."""
+def explained(turn: Turn, domain: str, given: str, mode: str, workdir: str | None = None) -> Explained:
+    """Judge `given` as the gate would in `turn`; a command in the folder `workdir`."""
+    if domain == "bash":
+        find_sandbox()
     policy = watched(policy_of(turn))
-    kind, prefix = _KINDS.get(domain, ("file", ""))
+    kind, prefix = ("shell", "shell:") if domain == "bash" else _KINDS.get(domain, ("file", ""))
     problem = unacceptable(given, kind)
     if problem:
         verdict = Deny(problem, cause="invalid_input")
         judged = (Judged(domain, f"{prefix}{given[:200]}", "deny", problem, "invalid_input", "never"),)
         return Explained(judged, verdict, (), mode)
-    decision = judge_target(policy, target_of(turn, domain, given))
+    target = target_of(turn, domain, given, workdir)
+    decision = judge_target(policy, target)
     policy.matched.update(part.rule for part in decision.judged if part.rule and not compile_rule(part.rule).problem)
-    verdict = in_sandbox(decision, domain, turn)
-    return Explained(decision.judged, verdict, tuple(_chain(policy, decision)), mode)
+    verdict = in_sandbox(decision, domain, turn)  # of the domain bash, the tool bash
+    folder = target.folder.text if target.folder is not None else None
+    remarks = (*_missed_by_a_slash(policy, decision), *_matched_in_part(policy, decision))
+    return Explained(decision.judged, verdict, tuple(_chain(policy, decision)), mode, folder, remarks)
+
+
+def _missed_by_a_slash(policy: Watched, decision: Decision) -> Iterator[str]:
+    """Name each rule for addresses that does not match because its star stops at a slash."""
+    for rule in (rule for layer in policy.layers for rule in layer.rules if rule not in policy.matched):
+        wider = stops_at_slash(rule)
+        pattern = compile_rule(rule.replace(pattern=wider)) if wider else None
+        if pattern and any(pattern.matches(part.target) for part in decision.judged):
+            yield f"{told(rule)} does not match, because its * stops at the next /; {wider} would"
+
+
+def _matched_in_part(policy: Watched, decision: Decision) -> Iterator[str]:
+    """Name each expression that would allow the input if it need not match all of it (D6)."""
+    for rule in (rule for layer in policy.layers for rule in layer.rules if rule not in policy.matched):
+        if rule.decision == "allow" and rule.pattern.startswith("regex:"):
+            searched = compile_rule(rule.replace(decision="ask"))
+            if any(part.domain == rule.domain and searched.matches(part.target) for part in decision.judged):
+                yield f"{told(rule)} does not match, because an expression that allows must match all of a target"
 
 
 def watched(policy: Policy) -> Watched:
@@ -129,11 +164,13 @@ def watched(policy: Policy) -> Watched:
     return Watched(**{item.name: getattr(policy, item.name) for item in fields(Policy)})
 
 
-def target_of(turn: Turn, domain: str, given: str) -> Target:
+def target_of(turn: Turn, domain: str, given: str, workdir: str | None = None) -> Target:
     """Return what a tool of `domain` that gets `given` touches.
 
     :raises ToolError: it is no input for this domain.
     """
+    if domain == "bash":
+        return command_in(turn.files.resolve(workdir or ".", as_stored=True), given)
     if domain not in _KINDS:
         return turn.files.resolve(given, domain=domain, as_stored=True)
     kind, prefix = _KINDS[domain]
@@ -147,7 +184,7 @@ def _chain(policy: Watched, decision: Decision) -> Iterator[dict[str, Any]]:
     domains = policy.asked | {part.domain for part in decision.judged}
     for layer in policy.layers:
         for rule in layer.rules:
-            if rule.domain in domains:
+            if rule.domain in domains or rule.problem:
                 yield {**(rule_json(rule) or {}), "matched": rule in policy.matched}
 
 
@@ -159,6 +196,8 @@ def _chain(policy: Watched, decision: Decision) -> Iterator[dict[str, Any]]:
 def _lines(found: Explained) -> Iterator[str]:
     decision, cause = outcome(found.verdict, mode=found.mode, headless=False)
     yield f"{decision}  ({cause}, mode {found.mode})"
+    if found.folder not in (None, "vault:/"):
+        yield f"  in {visible(found.folder or '')}"
     if found.verdict.reason:
         yield f"  because {visible(found.verdict.reason)}"
     yield from ("", "targets")
@@ -169,8 +208,9 @@ def _lines(found: Explained) -> Iterator[str]:
     yield ""
     for name, (otherwise, why) in found.otherwise():
         yield f"{name:<12} {otherwise}  ({why})"
+    yield from (visible(f"remark       {remark}") for remark in found.remarks)
     for item in getattr(found.verdict, "remember", ()):
-        yield f"always       stores allow {item.domain} {visible(item.pattern)}"
+        yield f"always       stores allow {item.domain} {visible(item.sentence)}"
 
 
 def _by(part: Judged) -> str:
@@ -180,4 +220,5 @@ def _by(part: Judged) -> str:
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     rule = Rule.model_validate({key: value for key, value in entry.items() if key != "matched"})
     mark = ">" if entry["matched"] else " "
-    return mark, rule.domain, rule.decision, visible(rule.pattern, 60), rule.source, place_of(rule)
+    pattern = visible(stored_words(rule.pattern, rule.folder, rule.contents), 60)
+    return mark, rule.domain, rule.decision, pattern, rule.source, place_of(rule)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import CommandContext, Deny, Rule, Target, Tool, ToolCall, ToolError, Turn, Verdict
+from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 
+from moryflow_builtins.permission.confined import hidden_files
 from moryflow_builtins.permission.deciding import decide
 from moryflow_builtins.permission.defaults import default_rules, escape_path
 from moryflow_builtins.permission.policy import Policy, make_policy
@@ -56,6 +58,7 @@ class Place:
             resolve=self.resolve,
             agent=self.turn.agent.rules,
             watched=self.turn.watched,
+            hides=hidden_files(self.turn),
         )
 
     def _here(self, rule: Rule) -> Rule:
@@ -78,8 +81,13 @@ class Place:
             raise ToolError(problem, code="invalid_args")
         if self.user_home is None:
             return call
-        targets = (self.resolve(t.given, t.domain) if t.kind == "file" and t.given[:1] == "~" else t for t in call.targets)
-        return call.replace(targets=tuple(targets))
+        return call.replace(targets=tuple(map(self._at_home, call.targets)))
+
+    def _at_home(self, target: Target) -> Target:
+        """Return `target` with ``~`` as it stands here."""
+        if target.folder is not None and target.folder.given[:1] == "~":
+            return command_in(self.resolve(target.folder.given, "read"), target.given, target.domain)
+        return self.resolve(target.given, target.domain) if target.kind == "file" and target.given[:1] == "~" else target
 
 
 def unacceptable(value: str, kind: str) -> str:

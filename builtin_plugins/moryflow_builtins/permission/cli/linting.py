@@ -24,7 +24,7 @@ def command(context: CommandContext, strict: bool) -> None:
     """
 
     async def work(turn: Turn) -> tuple[int, list[Remark]]:
-        rules = [rule for rule in turn.rules.all() if rule.source != "session"]
+        rules = [rule for rule in turn.rules.all() if rule.source != "session" and not rule.problem]
         unread = [Remark("invalid", problem) for problem in turn.rules.problems()]
         return len(rules), [*unread, *remarks(rules, turn.home)]
 

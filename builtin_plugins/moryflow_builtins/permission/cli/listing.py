@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from moryflow_sdk import DOMAINS, CommandContext, Rule, Turn
 from moryflow_sdk.patterns import compile_rule
+from moryflow_sdk.verdicts import stored_words
 
 from moryflow_builtins.permission.deciding import policy_of
 from moryflow_builtins.permission.judged import place_of, rule_json
@@ -25,9 +26,14 @@ def command(context: CommandContext, domain: str | None, session: str | None) ->
         return [rule for layer in layers for rule in layer.rules if domain in (None, rule.domain)]
 
     rules: list[Rule] = context.run(work, session=session)
-    rows = [(rule.source, rule.domain, rule.decision, rule.pattern, _place(rule)) for rule in rules]
+    rows = [(rule.source, rule.domain, rule.decision, _pattern(rule), _place(rule)) for rule in rules]
     document = [{**(rule_json(rule) or {}), "problem": compile_rule(rule).problem or None} for rule in rules]
     context.print(document, text="\n".join(table(rows, limit=100)) or "no rules")
+
+
+def _pattern(rule: Rule) -> str:
+    """Return the pattern of a rule, and what the rule is bound to."""
+    return stored_words(rule.pattern, rule.folder, rule.contents)
 
 
 def _place(rule: Rule) -> str:

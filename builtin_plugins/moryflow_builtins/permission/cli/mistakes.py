@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from moryflow_sdk import Rule
-from moryflow_sdk.patterns import Pattern
+from moryflow_sdk.patterns import Pattern, address_pattern
 from moryflow_sdk.urls import RefusedUrl, parse_url
 
 _JOINED = re.compile(r"(?:^|\s)(?:&&|\|\||\||&)(?:\s|$)|;(?:\s|$)")
@@ -24,7 +24,8 @@ def mistake(rule: Rule, pattern: Pattern) -> str:
         case "bash":
             return _command(text.removeprefix("shell:"), allows=rule.decision == "allow")
         case "web_fetch":
-            return _url(text.removeprefix("url:"), exact=pattern.exact)
+            full = address_pattern(text.removeprefix("url:"), allows=rule.decision == "allow")
+            return _url(full, exact=pattern.exact)
         case "mcp":
             body = text.removeprefix("mcp:")
             return "" if "/" in body or "*" in body else "tools of a server are written SERVER/TOOL; a star stands for all"
@@ -65,15 +66,26 @@ def _url(body: str, *, exact: bool) -> str:
         return ""
     literal = body[: body.index("*")] if "*" in body else body
     if not any(literal.startswith(start) or start.startswith(literal) for start in ("http://", "https://")):
-        return "addresses begin with http:// or https://"
+        return "addresses begin with http:// or https://; write docs.python.org or https://docs.python.org/** for a whole site"
     if "://" in literal and "**" not in body and "/" not in body.partition("://")[2]:
         return f"an address has a path after its host, and * stops at a slash; write {body.rstrip('*')}/**"
     return ""
+
+
+def stops_at_slash(rule: Rule) -> str:
+    """Return the pattern that was probably meant where the last star of one for addresses stops at a slash; else nothing."""
+    pattern = rule.pattern
+    if rule.domain != "web_fetch" or pattern == "*" or pattern.startswith(("regex:", "tool:")):
+        return ""
+    full = address_pattern(pattern, allows=rule.decision == "allow")
+    return f"{pattern}*" if full.endswith("*") and not full.endswith(("**", "\\*")) else ""
 
 
 def _exact_url(body: str) -> str:
     try:
         canonical = str(parse_url(body))
     except RefusedUrl as error:
-        return f"no such address is fetched: {error}"
+        if error.service is None:
+            return f"no such address is fetched: {error}"
+        canonical = str(error.service)
     return "" if canonical == body else f"addresses are matched in one form; this one is {canonical}"

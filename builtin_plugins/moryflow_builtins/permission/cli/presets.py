@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moryflow_sdk import Rule
-from moryflow_sdk.sensitive import SENSITIVE_FOLDERS, SENSITIVE_NAMES
+from moryflow_sdk.protected_files import SECRETS
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ _BUILD = _runs(
 )  # fmt: skip
 
 _SECRETS = tuple(
-    ("read", f"fs:**/{{{','.join(names)}}}{below}", "ask")
-    for names, below in ((SENSITIVE_NAMES, ""), (SENSITIVE_FOLDERS, "/**"))
+    ("read", f"fs:**/{{{','.join(names)}}}{below}", "ask") for names, below in ((SECRETS.files, ""), (SECRETS.folders, "/**"))
 )
 """What a rule for the whole disk would silence, asked about again."""
 
@@ -63,7 +62,7 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "develop": Preset("look, build and test without a question; all else as by default", (*_AS_BY_DEFAULT, *_LOOK, *_BUILD)),
     "trusting": Preset(
-        "run every command and read everywhere; still asked: secrets, what runs later, leaving the machine with sudo or push",
+        "run any program and read everywhere; still asked: secrets, what runs later, sudo, push, and what no rule can see",
         (
             ("bash", "*", "allow"),
             ("bash", "sudo *", "ask"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from moryflow_sdk import CommandContext, Rule, Turn
+from moryflow_sdk.inside_tool import refuse_inside_tool
 
 from moryflow_builtins.permission.judged import told
 
@@ -28,6 +29,8 @@ def command(context: CommandContext, name: str | None) -> None:
     if name is None:
         context.print([_json(key, preset) for key, preset in PRESETS.items()], text=_listed())
         return
+
+    refuse_inside_tool("moryflow permission preset")
 
     async def read(turn: Turn) -> list[Rule]:
         return [rule for rule in turn.rules.all() if rule.source == "user"]
@@ -76,12 +79,12 @@ def _confirm(count: int) -> None:
     click.confirm(f"Add these {count} rules?", abort=True, err=True)
 
 
-def _key(rule: Rule) -> tuple[str, str, str]:
-    return rule.domain, rule.pattern, rule.decision
+def _key(rule: Rule) -> tuple[object, ...]:
+    return rule.domain, rule.pattern, rule.decision, rule.folder, rule.contents
 
 
 def _row(rule: Rule) -> dict[str, str]:
-    return dict(zip(("domain", "pattern", "decision"), _key(rule), strict=True))
+    return {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision}
 
 
 def _diff(mine: Sequence[Rule], preset: Preset, new: Sequence[Rule]) -> Iterator[str]:

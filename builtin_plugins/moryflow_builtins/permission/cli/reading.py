@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from moryflow_sdk import ConfigError, Rule
+from moryflow_sdk.rule_entries import read_entries
 from pydantic import ValidationError
 
 _PLACE = ("agents", "runtime", "permission", "rules")
@@ -65,19 +66,24 @@ def _list_in(value: object) -> object:
 def read_rules(rows: object) -> list[Rule]:
     """Return the rules in `rows` as a person's.
 
+    What a gate would take with a question, as a key too many, is taken with that question here.
+
     :raises ValueError: one is no rule.
     """
     if not isinstance(rows, list):
         raise ValueError("the rules must be a list")
-    return [_rule(index, row) for index, row in enumerate(cast("list[object]", rows))]
+    entries = cast("list[object]", rows)
+    for index, row in enumerate(entries):
+        _refuse_no_rule(index, row)
+    return read_entries(entries, "user")[0]
 
 
-def _rule(index: int, row: object) -> Rule:
+def _refuse_no_rule(index: int, row: object) -> None:
     if not isinstance(row, Mapping):
         raise ValueError(f"rule {index} is no object")
     fields = {key: cast("Mapping[str, Any]", row).get(key) for key in ("domain", "pattern", "decision")}
     try:
-        return Rule.model_validate({**fields, "source": "user", "index": index})
+        Rule.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"rule {index}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

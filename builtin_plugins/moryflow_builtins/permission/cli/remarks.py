@@ -16,10 +16,10 @@ from moryflow_builtins.permission.judged import told
 from moryflow_builtins.permission.rules import compile_rules, simple
 
 from .covering import Shape, shapes
-from .mistakes import mistake
+from .mistakes import mistake, stops_at_slash
 from .nearby import Nearby
 
-Kind = Literal["invalid", "dead", "shadowed", "silences", "dangerous"]
+Kind = Literal["invalid", "dead", "narrow", "shadowed", "silences", "dangerous"]
 
 _PROTECTED = (
     ".env", ".env.local", "server.pem", "server.key", "id_rsa", ".npmrc", "credentials.json", "secrets.yaml",
@@ -27,6 +27,24 @@ _PROTECTED = (
     ".github/workflows/ci.yml", ".bashrc",
 )  # fmt: skip
 """Names that a default asks about; a rule that covers one of them is told so."""
+
+
+STILL_ASKED: tuple[tuple[str, str], ...] = (
+    ("words that are known only when the command runs", "echo $X"),
+    ("code and programs handed to another program", "find . -exec touch x ;"),
+    ("verbs that run packages or configure, and verbs that are not known", "npm exec x"),
+    ("text piped into an interpreter", "cat x.sh | sh"),
+    ("assignments", "A=b make"),
+    ("options that run, write, configure or name another host", "sort -o out x"),
+    ("files of secrets", "cat .env"),
+    ("reading a folder whole in which they are and no sandbox hides them", "grep -r x ."),
+    ("files that run later", "touch .git/hooks/pre-commit"),
+    ("patches that change them, or that cannot be read", "git apply x.patch"),
+    ("git in a repository that is not the vault's", "git -C other status"),
+    ("reading outside the vault", "cat /etc/passwd"),
+    ("text that bash itself would not read surely", "if"),
+)
+"""What a rule for every command leaves open, each with an example."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +92,9 @@ def remarks(rules: Sequence[Rule], home: Path | None = None) -> Iterator[Remark]
         if dead:
             yield Remark("dead", f"it can never match: {dead}", shape.rule)
             continue
+        if wider := stops_at_slash(shape.rule):
+            message = f"its * stops at the next /, so it matches no address further down; write {shortened(wider)} for all"
+            yield Remark("narrow", message, shape.rule)
         later = nearby.covering(index)
         if later is not None:
             yield Remark("shadowed", _shadowed(shape.rule, later.rule), shape.rule, later.rule)
@@ -130,7 +151,8 @@ def _loose(shape: Shape, nearby: Nearby, home: Path | None) -> Iterator[Remark]:
 def _loose_commands(shape: Shape) -> Iterator[Remark]:
     pattern = shape.compiled.pattern
     if shape.everything:
-        yield Remark("dangerous", "it lets every command run without a question", shape.rule)
+        still = "; ".join(f"{what} ({example})" for what, example in STILL_ASKED)
+        yield Remark("dangerous", f"any program runs, but not every command goes unasked. Still asked: {still}", shape.rule)
     elif shape.rule.pattern.startswith("regex:") and not pattern.exact and " " not in pattern.literal:
         yield Remark("dangerous", "the expression does not begin with one whole program name", shape.rule)
     elif not pattern.exact and not pattern.literal:

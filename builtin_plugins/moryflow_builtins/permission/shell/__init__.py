@@ -9,8 +9,11 @@ MAX_BYTES = 128 * 1024
 """The longest command; the kernel would refuse a longer one too."""
 
 
-def judge_command(policy: Policy, command: str) -> Decision:
-    """Judge a whole command."""
+def judge_command(policy: Policy, command: str, base: str | None = None) -> Decision:
+    """Judge a whole command.
+
+    :param base: the folder it starts in, an absolute path; the vault when it is not given.
+    """
     from .characters import named, odd_character
     from .judge import Judge
     from .parser import parse
@@ -20,13 +23,14 @@ def judge_command(policy: Policy, command: str) -> Decision:
     if len(command.encode("utf-8", "replace")) > MAX_BYTES:
         reason = f"the command is longer than {MAX_BYTES // 1024} KiB"
         return decided([Judged("bash", target[:200], "deny", reason, "invalid_input", "never")])
-    judge = Judge(policy, command)
+    folder = base or str(policy.vault)
+    judge = Judge(policy, command, folder)
     try:
         script, quoted = parse(command)
         odd = odd_character(command, quoted)
         if odd:
             judge.unsure(command, f"the command holds the character {named(odd)} outside quotes")
-        judge.script(script, frozenset((str(policy.vault),)))
+        judge.script(script, frozenset((folder,)))
     except NotParsed as problem:
         judge.unsure(command, f"the command cannot be read surely: {problem}")
     except RecursionError:

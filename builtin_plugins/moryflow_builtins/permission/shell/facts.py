@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .syntax import Word
+from .trees import Tree
 from .words import Arg
+
+if TYPE_CHECKING:
+    from .arrivals import Arrival
+    from .patches import Patch
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +30,12 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A command that another one runs.
+    """A command that another one runs, in the folder that the outer one works in.
 
-    :param base: the folder it runs in, when the outer one changes it.
     :param same_shell: it runs in this shell, so its ``cd`` counts.
     """
 
     args: tuple[Arg, ...]
-    base: Arg | None = None
     same_shell: bool = False
 
 
@@ -57,6 +61,18 @@ class Write:
     asks: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Files that a program looks for by itself and runs, in its order: ``make`` its makefile.
+
+    :param upward: also in the folders above, up to the vault; `every`: not only the first that is there.
+    """
+
+    names: tuple[str, ...]
+    upward: bool = False
+    every: bool = False
+
+
 @dataclass
 class Facts:
     """Collected while a command is looked at.
@@ -66,8 +82,13 @@ class Facts:
     :ivar views: other ways to write the command, for rules that deny.
     :ivar base: a folder it works in instead of the current one.
     :ivar reads_here: it reads the folder it runs in; `trusts_here`: and takes configuration from it.
+    :ivar brings_files: it makes files that the command does not name, as a checkout does.
+    :ivar trees: folders that it reads with everything below them.
+    :ivar refusals: why no rule and no mode lets it run; `insists`: why it is asked about in every mode.
     :ivar moves: where ``cd`` leads; `moved` when the folder changes in a way that is not known.
-    :ivar stdin: a here-document or here-string that is fed in.
+    :ivar patches: texts that say what it changes; `arrivals`: folders and archives whose content arrives somewhere.
+    :ivar stdin: a here-document or here-string that is fed in; `stdin_file`: a file that is.
+    :ivar runs: files whose content is run; `sought` those that the program finds by itself.
     :ivar code: texts in other languages that are run; only what no mode opens is looked for in them.
     """
 
@@ -82,10 +103,19 @@ class Facts:
     base: Arg | None = None
     reads_here: bool = False
     trusts_here: bool = False
+    brings_files: bool = False
+    refusals: list[str] = field(default_factory=list[str])
+    insists: list[str] = field(default_factory=list[str])
+    trees: list[Tree] = field(default_factory=list[Tree])
     moves: Arg | None = None
     moved: bool = False
+    patches: list[Patch] = field(default_factory=list["Patch"])
+    arrivals: list[Arrival] = field(default_factory=list["Arrival"])
     stdin: Word | None = None
+    stdin_file: Arg | None = None
     code: list[Arg] = field(default_factory=list[Arg])
+    runs: list[Arg] = field(default_factory=list[Arg])
+    sought: list[Sought] = field(default_factory=list[Sought])
 
     def guard(self, index: int, why: str) -> None:
         """Note that a rule must spell out the words up to `index`."""

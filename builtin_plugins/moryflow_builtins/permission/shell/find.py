@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from .facts import Facts, Inner, Write
+from .trees import Tree
 from .words import Arg
 
 _RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls"})
 _READS = frozenset({"-newer", "-anewer", "-cnewer", "-samefile", "-files0-from"})
+_NO_READERS = frozenset(
+    {"ls", "stat", "echo", "printf", "touch", "chmod", "chown", "rm", "rmdir", "mkdir", "basename", "dirname"}
+)
+"""Programs that do not open the files they are given."""
+
 _LEADING = re.compile(r"-[HLPEXdsx]+|-O.*|-D|-f|--")
 """Options in front of the first folder, of GNU and of BSD."""
 
@@ -77,7 +84,25 @@ def _run(args: Sequence[Arg], index: int, facts: Facts) -> int:
     command = tuple(args[index + 1 : end])
     facts.guard(min(end, len(args) - 1), f"find {args[index].text} runs a program")
     facts.inner.append(Inner(tuple(_filled(arg) for arg in command)))
+    if any("{}" in arg.text for arg in command[1:]) and command[0].text.rpartition("/")[2] not in _NO_READERS:
+        facts.trees.append(_tree(args, index))
     return end + 1
+
+
+def _tree(args: Sequence[Arg], index: int) -> Tree:
+    """Return what the command of ``-exec`` is given: what one plain ``-name`` names, or everything."""
+    tests = [arg.text for arg in args[1:index]]
+    names = [after for word, after in pairwise(tests) if word in ("-name", "-iname")]
+    depths = [int(after) for word, after in pairwise(tests) if word == "-maxdepth" and after.isdecimal()]
+    plain = not {"-o", "-or", "!", "-not", "(", ")", ","} & set(tests)
+    links = any(arg.text in ("-L", "-follow") for arg in args)
+    return Tree(
+        f"find {args[index].text}",
+        tuple(_roots(args)),
+        only=tuple(names[:1]) if plain else (),
+        depth=min(depths, default=None),
+        links=links,
+    )
 
 
 def _filled(arg: Arg) -> Arg:

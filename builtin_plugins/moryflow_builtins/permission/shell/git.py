@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .arrivals import Arrival
 from .facts import Facts, InnerText, Write
 from .options import Found, read_options, spec
+from .patches import git_patch
+from .trees import git_trees
 from .words import Arg
 
 _GLOBAL = spec(
-    "c=c config-env=c C=d exec-path=r git-dir=r work-tree=r namespace=v super-prefix=v attr-source=v list-cmds=v p=g paginate=g"
+    "c=c config-env=c C=d exec-path=r git-dir=r work-tree=r namespace=v super-prefix=v attr-source=v list-cmds=v p=g "
+    "paginate=g shallow-file=r bare=g"
 )
-_GUARDED_GLOBAL = frozenset({"c", "config-env", "exec-path", "git-dir", "work-tree", "p", "paginate"})
+_GUARDED_GLOBAL = frozenset({"c", "config-env", "exec-path", "git-dir", "work-tree", "p", "paginate", "shallow-file", "bare"})
 
 _ORDINARY = frozenset(
     {
@@ -22,12 +26,20 @@ _ORDINARY = frozenset(
         "clean", "reflog", "name-rev", "merge-base", "show-ref", "show-branch", "symbolic-ref", "for-each-ref", "diff-tree",
         "diff-index", "diff-files", "whatchanged", "count-objects", "fsck", "gc", "prune", "repack", "check-ignore",
         "check-attr", "check-ref-format", "init", "clone", "version", "range-diff", "cherry", "archive", "apply",
-        "am", "format-patch", "notes", "update-ref", "update-index", "write-tree", "commit-tree", "read-tree", "hash-object",
-        "verify-commit", "verify-tag", "worktree", "remote", "bundle", "sparse-checkout", "mktree", "mktag", "stripspace",
+        "am", "format-patch", "notes", "update-ref", "update-index", "write-tree", "commit-tree", "hash-object",
+        "verify-commit", "verify-tag", "worktree", "remote", "bundle", "sparse-checkout", "mktag", "stripspace",
         "column", "patch-id", "get-tar-commit-id", "interpret-trailers", "pack-refs", "rerere",
     }
 )  # fmt: skip
 """Verbs a wildcard may cover. Any other runs programs, changes configuration, or is an alias that may run anything."""
+
+_BRINGS_FILES = frozenset(
+    {
+        "checkout", "switch", "restore", "reset", "merge", "rebase", "cherry-pick", "revert", "stash", "pull", "apply", "am",
+        "clone", "worktree", "submodule", "mv", "sparse-checkout", "read-tree", "checkout-index", "bisect", "init",
+    }
+)  # fmt: skip
+"""Verbs that make files in the working folder which the command does not name."""
 
 MAX_COLONS = 4
 """How many colons of a word may stand before a path."""
@@ -35,19 +47,20 @@ MAX_COLONS = 4
 _GUARDED_WORDS = frozenset({"worktree add", "worktree move", "remote add", "remote set-url", "notes edit", "stash branch"})
 
 _COMMON = (
+    "index=n cached=n "
     "output=w ext-diff=g textconv=g text=n no-index=g O=r orderfile=r upload-pack=x receive-pack=x exec=x e=n u=n "
     "x=n i=n interactive=g open-files-in-pager=x template=r separate-git-dir=w config=c reference=r reference-if-able=r "
     "recurse-submodules=n output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
-    "remote=x show-signature=g "
+    "remote=x show-signature=g bundle-uri=h repo=h signature-file=r default-prefix=n output-indicator-new=v "
     "unsafe-paths=g filters=g index-output=w in-place=g "
     "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r prefix=v add-file=r "
     "message=v author=v date=v format=v pretty=n grep=v committer=v since=v until=v after=v before=v max-count=v "
     "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
     "origin=v jobs=v filter=v sort=v contains=v points-at=v merged=n color=n stat=n word-diff=n word-diff-regex=v "
-    "diff-filter=v unified=v inter-hunk-context=v onto=v exclude=v include=v trailer=v set-upstream-to=v "
+    "diff-filter=v unified=v inter-hunk-context=v onto=v exclude=v trailer=v set-upstream-to=v "
 )
 _SHORT: dict[str, str] = {
-    "grep": "O=x e=v f=r m=v A=v B=v C=v",
+    "grep": "O=x e=v f=r m=v A=v B=v C=v untracked=n no-exclude-standard=n exclude-standard=n",
     "rebase": "x=x i=g X=v s=v C=v",
     "clone": "u=x c=c b=v o=v j=v",
     "fetch": "j=v o=v",
@@ -58,7 +71,7 @@ _SHORT: dict[str, str] = {
     "commit": "m=v F=r t=r C=v c=v S=n",
     "tag": "m=v F=r u=v S=n",
     "merge": "m=v F=r X=v s=v S=n",
-    "stash": "m=v",
+    "stash": "m=v all=n include-untracked=n",
     "notes": "m=v F=r C=v c=v",
     "log": "n=v S=v G=v L=v U=v l=v O=r",
     "diff": "S=v G=v U=v l=v O=r",
@@ -68,13 +81,16 @@ _SHORT: dict[str, str] = {
     "switch": "c=v C=v",
     "worktree": "b=v B=v",
     "init": "b=v",
-    "apply": "p=v C=v",
-    "am": "p=v C=v",
+    "apply": "include=v p=v C=v directory=v whitespace=v build-fake-ancestor=w 3=n",
+    "am": "include=v p=v C=v directory=v whitespace=v patch-format=R S=n 3=n i=g",
     "branch": "u=v",
     "clean": "e=v i=g",
-    "add": "i=g p=n e=g",
+    "add": "i=g p=n e=g all=n force=n no-ignore-removal=n",
+    "stage": "i=g p=n e=g all=n force=n no-ignore-removal=n",
     "ls-files": "x=v X=r",
-    "hash-object": "t=v",
+    "hash-object": "t=v stdin-paths=g",
+    "update-index": "cacheinfo=g index-info=g stdin=g",
+    "restore": "s=v source=v staged=n S=n worktree=n W=n",
     "shortlog": "w=n n=n",
     "remote": "t=v m=v",
     "bisect": "",
@@ -112,6 +128,7 @@ def inspect_dashed_git(args: Sequence[Arg], facts: Facts) -> None:
 def _verb(args: Sequence[Arg], verb: int, facts: Facts) -> None:
     name = args[verb].text
     last = len(args) - 1
+    facts.brings_files = name in _BRINGS_FILES
     if name not in _ORDINARY and not name.startswith("-"):
         facts.guard(last, f"git {name} may run programs or change configuration")
         facts.texts += [InnerText(_rest(args, start)) for start in _commands_in(args, verb)]
@@ -127,8 +144,13 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
     from .inspect import take_option
 
     table = spec(_COMMON + _SHORT.get(name, ""))
+    following = list(read_options(args, table, verb + 1, files=True))
+    facts.trees += git_trees(name, following)
+    _arriving(name, following, facts)
+    if name in ("apply", "am"):
+        git_patch(name, following, facts)
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")
-    for found in read_options(args, table, verb + 1, files=True):
+    for found in following:
         if not found.operand:
             take_option(found, facts, args)
             facts.perhaps += [found.value] if found.value is not None and not found.role else []
@@ -136,6 +158,10 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
                 facts.perhaps += _paths(found.value) if found.name == "L" or found.value is args[found.index] else []
             if found.name in ("format", "pretty") and found.value is not None and "%G" in found.value.text:
                 facts.guard(found.index, "%G in a format of git runs the program that checks signatures")
+            if found.name == "pathspec-from-file" and found.value is not None and found.value.text == "-":
+                facts.guard(found.index, "git takes the names of files from what it is fed")
+            if found.name in ("X", "strategy-option") and found.value is not None and found.value.text.startswith("sub"):
+                facts.guard(found.index, "git merge -X subtree brings files to another folder")
             if found.name == "strategy" or (found.name == "s" and name in ("merge", "rebase", "pull")):
                 _strategy(found, facts)
         elif found.value is not None:
@@ -147,6 +173,31 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
     if name == "init" and not facts.writes:
         facts.writes.append(Write(Arg("."), asks=True))
 
+
+_SPEAKS = frozenset({"push", "pull", "fetch", "ls-remote"})
+"""Verbs whose first operand is a repository."""
+
+_REVISION = re.compile(r"(?i)(?:.*/)?(?:[A-Z]+_)?HEAD(?:[~^@:].*)?|.*[~^].*|.*@\{.*")
+
+
+def _arriving(name: str, found: Sequence[Found], facts: Facts) -> None:
+    """Note what a verb brings to a path that it names, and a repository that is named by its address."""
+    operands = [item for item in found if item.operand and item.value is not None]
+    paths = tuple(item.value for item in operands if item.value is not None)
+    letters = {item.name for item in found if not item.operand}
+    if name in _SPEAKS and paths and ":" in paths[0].text:
+        facts.guard(operands[0].index, f"git {name} speaks with the repository at {paths[0].text}")
+    if name == "mv" and len(paths) > 1:
+        facts.writes += [Write(path) for path in paths]
+        facts.arrivals.append(Arrival("git mv", paths[:-1], paths[-1], "moved"))
+    elif name == "rm" and not letters & {"cached", "n", "dry-run"}:
+        facts.writes += [Write(path) for path in paths if not _PATTERN.search(path.text)]
+    elif name == "checkout" or (name == "restore" and (not letters & {"S", "staged"} or letters & {"W", "worktree"})):
+        named = tuple(path for path in paths if not _REVISION.fullmatch(path.text) and not _PATTERN.search(path.text))
+        facts.arrivals.append(Arrival(f"git {name}", named, how="restored"))
+
+
+_PATTERN = re.compile(r"[*?\[]|\A:")
 
 _PROSE = frozenset({"m", "message", "grep", "author", "committer", "trailer", "S", "G", "word-diff-regex", "format", "date"})
 """Options whose value is text, never a file."""

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
+from urllib.parse import unquote
 
 from moryflow_sdk.sensitive import sensitive
 
-from . import interpreters, scripts, state, wrappers
-from .facts import Facts, Guard, Inner, InnerText, Write
+from . import interpreters, own_program, scripts, state, transfer, wrappers
+from .arrivals import arrivals_of
+from .facts import Facts, Guard, InnerText, Sought, Write
 from .find import inspect_find
 from .git import inspect_dashed_git, inspect_git
 from .options import GUARDED, Found, read_options, spec
-from .programs import PROGRAMS, RUNNERS, VERBS_THAT_RUN
+from .patches import plain_patch
+from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS
+from .trees import leaves_out, trees_of
+from .verb_tables import VERBS
+from .verbs import MAX_PIECES, inspect_verbs, pieces
 from .words import Arg
 
 Inspector = Callable[[Sequence[Arg], Facts], None]
@@ -22,8 +29,10 @@ SPECIAL: dict[str, Inspector] = {
     **interpreters.INSPECTORS,
     **state.INSPECTORS,
     **scripts.INSPECTORS,
+    **transfer.INSPECTORS,
     "find": inspect_find,
     "git": inspect_git,
+    own_program.PROGRAM: own_program.inspect_own_program,
 }
 """Programs whose words follow rules of their own."""
 
@@ -31,6 +40,7 @@ _WHAT = {
     "R": "names a file that says what to read",
     "w": "writes a file",
     "x": "runs a program",
+    "h": "names another host",
     "c": "runs what it is given",
     "g": "is not covered by a wildcard",
     "i": "changes files",
@@ -54,6 +64,9 @@ def inspect(args: Sequence[Arg], facts: Facts) -> None:
     if special is not None:
         facts.known = True
         special(args, facts)
+    elif name in VERBS:
+        inspect_verbs(name, args, facts)
+        _words(args, facts)
     elif name in PROGRAMS:
         facts.known = True
         operands, options = PROGRAMS[name]
@@ -63,13 +76,37 @@ def inspect(args: Sequence[Arg], facts: Facts) -> None:
             _first_commands(args, facts)
     else:
         _unknown(name, args, facts)
-    facts.reads += [arg.cut(7) for arg in args[1:] if arg.text.startswith("file://")]
+    if not facts.runs:  # what is named is run in place of what would be found
+        facts.sought += [Sought(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
+    own_program.inspect_carriers(args, facts)
+    for index, arg in enumerate(args[1:], 1):
+        _file_addresses(index, arg, facts)
+
+
+_FILE_ADDRESS = re.compile(r"(?:\A|[=@,<+\"'(])file:(//)?", re.IGNORECASE)
+_PATTERN = re.compile(r"[\[{]")
+
+
+def _file_addresses(index: int, arg: Arg, facts: Facts) -> None:
+    """Take ``file:`` addresses for the files that they name, in any letters, with a host or without, escaped or not."""
+    for found in islice(_FILE_ADDRESS.finditer(arg.text), MAX_PIECES):
+        rest = arg.text[found.end() :]
+        start = rest.find("/") if found.group(1) else 0
+        for text in dict.fromkeys((rest, rest[start:] if start > 0 else rest)):
+            whole = unquote(text, errors="surrogateescape")
+            pattern = _PATTERN.search(whole)
+            if pattern:
+                facts.guard(index, f"{arg.text[:80]} stands for several files")
+                whole = whole[: pattern.start()].rpartition("/")[0]
+            facts.reads += [Arg(whole, arg.why)] if whole and "\0" not in whole else []
 
 
 def _by_family(name: str) -> Inspector | None:
     """Return what looks at programs whose names carry a version."""
     if interpreters.is_language(name):
         return interpreters.inspect_language
+    if own_program.is_own(name):
+        return own_program.inspect_own_program
     if wrappers.is_loader(name):
         return wrappers.inspect_loader
     return inspect_dashed_git if name.startswith("git-") else None
@@ -83,13 +120,20 @@ def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> 
     for option in found:
         patterns |= option.name in ("e", "f", "regexp", "file", "files", "type-list")
         take_option(option, facts, args)
+        tells_of_a_program(option, facts, args)
         value = option.value
-        if option.role == "v" and value is not None and value is args[option.index] and (after_operand or operands[0] != "p"):
+        a_word = option.role == "v" and value is not None and value is args[option.index]
+        if value is not None and a_word and (after_operand or operands[0] != "p") and not leaves_out(name_of(args), option):
             _no_value_after_all(value, facts)
         after_operand |= option.operand
-        facts.perhaps += [option.value] if not option.operand and not option.role and option.value is not None else []
+        facts.perhaps += pieces(option.value) if not option.operand and not option.role and option.value is not None else []
     files = [item.value for item in found if item.operand and item.value is not None]
     _take_operands(operands, files, facts, args, has_pattern=patterns)
+    if name_of(args) in ("patch", "gpatch"):
+        plain_patch(found, facts)
+    trees = trees_of(name_of(args), found, [item for item in files if item.text != "-"], pattern=patterns)
+    facts.trees += trees
+    facts.arrivals += arrivals_of(name_of(args), found, files, trees)
 
 
 def take_option(option: Found, facts: Facts, args: Sequence[Arg]) -> None:
@@ -161,30 +205,6 @@ def _remote(arg: Arg) -> bool:
     return bool(colon) and "/" not in host
 
 
-def _first(args: Sequence[Arg], verbs: frozenset[str]) -> int:
-    """Return where one of `verbs` stands as the subcommand, or anywhere as an option; 0 where none does."""
-    heads = [arg.text.partition("=")[0] for arg in args]
-    option = next((index for index, head in enumerate(heads) if head.startswith("-") and head in verbs), 0)
-    return option or next((index for index in _subcommands(heads) if heads[index] in verbs), 0)
-
-
-def _subcommands(words: Sequence[str]) -> Iterator[int]:
-    """Yield where the subcommand may stand: what follows an option may be its value, a group has subcommands of its own."""
-    after_option = in_group = False
-    for index, word in enumerate(words[1:], 1):
-        if word.startswith("-"):
-            after_option = True
-            continue
-        yield index
-        if not after_option and not in_group and word not in _GROUPS:
-            return
-        in_group = word in _GROUPS
-        after_option = False
-
-
-_GROUPS = frozenset({"compose", "container", "image", "service", "exec", "tool", "project"})
-
-
 _OUTSIDE = re.compile(r"/.|~|\.\.(?:/|\Z)")
 
 
@@ -206,23 +226,50 @@ def _first_commands(args: Sequence[Arg], facts: Facts) -> None:
 
 
 def _running(name: str, args: Sequence[Arg], facts: Facts) -> None:
-    running = _first(args, VERBS_THAT_RUN.get(name, frozenset()))
-    if running:
-        facts.guard(len(args) - 1, f"{name} {args[running].text} runs or configures what the rule does not show")
+    """Look for options of programs without a table that run something, which may be abbreviated."""
+    running = OPTIONS_THAT_RUN.get(name, frozenset())
+    for arg in args[1:]:
+        head = arg.text.partition("=")[0]
+        part = name in ABBREVIATED and head.startswith("--") and len(head) > 2
+        letters = running & CLUSTERED if head.startswith("-") and head[1:2] != "-" else frozenset[str]()
+        inside = any(option[1] in head for option in letters if name in ABBREVIATED or head.startswith(option))
+        if head.startswith("-") and (
+            head in running or inside or (part and any(option.startswith(head) for option in running))
+        ):
+            facts.guard(len(args) - 1, f"{name} {arg.text} runs or configures what the rule does not show")
+            return
 
 
 def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:
     """Take every word that looks like a path for one, and every group of words for what may be a command."""
-    facts.known = name in VERBS_THAT_RUN or name in RUNNERS
+    facts.known = name in OPTIONS_THAT_RUN
     _running(name, args, facts)
-    runner = _first(args, RUNNERS.get(name, frozenset()))
-    if runner:
-        words = [index for index in range(runner + 1, len(args)) if not args[index].text.startswith("-")]
-        facts.inner += [Inner(tuple(args[index:])) for index in words[:1]]
-        if words and args[words[0]].text.endswith(".py"):
-            facts.guard(words[0], f"{name} runs the code in {args[words[0]].text}")
-    for arg in args[1:]:
-        value = arg.cut(arg.text.index("=") + 1) if "=" in arg.text else arg
-        facts.perhaps += [word for word in dict.fromkeys((arg, value)) if not word.text.startswith("-")]
+    _words(args, facts)
+
+
+def _words(args: Sequence[Arg], facts: Facts) -> None:
+    for index, arg in enumerate(args[1:], 1):
+        found = pieces(arg)
+        facts.perhaps += [word for word in dict.fromkeys(found) if not word.text.startswith("-")]
+        if len(found) > MAX_PIECES:
+            facts.guard(index, "a word has more parts than are looked at")
         if arg.text[:1] == "-" != arg.text[1:2]:
             _no_value_after_all(arg.cut(2), facts)
+
+
+_TELLING = frozenset(
+    {
+        "exec", "execute", "command", "cmd", "program", "prog", "shell", "script", "pager", "editor", "viewer", "browser",
+        "hook", "hooks", "plugin", "plugins", "preload", "loader", "rsh", "ssh", "wrapper", "helper", "askpass", "config",
+        "rcfile", "rc", "proxy", "registry", "eval", "interpreter", "launcher", "linker", "runner", "driver", "compiler",
+        "token", "helpers", "daemon", "agent", "unzip", "pre", "preprocessor", "filter-command", "remote-cmd", "rpath",
+    }
+)  # fmt: skip
+_NEGATED = frozenset({"no", "ignore", "skip", "without", "disable", "list", "show", "print"})
+
+
+def tells_of_a_program(option: Found, facts: Facts, args: Sequence[Arg]) -> None:
+    """Guard an option that is not in the table when its name says that it names a program, a host or what to configure."""
+    parts = re.split(r"[-.:_]", option.name.lower())
+    if not option.operand and not option.role and len(option.name) > 1 and parts[0] not in _NEGATED and _TELLING & set(parts):
+        facts.guard(option.index, f"{args[0].text} --{option.name} may name a program, a host or what to configure")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from .facts import Facts, InnerText, Write
+from .facts import Facts, InnerText, Sought, Write
 from .options import read_options, spec
+from .own_program import as_module
 from .words import Arg
 
 _SHELLS = (
@@ -81,9 +82,10 @@ def inspect_shell(args: Sequence[Arg], facts: Facts) -> None:
     while index < len(args) and args[index].text[:1] in ("-", "+") and args[index].text not in ("-", "--"):
         word = args[index].text
         if word.startswith("--"):
-            name, equals, _ = word[2:].partition("=")
+            name, equals, value = word[2:].partition("=")
             if table.long.get(name) == "x":
                 facts.guard(min(index + 1, len(args) - 1), f"{args[0].text} --{name} runs a file first")
+                facts.runs.append(args[index].cut(len(word) - len(value)) if equals else args[min(index + 1, len(args) - 1)])
                 index += 0 if equals else 1
         else:
             text_follows |= word.startswith("-") and "c" in word
@@ -113,6 +115,7 @@ def _run_shell(args: Sequence[Arg], index: int, facts: Facts, *, text_follows: b
     )
     if not reads_stdin:
         facts.reads.append(args[index])
+        facts.runs.append(args[index])
         facts.guard(index, f"{name} runs the commands in {args[index].text}")
     elif facts.stdin is not None:
         facts.texts.append(InnerText(stdin_text(facts)))
@@ -146,11 +149,16 @@ def inspect_language(args: Sequence[Arg], facts: Facts) -> None:
             facts.guard(found.index, f"{args[0].text} -{found.name} runs what it is given")
             facts.code += [found.value] if found.value is not None else []
             if name == "python" and found.name in ("c", "m"):
+                if found.name == "m" and found.value is not None:
+                    as_module(found.value, args[found.index + 1 :], facts)
+                    stem = found.value.text.replace(".", "/")
+                    facts.sought.append(Sought((f"{stem}/__init__.py", f"{stem}/__main__.py", f"{stem}.py"), every=True))
                 return
         elif found.role in ("g", "i", "w", "x"):
             facts.guard(found.index, f"{args[0].text} -{found.name} does more than the rule shows")
         elif found.role == "r" and found.value is not None:
             facts.reads.append(found.value)
+            facts.runs.append(found.value)
             facts.guard(found.index, f"{args[0].text} runs {found.value.text}")
     if not runs_code and not _only_says(args, name):
         facts.unseen(f"{args[0].text} runs whatever it reads")
@@ -165,8 +173,10 @@ def _run_file(args: Sequence[Arg], index: int, facts: Facts, name: str, *, runs_
     if operands[0].text in STDIN:
         facts.unseen(f"{args[0].text} runs whatever it reads")
         return
+    as_module(operands[0], operands[1:], facts)
     facts.reads += operands if runs_code else operands[:1]
     if not runs_code:
+        facts.runs.append(operands[0])
         facts.guard(index, f"{args[0].text} runs the code in {operands[0].text}")
         facts.perhaps += operands[1:]
 

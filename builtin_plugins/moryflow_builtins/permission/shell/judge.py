@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from moryflow_builtins.permission.judged import MOST, Judged
+from moryflow_sdk import FrozenDict
+
+from moryflow_builtins.permission.judged import MOST, Judged, place_of
 from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.rules import Hit
 
 from .facts import Facts, Inner, InnerText
 from .inspect import inspect, name_of
-from .line import Line, denies, forbidden
+from .line import Line, Where, denies, forbidden
+from .own_program import inspect_own_program, is_own, refusal_in_text
 from .parser import parse
+from .patches import Patch, Unreadable
 from .places import NEUTRAL, UNKNOWN, Places
 from .remember import remembered
 from .rough import disguised, rough_commands
+from .state import CHANGE
 from .syntax import Compound, NotParsed, Redirect, Script, Simple, Word
 from .walk import After, Bases, Walker
 from .words import Arg, argument, arguments
@@ -29,7 +35,7 @@ _NETWORK = ("/dev/tcp/", "/dev/udp/")
 class Judge:
     """Collects the answers about one command."""
 
-    def __init__(self, policy: Policy, command: str) -> None:
+    def __init__(self, policy: Policy, command: str, folder: str) -> None:
         self._policy = policy
         self._command = command
         self._parts: dict[Judged, None] = {}
@@ -38,8 +44,9 @@ class Judge:
         self._depth = 0
         self._asked = 0
         self._changes = False
+        self._git_variable = ""
         self._denies = any(denies(rules) for rules in (policy.configured, *policy.narrowing))
-        self._places = Places(policy, self.add)
+        self._places = Places(policy, folder, self.add)
         self._walker = Walker(self._simple, self._compound, self._redirect)
 
     @property
@@ -53,7 +60,7 @@ class Judge:
 
     def add(self, part: Judged) -> None:
         """Keep an answer. What was approved word for word is not asked about again, only refused."""
-        if self._approved and part.domain == "bash" and part.decision == "ask" and part.bypass != "never":
+        if self._approved and part.domain == "bash" and part.decision == "ask" and part.bypass != "never" and not part.lapsed:
             return
         self._parts.setdefault(part)
 
@@ -65,6 +72,7 @@ class Judge:
         """Ask about a text that may not be what it seems, and look for denied commands in it."""
         self.rough(text)
         self._places.limits(text)
+        self._refuse_text(text)
         self.ask(text, reason)
 
     def rough(self, text: str) -> None:
@@ -89,47 +97,111 @@ class Judge:
         args = tuple(arguments(command.words))
         if not assigned and not args and not command.redirects:
             return After(bases, bases)
-        after = self._seen[key] = self._line(assigned, args, bases, _stdin(command), command.raw)
+        facts = Facts(stdin=_stdin(command), stdin_file=_stdin_file(command))
+        after = self._seen[key] = self._line(assigned, args, bases, facts, command.raw)
         return after
 
-    def _line(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], bases: Bases, stdin: Word | None, raw: str) -> After:
+    def _line(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], bases: Bases, facts: Facts, raw: str) -> After:
         """Judge one command: by the rules, then by what it touches, then what it runs."""
-        facts = Facts(stdin=stdin)
         if args:
             inspect(args, facts)
         line = Line(assigned, args, facts, " ".join(raw.split()))
-        answer = self._by_rules(line)
-        self.add(answer)
-        exact = answer.decision == "allow" and answer.rule is not None and line.spelled_out_by(answer.rule)
-        if facts.base is not None:
-            bases = self._places.moved(facts.base, bases)
-        self._files(facts, args, bases, exact=exact)
+        answers = self._by_rules(line, bases)
+        for answer in answers:
+            self.add(answer)
+        self._git_variable = self._git_variable or _git_variable(assigned, args)
+        self._own_program(line, facts, args, bases)
+        exact = all(one.decision == "allow" and one.rule is not None and line.spelled_out_by(one.rule) for one in answers)
+        changed = self._changes
+        there = bases if facts.base is None else self._places.moved(facts.base, bases)
+        for patch in facts.patches:
+            self._patch(patch, line.plain, there, bases if patch.outside else there, changed=changed, exact=exact)
+        for arrival in facts.arrivals:
+            self._places.arrival(arrival, bases if arrival.outside else there, changed=changed, exact=exact)
+        self._files(facts, args, there, exact=exact)
         self._hidden(facts, args)
-        return self._inside(facts, bases, exact=exact)
+        after = self._inside(facts, there, exact=exact)
+        return after if facts.base is None else After(bases, bases)
 
-    def _by_rules(self, line: Line) -> Judged:
-        target = f"shell:{line.plain}"
-        answer = self._policy.by_command(target, line.programs, line.probe)
+    def _by_rules(self, line: Line, bases: Bases) -> Sequence[Judged]:
+        """Judge a command by the rules, once in each folder that it may run in."""
+        folders = {self._places.folder(base): base for base in sorted(bases, key=str)}
+        return tuple(self._in_folder(line, folder, base) for folder, base in folders.items())
+
+    def _in_folder(self, line: Line, folder: str, base: str | None) -> Judged:
+        where = Where(folder, self._places.lapsed)
+        answer = self._policy.by_command(f"shell:{line.plain}", line.programs, lambda rule: line.probe(rule, where))
         if answer.decision != "ask":
             return answer
         self._asked += 1
-        stored = remembered(line, answer) if self._asked <= MOST else None
-        return replace(answer, reason=_worded(answer, line), remember=stored)
+        contents = self._places.contents(line.args, line.facts, base) if self._asked <= MOST else None
+        stored = remembered(line, answer, folder, contents)
+        ended = self._policy.configured.last_for(line.programs, lambda rule: line.ended(rule, where))
+        reason = _worded(answer, line) if ended is None else f"{_no_more(ended)}; {_worded(answer, line)}"
+        lapsed = ended is not None and bool(ended.note)
+        return replace(answer, reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
+
+    def _own_program(self, line: Line, facts: Facts, args: Sequence[Arg], bases: Bases) -> None:
+        """Refuse what changes permissions, plugins or configuration, in every mode."""
+        named = args and args[0].static and "/" in args[0].text and not is_own(args[0].text)
+        if named and any(is_own(path) for path in self._places.goals(args[0], bases)):
+            inspect_own_program(args, facts)
+        for reason in facts.refusals:
+            self._refuse(line.plain, reason)
+        for reason in facts.insists:
+            self.add(Judged("bash", f"shell:{line.plain}", "ask", reason, bypass="never"))
+        if any(guard.unseen for guard in facts.guards):
+            self._refuse_text(self._command)
+
+    def _refuse_text(self, text: str) -> None:
+        """Refuse a text that is not understood when it seems to change what a person decided."""
+        reason = refusal_in_text(text)
+        if reason:
+            self._refuse(text, reason)
+
+    def _refuse(self, text: str, reason: str) -> None:
+        step = "run it yourself, outside the agent"
+        self.add(Judged("bash", f"shell:{text}", "deny", reason, "hard_limit", "never", next_step=step))
 
     def _files(self, facts: Facts, args: Sequence[Arg], bases: Bases, *, exact: bool) -> None:
-        self._changes |= bool(facts.writes) or not facts.known
-        for path in facts.reads:
+        changed = self._changes
+        self._changes |= bool(facts.writes) or facts.brings_files or not facts.known
+        for path in dict.fromkeys(facts.reads):
             self._places.file(path, "read", bases)
         for write in facts.writes:
             self._places.file(write.path, "edit", bases, whole=write.whole, asks=write.asks)
+        for tree in facts.trees:
+            self._places.tree(tree, bases)
         if facts.reads_here or (not facts.known and args):
             self._places.here(bases)
-        if facts.trusts_here and (found := self._places.repository(bases)):
-            self.ask(" ".join(arg.text for arg in args), f"{found} looks like a git repository with a configuration of its own")
-        for path in facts.perhaps:
+        if facts.trusts_here and not (exact and facts.base is not None):
+            self._repository(" ".join(arg.text for arg in args), bases, changed=changed)
+        for path in dict.fromkeys(facts.perhaps):
             self._places.perhaps(path, bases, exact=exact)
         for code in facts.code:
             self._places.limits(code.text)
+            self._refuse_text(code.text)
+
+    def _patch(self, patch: Patch, command: str, bases: Bases, at: Bases, *, changed: bool, exact: bool) -> None:
+        """Judge what a patch changes; `at` is where its file is."""
+        try:
+            if changed and patch.files:
+                raise Unreadable("it may be changed before it is read")
+            for path in self._places.patched(patch, at):
+                self._places.file(Arg(path), "edit", bases | {str(self._policy.vault)} if patch.by_git else bases)
+        except Unreadable as problem:
+            if not exact:
+                self.ask(command, f"what the patch changes is not known: {problem}")
+
+    def _repository(self, command: str, bases: Bases, *, changed: bool) -> None:
+        """Ask before git uses a repository that is not the vault's own, or may not be when the command gets there."""
+        found = self._places.repository(bases)
+        if found:
+            self.ask(command, f"{found} is a git repository other than the vault's own; its configuration can run programs")
+        elif self._git_variable:
+            self.ask(command, f"{self._git_variable} was set before, which can name another repository")
+        elif changed and self._places.outside_root(bases):
+            self.ask(command, "the folder it runs in is changed before, so its git repository is not known")
 
     def _hidden(self, facts: Facts, args: Sequence[Arg]) -> None:
         """Look for a denied command in other letters, or behind a program that is not known to run others."""
@@ -161,9 +233,8 @@ class Judge:
     def _inner(self, inner: Inner, bases: Bases, after: After) -> After:
         if not self._enter():
             return after
-        here = self._places.moved(inner.base, bases) if inner.base else bases
         raw = " ".join(arg.text for arg in inner.args)
-        moved = self._line((), inner.args, here, None, raw)
+        moved = self._line((), inner.args, bases, Facts(), raw)
         self._depth -= 1
         return moved if inner.same_shell else after
 
@@ -171,6 +242,7 @@ class Judge:
         """Judge a shell text that is an argument of a command."""
         if not text.text.static or not self._enter():
             self.rough(text.text.text)
+            self._refuse_text(text.text.text)
             return bases | UNKNOWN
         try:
             script, _ = parse(text.text.text)
@@ -191,33 +263,37 @@ class Judge:
 
     # -------------------------------------------------------------------------------- compound commands
 
-    def _compound(self, command: Compound) -> None:
+    def _compound(self, command: Compound, bases: Bases) -> None:
         match command.kind:
             case "function":
                 self.ask(f"{command.name}()", f"it defines the function {command.name}")
             case "for" | "select":
                 words = " ".join(word.raw for word in command.words)
-                self._as_line(f"{command.name}={words}", f"the loop sets the variable {command.name}", command)
+                self._as_line(f"{command.name}={words}", f"the loop sets the variable {command.name}", command, bases)
             case "coproc":
                 self.ask(command.raw, "it starts a co-process")
             case "arithmetic":
-                self._as_line(command.raw, "arithmetic can change variables and run commands", command)
+                self._as_line(command.raw, "arithmetic can change variables and run commands", command, bases)
             case "test":
-                self._test(command)
+                self._test(command, bases)
             case _:
                 pass
 
-    def _as_line(self, text: str, why: str, command: Compound) -> None:
+    def _as_line(self, text: str, why: str, command: Compound, bases: Bases) -> None:
         """Judge what is no command of its own by its text; only a rule that spells it out covers it."""
         facts = Facts(known=True)
         facts.guard(0, why)
-        self.add(self._by_rules(Line((), (Arg(text),), facts, " ".join(command.raw.split()))))
+        self._words((Arg(text),), facts, command, bases)
 
-    def _test(self, command: Compound) -> None:
+    def _words(self, args: tuple[Arg, ...], facts: Facts, command: Compound, bases: Bases) -> None:
+        for answer in self._by_rules(Line((), args, facts, " ".join(command.raw.split())), bases):
+            self.add(answer)
+
+    def _test(self, command: Compound, bases: Bases) -> None:
         facts = Facts()
         args = (Arg("[["), *arguments(command.words), Arg("]]"))
         inspect(args, facts)
-        self.add(self._by_rules(Line((), args, facts, " ".join(command.raw.split()))))
+        self._words(args, facts, command, bases)
         for text in facts.texts:
             self._text(text, UNKNOWN)
 
@@ -264,10 +340,29 @@ def _assignments(command: Simple) -> Iterable[Arg]:
         yield Arg(head + value.text, why)
 
 
+def _git_variable(assigned: Sequence[Arg], args: Sequence[Arg]) -> str:
+    """Return the variable of git that a command sets for those after it, as ``export GIT_DIR=…`` does."""
+    words = args[1:] if name_of(args) in CHANGE else () if args else assigned
+    return next((word.text.partition("=")[0] for word in words if word.text.startswith("GIT_")), "")
+
+
 def _stdin(command: Simple) -> Word | None:
     """Return the text that is fed into a command by its last redirection of standard input."""
     inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
     return inputs[-1].body[0] if inputs and inputs[-1].body else None
+
+
+def _stdin_file(command: Simple) -> Arg | None:
+    """Return the file that is fed into a command."""
+    inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
+    return argument(inputs[-1].target) if inputs and inputs[-1].operator == "<" else None
+
+
+def _no_more(ended: Hit) -> str:
+    """Say why a rule that names the command does not allow it."""
+    rule = ended.rule
+    place = f" ({place_of(rule)})"
+    return f"{ended.note} since it was allowed{place}" if ended.note else f"it is allowed in {rule.folder} only{place}"
 
 
 def _worded(answer: Judged, line: Line) -> str:

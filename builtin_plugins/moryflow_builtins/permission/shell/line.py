@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from moryflow_sdk import Rule
 from moryflow_sdk.patterns import Pattern, compile_rule
+from moryflow_sdk.targets import UNKNOWN_FOLDER
 
 from moryflow_builtins.permission.rules import CompiledRule, Hit, RuleSet
 
@@ -22,6 +24,22 @@ _INSIDE = "\ue000"
 _SAFE = re.compile(r"[\w@%+=:,./^~-]+", re.ASCII)
 _SAFE_LINE = re.compile(r"[\w@%+=:,./^ -]*", re.ASCII)
 _PROGRAM = re.compile(r"[\w@%+=:,./~\[-]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a command runs.
+
+    :param folder: as a rule names it, for example ``vault:/sub``.
+    :param lapsed: says which file is not as it was when a rule was stored; empty when all are.
+    """
+
+    folder: str
+    lapsed: Callable[[Rule], str]
+
+    def is_meant_by(self, rule: Rule) -> bool:
+        """Whether `rule` is about this folder; one that forbids is, where the folder is not known."""
+        return rule.folder == self.folder or (rule.decision != "allow" and self.folder == UNKNOWN_FOLDER)
 
 
 class Line:
@@ -63,9 +81,11 @@ class Line:
         """The first words that a rule about this command may begin with."""
         return {view.partition(" ")[0] for view in (*self.views, self._firm)}
 
-    def probe(self, compiled: CompiledRule) -> Hit | None:
-        """Return what a rule decides here; an allow that does not cover everything asks."""
+    def probe(self, compiled: CompiledRule, where: Where) -> Hit | None:
+        """Return what a rule decides about this command in a folder; an allow that does not cover everything asks."""
         rule, pattern = compiled.rule, compiled.pattern
+        if rule.folder is not None and not where.is_meant_by(rule):
+            return None
         if rule.decision != "allow":
             matched = any(pattern.matches(f"shell:{view}") for view in self.views)
             return Hit(rule, rule.decision) if matched else None
@@ -73,7 +93,22 @@ class Line:
         if matched is None:
             return None
         why = self.uncovered(pattern, matched)
+        if not why and rule.contents and where.lapsed(rule):
+            return None
         return Hit(rule, "ask", why) if why else Hit(rule, "allow")
+
+    def ended(self, compiled: CompiledRule, where: Where) -> Hit | None:
+        """Return why a rule that names this command does not allow it here any more, or not here."""
+        rule = compiled.rule
+        if rule.decision != "allow" or not (rule.folder or rule.contents):
+            return None
+        matched = self._match(compiled.pattern)
+        if matched is None or self.uncovered(compiled.pattern, matched):
+            return None
+        if rule.folder is not None and not where.is_meant_by(rule):
+            return Hit(rule, "ask")
+        why = where.lapsed(rule)
+        return Hit(rule, "ask", why) if why else None
 
     def _match(self, pattern: Pattern) -> tuple[str, ...] | None:
         """Return the words as the pattern matched them, or ``None``."""

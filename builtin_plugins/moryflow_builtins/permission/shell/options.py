@@ -12,6 +12,7 @@ written. The letters:
 ``t``   a shell text that is run; it is judged like a command of its own
 ``x``   the same, but a wildcard over the outer program does not cover it either
 ``c``   text in another language that is run; a wildcard does not cover it
+``h``   a host that is talked to, or what says which; a wildcard does not cover it
 ``g``   no value, but a wildcard does not cover the option
 ``i``   like ``g``, and what follows the letter directly belongs to it (``-i.bak``)
 ``a``   nothing that counts, and what follows the letter directly belongs to it (``-Iseconds``)
@@ -26,8 +27,8 @@ from functools import lru_cache
 
 from .words import Arg
 
-TAKES_VALUE = frozenset("vrRwdtxc")
-GUARDED = frozenset("Rwxcgi")
+TAKES_VALUE = frozenset("vrRwdtxch")
+GUARDED = frozenset("Rwxchgi")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _option(args: Sequence[Arg], index: int, table: Spec, *, files: bool) -> Ite
     word = args[index]
     if word.text.startswith("--"):
         yield _long(args, index, word, table, 2, files=files)
-    elif table.single_dash and word.text[1:].partition("=")[0] in table.long:
+    elif table.single_dash and len(word.text) > 2 and _lookup(word.text[1:].partition("=")[0], table.long):
         yield _long(args, index, word, table, 1, files=files)
     else:
         yield from _cluster(args, index, word, table)
@@ -119,6 +120,9 @@ def _long(args: Sequence[Arg], index: int, word: Arg, table: Spec, dashes: int, 
     if equals:
         return Found(index, known or name, role, word.cut(dashes + len(name) + 1))
     if role in TAKES_VALUE and role and index + 1 < len(args):
+        if known != name and args[index + 1].text.startswith("-"):
+            # An option of its own may have this name (``git update-index --add``); the next word is looked at, too.
+            return Found(index, known, role, args[index + 1])
         return Found(index + 1, known, role, args[index + 1])
     return Found(index, known or name, role)
 
@@ -128,7 +132,7 @@ def _lookup(name: str, names: dict[str, str]) -> str:
     if name in names:
         return name
     meant = [known for known in names if known.startswith(name)] if name else []
-    return next((known for known in meant if names[known] in GUARDED), meant[0] if meant else "")
+    return max(meant, key=lambda known: (names[known] in GUARDED, names[known] in "rd"), default="")
 
 
 def _cluster(args: Sequence[Arg], index: int, word: Arg, table: Spec) -> Iterator[Found]:

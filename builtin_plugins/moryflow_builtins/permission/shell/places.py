@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, product
 
-from moryflow_sdk import Target
+from moryflow_sdk import Rule, Target
+from moryflow_sdk.targets import UNKNOWN_FOLDER
 
 from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.judged import Judged
 from moryflow_builtins.permission.policy import Policy
 
+from .arrivals import Arrival, judge_arrival
+from .bound import contents_of, lapsed
+from .facts import Facts
+from .patches import MAX_BYTES, Patch, Unreadable, paths_in
+from .repositories import strange_repository
+from .tree_files import TreeFiles
+from .trees import Tree
 from .walk import Bases
 from .words import Arg
 
@@ -26,16 +35,20 @@ MAX_TOKENS = 500
 NEUTRAL = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero"})
 _HOME = re.compile(r"\A\$(?:HOME|\{HOME\})(?=/|\Z)")
 _TOKENS = re.compile(r"[^\s;&|<>()`\"'\\]+")
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 UNKNOWN: Bases = frozenset((None,))
 
 
 class Places:
-    """Judges paths; `add` takes the answers."""
+    """Judges paths of a command that starts in `folder`; `add` takes the answers."""
 
-    def __init__(self, policy: Policy, add: Callable[[Judged], None]) -> None:
+    def __init__(self, policy: Policy, folder: str, add: Callable[[Judged], None]) -> None:
         self._policy = policy
+        self._folder = folder
         self._add = add
         self._targets: dict[tuple[str, str, str | None], Target] = {}
+        self._trees = TreeFiles(policy, self._resolved)
+        self._repositories: dict[str, str] = {}
         self._moves = 0
 
     def file(self, path: Arg, domain: str, bases: Bases, *, whole: bool = False, asks: bool = False) -> None:
@@ -56,6 +69,55 @@ class Places:
             if path.static or part.decision == "deny":
                 self._add(_named(part))
 
+    def tree(self, tree: Tree, bases: Bases) -> None:
+        """Ask where a command reads a folder that holds a file which is asked about."""
+        roots = [root.path for root in tree.roots if root.static] if tree.roots else ["."]
+        for base, root in product(sorted(filter(None, bases)), roots):
+            target = self._resolved(root, "read", base)
+            if tree.tracked and target.identity is None:  # a revision: all of it
+                target = self._resolved(".", "read", base)
+            part = self._trees.judge(target, tree)
+            if part is not None:
+                self._add(part)
+
+    def arrival(self, arrival: Arrival, bases: Bases, *, changed: bool, exact: bool) -> None:
+        """Judge what a folder or an archive brings, by every path in it; what cannot be told, a rule may spell out."""
+        for base in sorted(filter(None, bases)):
+            for part in judge_arrival(self._policy, self._resolved, arrival, base, changed=changed):
+                if part.decision == "deny" or part.rule is not None or not exact:
+                    self._add(part)
+
+    def patched(self, patch: Patch, bases: Bases) -> list[str]:
+        """Return the paths that a patch changes.
+
+        :raises Unreadable: it is not there, may not be read unasked, or is not understood.
+        """
+        if patch.text is not None:
+            if not patch.text.static:
+                raise Unreadable(patch.text.why)
+            return paths_in(patch.text.text, patch)
+        found: dict[str, None] = {}
+        for file, base in product(patch.files, sorted(bases, key=str)):
+            if not file.static or base is None:
+                raise Unreadable(file.why or f"{file.text!r} is in a folder that is not known before it runs")
+            found.update(dict.fromkeys(paths_in(self._content(file, base), patch)))
+        return list(found)
+
+    def _content(self, file: Arg, base: str) -> str:
+        """Return what stands in a file that may be read without a question."""
+        target = self._resolved(file.path, "read", base)
+        if target.path is None or judge_file(self._policy, target, "read", whole=False).decision != "allow":
+            raise Unreadable(f"{file.text} is asked about")
+        try:
+            with os.fdopen(os.open(target.path, _OPEN), "rb") as stream:
+                regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+                content = stream.read(MAX_BYTES + 1) if regular else b""
+        except OSError as error:
+            raise Unreadable(f"{file.text} cannot be read ({error.strerror})") from None
+        if not regular or len(content) > MAX_BYTES:
+            raise Unreadable(f"{file.text} is no file of at most {MAX_BYTES // 1024 // 1024} MiB")
+        return content.decode("utf-8", "surrogateescape")
+
     def here(self, bases: Bases) -> None:
         """Judge the folder a command works in: the vault is fine, elsewhere is like reading there."""
         for base in sorted(bases, key=str):
@@ -71,30 +133,56 @@ class Places:
         for token in islice(_TOKENS.finditer(text), MAX_TOKENS):
             path = _HOME.sub("~", token.group())
             if "/" in path or path.startswith("~"):
-                target = self._resolved(path, "edit", str(self._policy.vault))
+                target = self._resolved(path, "edit", self._folder)
                 part = judge_file(self._policy, target, "edit", whole=False)
                 if part.cause == "hard_limit":
                     self._add(part)
 
     def repository(self, bases: Bases) -> str:
-        """Return the folder that git would take for a bare repository, whose configuration may run programs (R15)."""
-        for base in bases - {None}:
-            parts = (self._resolved(name, "read", base) for name in ("HEAD", "objects", "refs"))
-            if all(target.identity is not None for target in parts):
-                return str(base)
-        return ""
+        """Return a git directory that git would use there and that is not the vault's own; empty when there is none (R15)."""
+        known = self._repositories
+        for base in sorted(filter(None, bases)):
+            if base not in known:
+                known[base] = strange_repository(base, str(self._policy.vault))
+        return next((known[base] for base in sorted(filter(None, bases)) if known[base]), "")
+
+    def folder(self, base: str | None) -> str:
+        """Return a folder as rules name it, links followed."""
+        if base == str(self._policy.vault):
+            return "vault:/"
+        target = self._resolved(".", "read", base) if base is not None else None
+        return UNKNOWN_FOLDER if target is None or target.error is not None else target.text
+
+    def contents(self, args: Sequence[Arg], facts: Facts, base: str | None) -> Mapping[str, str] | None:
+        """Return the state of the files whose content a command runs, by name; ``None`` when that cannot be told."""
+        inner = {base} if facts.base is None else self.moved(facts.base, frozenset((base,)))
+        where = min(filter(None, inner), default=None) if len({*map(self.folder, inner)}) == 1 else None
+        return contents_of(args, facts, base, where, str(self._policy.vault))
+
+    def lapsed(self, rule: Rule) -> str:
+        """Return which file is not as it was when `rule` was stored."""
+        return lapsed(rule.contents, str(self._policy.vault))
+
+    def outside_root(self, bases: Bases) -> bool:
+        """Whether a command may run in another folder than the vault's root."""
+        return bases != {str(self._policy.vault)}
 
     def perhaps(self, path: Arg, bases: Bases, *, exact: bool) -> None:
         """Judge a word that may be a file: what is not one raises no question, what an exact rule names neither."""
         if not path.static or "://" in path.text or "\n" in path.text or not path.text:
             return
         for base in bases:
-            target = self._resolved(path.path, "read", base if base is not None else str(self._policy.vault))
+            target = self._resolved(path.path, "read", base if base is not None else self._folder)
             if target.error is not None:
                 continue
             part = judge_file(self._policy, target, "read", whole=False)
             if part.decision == "deny" or (part.decision == "ask" and not exact):
                 self._add(_named(part))
+
+    def goals(self, path: Arg, bases: Bases) -> list[str]:
+        """Return where a path leads from each folder, links followed."""
+        targets = (self._resolved(path.path, "read", base) for base in sorted(filter(None, bases)))
+        return [target.path for target in targets if target.path]
 
     def surely_moves(self, path: Arg, base: str | None) -> bool:
         """Whether ``cd path`` cannot but work: the folder is there, and nothing before a ``..`` could be missing."""

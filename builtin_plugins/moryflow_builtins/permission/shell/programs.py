@@ -27,9 +27,12 @@ OPERANDS = {
 _GREP = (
     "e=v regexp=v f=r file=r m=v max-count=v A=v B=v C=v after-context=v before-context=v context=v d=v D=v "
     "include=v exclude=v exclude-from=r exclude-dir=v label=v binary-files=v directories=v devices=v "
-    "R=g dereference-recursive=g color=n colour=n"
+    "R=g dereference-recursive=g recursive=n color=n colour=n"
 )
-_COMPRESS = "S=v suffix=v o=w output=w T=v threads=v b=v"
+_COMPRESS = (
+    "S=v suffix=v o=w output=w T=v threads=v b=v D=r patch-from=r filelist=R files=R files0=R output-dir-flat=w "
+    "output-dir-mirror=w trace=w"
+)
 
 _TABLE = f"""
 cat rev | r |
@@ -56,14 +59,15 @@ sort | r |
 uniq | r1w | f=v s=v w=v skip-fields=v skip-chars=v check-chars=v group=n all-repeated=n
 shuf | r | i=v n=v o=w input-range=v head-count=v output=w random-source=r e=n
 tr | - |
-grep egrep fgrep zgrep | p. | {_GREP}
-ugrep ag ack | p. | {_GREP} pager=x pre=x filter=x A=v B=v C=v G=v g=n
+grep egrep fgrep zgrep rgrep bzgrep xzgrep zstdgrep | p. | {_GREP}
+ugrep ag ack rga | p. |
+    {_GREP} pager=x pre=x filter=x view=x query=g Q=g config=R save-config=w ackrc=R env=g A=v B=v C=v G=v g=n path-to-ignore=r
 rg | p. |
     e=v regexp=v f=r file=r g=v glob=v iglob=v t=v T=v type=v type-not=v A=v B=v C=v m=v M=v d=v j=v E=v r=v
     after-context=v before-context=v context=v max-count=v max-columns=v max-depth=v threads=v encoding=v
     replace=v sort=v sortr=v color=v colors=v max-filesize=v path-separator=v field-match-separator=v
     ignore-file=r pre=x pre-glob=v hostname-bin=x search-zip=g z=g L=g follow=g type-add=v type-clear=v engine=v
-    context-separator=v
+    context-separator=v unrestricted=n hidden=n
 ls dir vdir exa eza lsd | r. |
     I=v w=v T=v ignore=v hide=v width=v tabsize=v block-size=v color=n sort=v time-style=v format=v
     indicator-style=v quoting-style=v level=v L=n
@@ -79,11 +83,12 @@ du | r. |
     time-style=v
 df | r | B=v t=v x=v block-size=v type=v exclude-type=v output=n
 realpath readlink | r | relative-to=v relative-base=v
-namei lsattr getfacl getfattr size nm objdump readelf ldd | r | j=v d=v M=v
+namei lsattr getfacl getfattr size nm objdump readelf ldd | r |
+    j=v d=v M=v plugin=c target=v debug-file=r
 diff colordiff | r |
     U=v C=v L=v W=v x=v X=r S=v F=v I=v unified=n context=n label=v width=v exclude=v exclude-from=r
     starting-file=v from-file=r to-file=r show-function-line=v ignore-matching-lines=v ifdef=v line-format=v
-    tabsize=v horizon-lines=v palette=v color=n l=g paginate=g
+    tabsize=v horizon-lines=v palette=v color=n l=g paginate=g recursive=n no-dereference=n
 cmp | r | i=v n=v bytes=v ignore-initial=v
 diff3 | r | diff-program=x L=v label=v
 sdiff | r | o=w output=w diff-program=x w=v width=v I=v
@@ -100,98 +105,99 @@ truncate | w | s=v size=v r=r reference=r
 fallocate | w | l=v o=v length=v offset=v
 rm rmdir unlink shred srm trash | W | n=v s=v iterations=v size=v random-source=r interactive=n
 cp | rw | t=w target-directory=w S=v suffix=v backup=n sparse=v reflink=n no-preserve=v context=n
+    recursive=n archive=n dereference=n
 install | rw | t=w target-directory=w m=v mode=v o=v owner=v g=v group=v S=v suffix=v strip-program=x
 ln | rw | t=w target-directory=w S=v suffix=v
 mv rename | Ww | t=w target-directory=w S=v suffix=v
 rsync | rw |
-    e=x rsh=x rsync-path=x T=w temp-dir=w f=v B=v M=v files-from=R exclude-from=r include-from=r exclude=v
+    e=x rsh=x rsync-path=x T=w temp-dir=w f=v B=v M=c files-from=R exclude-from=r include-from=r exclude=v
     include=v filter=v log-file=w backup-dir=w partial-dir=w write-batch=w read-batch=r password-file=r
+    only-write-batch=w early-input=r address=h sockopts=v daemon=g config=R remote-option=c iconv=v protect-args=n
     link-dest=r compare-dest=r copy-dest=r out-format=v log-file-format=v chmod=v chown=v max-size=v min-size=v
-    timeout=v port=v bwlimit=v
-scp sftp | rw | S=x o=x F=r i=r P=v l=v c=v J=v D=x b=r
-chmod chown chgrp chattr setfacl | 1w | reference=r from=v M=r X=r
-patch | w | p=v i=r d=d o=w r=w D=v F=v V=v B=v Y=v z=v g=v input=r output=w directory=d reject-file=w strip=v fuzz=v
+    timeout=v port=v bwlimit=v recursive=n archive=n copy-links=n dirs=n
+scp sftp | rw | S=x o=x F=R i=r P=v l=v c=v J=h D=x b=R s=x X=v
+chmod chown chgrp chattr setfacl | 1w | reference=r from=v M=r X=r restore=R modify-file=r remove-file=r set-file=r
+patch gpatch | w |
+    p=v i=r d=d o=w r=w D=v F=v V=v B=w Y=w z=v g=v e=g ed=g input=r output=w directory=d reject-file=w strip=v fuzz=v
+    prefix=w basename-prefix=w suffix=v get=v version-control=v ifdef=v dry-run=n
 split | r1w |
     a=v b=v C=v l=v n=v t=v filter=x bytes=v lines=v number=v suffix-length=v additional-suffix=v separator=v
     numeric-suffixes=n
 csplit | r | f=w prefix=w b=v n=v suffix-format=v digits=v
 gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lzma compress uncompress | w | {_COMPRESS}
 zip | rw1 | b=w t=v T=n -TT=x unzip-command=x i=v x=v n=v O=w out=w temp-path=w P=v logfile-path=w -lf=w
+    recurse-paths=n recurse-patterns=n exclude=v
 unzip | r | d=w x=v P=v O=v
-cpio | - | F=r O=w I=r D=d E=r R=v file=r directory=d rsh-command=x i=g o=n p=g
+cpio | - | F=r O=w I=r D=d E=R R=v file=r directory=d rsh-command=x i=g o=n p=g
 7z 7za 7zr rar unrar | r | o=w p=v x=v i=v w=w
-wget wget2 | - |
-    O=w o=w a=w P=w i=r e=x U=v t=v T=v w=v Q=v D=v A=v R=v output-document=w output-file=w append-output=w
-    directory-prefix=w input-file=r execute=x config=r use-askpass=x post-file=r body-file=r load-cookies=r
-    save-cookies=w user-agent=v tries=v timeout=v header=v method=v post-data=v body-data=v certificate=r
-    private-key=r ca-certificate=r hsts-file=w warc-file=w rejected-log=w
-apt apt-get dnf yum pacman apk brew port snap flatpak dpkg rpm zypper | - | o=x option=x c=r config-file=r t=v
+pacman dpkg rpm | - | o=x option=x c=r config-file=r t=v pipe=x
 ps top htop free uptime vmstat iostat who w whoami id groups uname arch nproc lscpu lsblk lsusb lspci | - |
 hostnamectl timedatectl locale tty cal ncal | - |
 pwd echo true false : sleep seq yes factor expr basename dirname type which whereis printenv | - |
 kill pkill killall pgrep pidof jobs | - |
-ping ping6 dig host nslookup whois traceroute tracepath ss netstat ip ifconfig route arp | - | f=r
-openssl | r | -in=r -out=w -keyout=w -writerand=w -rand=r -inkey=r -CA=r -config=r -pass=v -passin=v -passout=v -subj=v
-    -days=v -kfile=r
-gpg gpg2 age | r | o=w output=w C=v d=n homedir=r keyring=r i=r identity=r R=r recipients-file=r r=v recipient=v
+ping ping6 dig host nslookup traceroute tracepath ss netstat ifconfig route arp | - | f=r
+whois | - | h=h host=h p=v port=v
+gpg gpg2 age | r |
+    o=w output=w C=v d=n homedir=R keyring=r i=r identity=r R=r recipients-file=r r=v recipient=v options=R
+    photo-viewer=x agent-program=x dirmngr-program=x pinentry-program=x exec-path=x keyserver=h default-keyserver-url=h
+    load-extension=c status-file=w log-file=w logger-file=w passphrase-file=r command-file=R trustdb-name=w
+    secret-keyring=r primary-keyring=r keyserver-options=c attribute-file=w edit-key=g import=g recv-keys=g delete-keys=g
+    delete-secret-keys=g send-keys=h export-secret-keys=g export-secret-subkeys=g
 ssh-keygen ssh-add | r | f=w C=v t=v b=v N=v P=v d=n
-keytool | r | -keystore=w -file=w -infile=r -outfile=w -srckeystore=r -destkeystore=w -storepass=v -alias=v
+keytool | r | -keystore=w -file=w -infile=r -outfile=w -srckeystore=r -destkeystore=w -storepass=v -alias=v -providerpath=c
+    -providerclass=c -provider=c -addprovider=c -providerarg=c -conf=R -storetype=v -J=c
 pbcopy pbpaste xclip | - |"""
 
 
 PROGRAMS: dict[str, tuple[str, str]] = {name: (operands, options) for name, operands, options in rows(_TABLE)}
 """Name → what its operands are, and its options."""
 
-VERBS_THAT_RUN: dict[str, frozenset[str]] = {
-    name: frozenset(verbs.split())
-    for names, verbs in {
-        "npm": "exec x init create config set explore edit --script-shell --node-options",
-        "pnpm": "dlx create config",
-        "yarn": "dlx create config node",
-        "bun": "x create",
-        "deno": "run eval repl install",
-        "pip pip3 pipx": "config run runpip",
-        "uv": "tool x",
-        "conda mamba micromamba": "config",
-        "cargo": "install watch --config",
-        "go": "run generate tool env -exec --exec -toolexec --toolexec -vettool --vettool -overlay -modfile",
-        "docker podman nerdctl": "run exec create cp container context plugin config",
-        "docker-compose": "run exec",
-        "kubectl oc": "exec run cp debug attach edit plugin",
-        "gh": "alias extension codespace",
-        "gem": "exec",
-        "bundle": "config open",
-        "composer": "exec run-script global config",
-        "systemctl": "edit link set-environment",
-        "adb": "shell",
-        "code codium cursor subl": "--install-extension --command",
-        "hg": "--config config",
-        "gcc g++ cc c++ clang clang++": "-wrapper -B -specs -fplugin",
+OPTIONS_THAT_RUN: dict[str, frozenset[str]] = {
+    name: frozenset(options.split())
+    for names, options in {
+        "code codium cursor subl": "--install-extension --command --extensions-dir --user-data-dir",
+        "gcc g++ cc c++ clang clang++": "-wrapper -B -specs --specs -fplugin",
         "ffmpeg": "-f",
-        "ip": "netns vrf -b -batch --batch",
         "ss": "-D --diag",
         "jobs": "-x",
-        "rpm": "--eval -E --pipe --define -D --load --macros --rcfile",
-        "dpkg": "--pre-invoke --post-invoke --status-logger",
-        "snap flatpak": "run --command",
+        "rpm": "--eval -E --pipe --define -D --load --macros --rcfile --root --dbpath",
+        "dpkg": "--pre-invoke --post-invoke --status-logger --root --admindir --instdir",
+        "pacman": "--config --hookdir --root --dbpath --cachedir --gpgdir --sysroot -r -b",
         "ssh-keygen": "-D -w",
         "ssh-add": "-s",
-        "openssl": "engine -engine -provider -provider-path -provider_path -config",
         "tcc": "-run",
-        "java": "-jar -cp -classpath --class-path -javaagent -agentlib -agentpath -m --module",
-        "dotnet": "exec run test msbuild",
-        "cmake ctest": "-P -E -S --build-and-test",
+        "java": "-jar -cp -classpath --class-path -javaagent -agentlib -agentpath -m --module --module-path -p",
+        "cmake ctest": "-P -E -S -C --build-and-test --toolchain --script",
     }.items()
     for name in names.split()
 }
-"""Words that run what somebody else wrote, or change what runs later; a wildcard over the program is not enough."""
+"""Options that run what somebody else wrote, or change what runs later; a wildcard over the program is not enough."""
 
-RUNNERS: dict[str, frozenset[str]] = {
-    name: frozenset(verbs.split())
-    for names, verbs in {
-        "uv poetry pipenv pdm hatch rye conda mamba micromamba": "run",
-        "npm pnpm yarn bundle": "exec",
-    }.items()
-    for name in names.split()
+ABBREVIATED = frozenset({"ss", "rpm", "pacman", "ssh-keygen", "ssh-add"})
+"""Those of them that take a part of a long option for the whole, and several letters in one word."""
+
+CLUSTERED = frozenset({"-B", "-D", "-E", "-P", "-S", "-C", "-w", "-s", "-r", "-b"})
+"""Letters among those options whose value may follow directly."""
+
+LOOKS_FOR: dict[str, tuple[tuple[tuple[str, ...], bool], ...]] = {
+    program: ((tuple(files.split()), above == "above"),)
+    for programs, files, above in (
+        ("make gmake", "GNUmakefile makefile Makefile", ""),
+        ("just", "justfile Justfile .justfile JUSTFILE", "above"),
+        ("npm pnpm yarn bun corepack", "package.json", "above"),
+        ("rake", "rakefile Rakefile rakefile.rb Rakefile.rb", "above"),
+        ("task go-task", "Taskfile.yml taskfile.yml Taskfile.yaml taskfile.yaml", "above"),
+        ("deno", "deno.json deno.jsonc package.json", "above"),
+        ("composer", "composer.json", "above"),
+        ("nox", "noxfile.py", ""),
+        ("invoke inv", "tasks.py tasks/__init__.py", "above"),
+        ("ant", "build.xml", ""),
+        ("mvn", "pom.xml", ""),
+        ("gradle", "build.gradle build.gradle.kts", ""),
+        ("gulp", "gulpfile.js gulpfile.mjs gulpfile.ts", "above"),
+        ("grunt", "Gruntfile.js Gruntfile.coffee", "above"),
+        ("rails", "bin/rails", "above"),
+    )
+    for program in programs.split()
 }
-"""Subcommands after which another command follows."""
+"""Files of commands that a program looks for by itself, in its order, and whether in the folders above too."""

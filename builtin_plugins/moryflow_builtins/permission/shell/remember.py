@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from moryflow_sdk import Remember
 from moryflow_sdk.patterns import escape
 
-from moryflow_builtins.permission.judged import Judged
+from moryflow_builtins.permission.judged import Judged, stored_rule_answers
 
 from .line import Line
 from .programs import PROGRAMS
 
-_STORED = ("default", "user", "inline", "session")
 
+def remembered(line: Line, answer: Judged, folder: str, contents: Mapping[str, str] | None) -> Remember | None:
+    """Return the literal pattern of a command, or ``None`` where no stored rule could answer the question.
 
-def remembered(line: Line, answer: Judged) -> Remember | None:
-    """Return the literal pattern of a command, or ``None`` where no stored rule could answer the question."""
-    by_agent = answer.rule is not None and answer.rule.source not in _STORED
-    if by_agent or answer.bypass == "never" or not line.storable:
+    :param contents: the state of the files that it runs; ``None`` where that cannot be told.
+    """
+    if not stored_rule_answers(answer) or not line.storable or contents is None or not folder.isprintable():
         return None
-    return Remember(scope="user", domain="bash", pattern=escape(line.quoted), wider=_wider(line))
+    bound_to = {"folder": folder, "contents": contents}
+    return Remember(scope="user", domain="bash", pattern=escape(line.quoted), wider=_wider(line), **bound_to)
 
 
 def _wider(line: Line) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from .arrivals import Arrival
 from .awk import awk_is_dangerous
 from .facts import Facts, InnerText, Write
 from .jq import inspect_jq
 from .options import Found, read_options, spec
 from .sed import dangers
+from .trees import Tree
 from .words import Arg
 
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
@@ -44,7 +46,9 @@ def inspect_sed(args: Sequence[Arg], facts: Facts) -> None:
             facts.guard(item.index, f"the sed script {danger}")
         facts.reads += [Arg(path) for path in reads]
         facts.writes += [Write(Arg(path)) for path in writes]
-    facts.reads += [item.value for item in found if item.name in ("f", "file") and item.value is not None]
+    from_files = [item.value for item in found if item.name in ("f", "file") and item.value is not None]
+    facts.reads += from_files
+    facts.runs += from_files
     paths = [item.value for item in files if item.value is not None]
     if any(item.role == "i" for item in found):
         facts.writes += [Write(path) for path in paths]
@@ -68,7 +72,9 @@ def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
         facts.code.append(item.value)
         if awk_is_dangerous(item.value.text):
             facts.guard(item.index, "the awk program runs, reads or writes something by itself")
-    facts.reads += [item.value for item in from_file if item.value is not None]
+    from_files = [item.value for item in from_file if item.value is not None]
+    facts.reads += from_files
+    facts.runs += from_files
     facts.reads += [item.value for item in files if item.value is not None and not _ASSIGNED.match(item.value.text)]
 
 
@@ -92,9 +98,11 @@ def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
         words = _old_style(words)
     table = (
         "f=v file=v C=d directory=d I=x use-compress-program=x to-command=x checkpoint-action=x F=x info-script=x "
-        "new-volume-script=x rsh-command=x rmt-command=x T=r files-from=r X=r exclude-from=r exclude=v transform=v xform=v "
+        "new-volume-script=x rsh-command=x rmt-command=x T=R files-from=R X=r exclude-from=r exclude=v transform=v xform=v "
+        "no-recursion=n dereference=n "
         "strip-components=v owner=v group=v mode=v mtime=v b=v g=w listed-incremental=w index-file=w volno-file=w "
-        "absolute-names=g P=g one-top-level=n K=v N=v L=v H=v format=v suffix=v S=n"
+        "add-file=r owner-map=r group-map=r chroot=g passphrase=v "
+        "absolute-names=g P=g one-top-level=w K=v N=v L=v H=v format=v suffix=v S=n"
     )
     found = list(read_options(words, spec(table)))
     letters = {item.name for item in found if not item.operand}
@@ -114,6 +122,31 @@ def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
             take_option(item, facts, words)
     if extracts:
         facts.writes.append(Write(Arg(".")))
+        _extracted(found, letters, facts)
+    elif writes and not letters & {"no-recursion", "delete"}:
+        roots = tuple(item.value for item in found if item.operand and item.value is not None)
+        without = tuple(item.value.text for item in found if item.name == "exclude" and item.value and item.value.static)
+        facts.trees += [Tree("tar", roots, without=without, links=bool(letters & {"h", "dereference"}))] if roots else []
+
+
+def _extracted(found: Sequence[Found], letters: set[str], facts: Facts) -> None:
+    """Note what an archive brings, unless it is printed only."""
+    if letters & {"O", "to-stdout"}:
+        return
+    given = [item.value.text for item in found if item.name == "strip-components" and item.value is not None]
+    strip = int(given[-1]) if given and given[-1].isdecimal() and len(given[-1]) < 4 else 0
+    archives = [item.value for item in found if item.name in ("f", "file") and item.value is not None]
+    fed = not archives or archives[-1].text in ("-", "/dev/stdin")
+    if (fed and facts.stdin_file is None) or letters & {"transform", "xform", "s"}:
+        facts.unseen("tar unpacks whatever it is fed")
+        return
+    archive = facts.stdin_file if fed else archives[-1]
+    assert archive is not None
+    folders = [item.value for item in found if item.name in ("C", "directory") and item.value is not None]
+    if len(folders) > 1:
+        facts.unseen("tar unpacks into several folders")
+        return
+    facts.arrivals.append(Arrival("tar", (archive,), folders[0] if folders else Arg("."), "unpacked", strip, outside=True))
 
 
 def _old_style(words: list[Arg]) -> list[Arg]:
@@ -129,7 +162,7 @@ def _old_style(words: list[Arg]) -> list[Arg]:
 
 def inspect_make(args: Sequence[Arg], facts: Facts) -> None:
     """``make``: variables on its command line can be commands; another makefile is another program."""
-    table = "f=c file=c makefile=c C=d directory=d I=r include-dir=r eval=c E=c j=n l=n o=v W=v O=n"
+    table = "f=c file=c makefile=c C=d directory=d I=R include-dir=R eval=c E=c j=n l=n o=v W=v O=n"
     if args[0].text.rpartition("/")[2] == "just":
         table += " justfile=c shell=x shell-arg=g shell-command=g c=g command=g chooser=x d=d working-directory=d"
     for found in _options(args, table, facts):
@@ -138,6 +171,7 @@ def inspect_make(args: Sequence[Arg], facts: Facts) -> None:
             facts.guard(found.index, f"make {value.text.partition('=')[0]}=… can change what is run")
         elif found.role == "c" and found.name != "eval" and value is not None:
             facts.reads.append(value)
+            facts.runs.append(value)
         elif found.role == "d":
             facts.base = value
     facts.reads_here = True
@@ -163,26 +197,6 @@ def inspect_man(args: Sequence[Arg], facts: Facts) -> None:
     for item in _operands(_options(args, table, facts)):
         if item.value is not None and ("/" in item.value.text or any(a.text in ("-l", "--local-file") for a in args)):
             facts.reads.append(item.value)
-
-
-def inspect_curl(args: Sequence[Arg], facts: Facts) -> None:
-    """``curl``: what it writes, what it sends, and what configures it."""
-    table = (
-        "o=w output=w O=g remote-name=g remote-name-all=g J=g remote-header-name=g output-dir=w K=c config=c T=r "
-        "upload-file=r D=w dump-header=w c=w cookie-jar=w b=v cookie=v E=r cert=r key=r cacert=r capath=r trace=w "
-        "trace-ascii=w stderr=w netrc-file=r libcurl=w etag-save=w etag-compare=r hsts=w alt-svc=w crlfile=r pubkey=r "
-        "d=v data=v data-binary=v data-raw=v data-ascii=v data-urlencode=v json=v F=v form=v form-string=v H=v header=v "
-        "X=v request=v A=v user-agent=v u=v user=v e=v referer=v x=v proxy=v m=v max-time=v connect-timeout=v retry=v "
-        "w=v write-out=v r=v range=v url=v resolve=v interface=v unix-socket=r abstract-unix-socket=v engine=x "
-        "z=v time-cond=v y=v Y=v limit-rate=v C=v continue-at=v P=v Q=v quote=v U=v proxy-user=v t=v telnet-option=v"
-    )
-    for found in _options(args, table, facts):
-        value = found.value
-        if value is not None and found.name in ("d", "data", "data-binary", "data-ascii", "json", "H", "header", "b", "w"):
-            facts.reads += [value.cut(1)] if value.text.startswith("@") else []
-        elif value is not None and found.name in ("F", "form", "data-urlencode"):
-            place = re.search(r"[@<]([^;,]*)", value.text)
-            facts.reads += [Arg(place.group(1), value.why)] if place else []
 
 
 def inspect_tmux(args: Sequence[Arg], facts: Facts) -> None:
@@ -220,7 +234,6 @@ INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
     "date": inspect_date,
     "gdate": inspect_date,
     "man": inspect_man,
-    "curl": inspect_curl,
     **dict.fromkeys(("tmux", "screen", "xterm", "gnome-terminal", "konsole", "kitty", "alacritty"), inspect_tmux),
     **dict.fromkeys(("at", "batch"), inspect_queue),
     "crontab": inspect_crontab,

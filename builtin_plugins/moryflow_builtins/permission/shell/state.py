@@ -10,11 +10,13 @@ from .facts import Facts, InnerText
 from .interpreters import STDIN, stdin_text
 from .words import Arg
 
-_CHANGE = (
+CHANGE = (
     "export", "declare", "typeset", "local", "readonly", "unset", "set", "shopt", "alias", "unalias", "hash", "enable",
     "ulimit", "umask", "read", "mapfile", "readarray", "let", "getopts", "shift", "complete", "compgen", "compopt", "bind",
     "history", "fc", "disown", "suspend", "logout", "dirs", "times", "trap",
 )  # fmt: skip
+"""Builtins that change the state of the shell."""
+
 _PLAIN = ("exit", "return", "break", "continue", "bg", "fg", "caller", "help")
 _COUNTS = re.compile(r"%[-+ #0-9.*']*[hljztL]*n")
 _EMBEDS = ("$(", "`", "${")
@@ -58,6 +60,7 @@ def inspect_source(args: Sequence[Arg], facts: Facts) -> None:
         facts.texts += [InnerText(stdin_text(facts), same_shell=True)] if facts.stdin is not None else []
     facts.guard(min(1, len(args) - 1), f"{args[0].text} runs the commands in a file")
     facts.reads += args[1:2]
+    facts.runs += args[1:2]
     facts.moved = True
 
 
@@ -115,7 +118,7 @@ def inspect_nothing(_: Sequence[Arg], facts: Facts) -> None:
 
 
 INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
-    **dict.fromkeys(_CHANGE, inspect_change),
+    **dict.fromkeys(CHANGE, inspect_change),
     **dict.fromkeys(_PLAIN, inspect_nothing),
     "eval": inspect_eval,
     "source": inspect_source,

@@ -47,7 +47,7 @@ class Walker:
     """
 
     on_simple: Callable[[Simple, Bases], After]
-    on_compound: Callable[[Compound], None]
+    on_compound: Callable[[Compound, Bases], None]
     on_redirect: Callable[[Redirect, Bases], None]
 
     def script(self, script: Script, bases: Bases) -> After:
@@ -82,7 +82,7 @@ class Walker:
             for redirect in command.redirects:
                 self._redirect(redirect, bases)
             return self.on_simple(command, bases)
-        self.on_compound(command)
+        self.on_compound(command, bases)
         self.expansions(command.words, bases)
         after = self._compound(command, bases)
         for redirect in command.redirects:

@@ -13,22 +13,24 @@ from .words import Arg
 _APPENDED = Arg("…", "the words that are added are known only when it runs")
 
 _TABLE = """
-nohup setsid unbuffer builtin command capsh linux32 linux64 i386 x86_64 fakechroot bwrap torsocks torify | 0 |
-chronic ts dbus-launch ccache distcc wine winpty busybox toybox catchsegv firejail cpulimit trickle | 0 |
+nohup setsid unbuffer builtin command linux32 linux64 i386 x86_64 fakechroot bwrap torsocks torify | 0 |
+chronic ts dbus-launch ccache distcc wine winpty busybox toybox catchsegv cpulimit trickle | 0 |
+firejail | 0 | profile=R join=g shell=x private=d private-etc=v net=v netfilter=R env=c output=w
+capsh | 0 | shell=x user=v uid=v gid=v groups=v keep=v inh=v caps=v addamb=v delamb=v drop=v mode=v chroot=d secbits=v
 nice | 0 | n=v adjustment=v
 ionice | 0 | c=v n=v p=v P=v u=v class=v classdata=v
 chrt | 1 | T=v P=v D=v p=v sched-runtime=v sched-period=v sched-deadline=v pid=v
 taskset | 1 | p=v
 numactl | 0 |
     N=v m=v C=v c=v i=v p=v P=v w=v M=v I=v L=v f=w S=w interleave=v preferred=v cpunodebind=v physcpubind=v membind=v
-stdbuf | 0 | i=v o=v e=v input=v output=v error=v error=v
+stdbuf | 0 | i=v o=v e=v input=v output=v error=v
 timeout gtimeout | 1 | s=v k=v signal=v kill-after=v
 time | 0 | f=v o=w format=v output=w
 exec | 0 | a=v
 sudo | 0 |
-    u=v g=v p=v C=v h=v r=v t=v T=v U=v a=v c=v D=d R=d user=v group=v prompt=v host=v chdir=d chroot=d role=v type=v
+    u=v g=v p=v C=v h=h r=v t=v T=v U=v a=v c=v D=d R=d user=v group=v prompt=v host=h chdir=d chroot=d role=v type=v
     close-from=v command-timeout=v other-user=v auth-type=v login-class=v
-doas | 0 | u=v C=r a=v
+doas | 0 | u=v C=R a=v
 pkexec | 0 | user=v
 chroot | 1 | userspec=v groups=v
 unshare | 0 |
@@ -42,21 +44,21 @@ strace | 0 |
     e=v o=w p=v s=v u=v a=v b=v E=v I=v O=v P=v S=v U=v X=v output=w trace=v attach=v user=v env=v columns=v argv0=v
     string-limit=v trace-path=v signal=v status=v inject=v fault=v abbrev=v verbose=v raw=v read=v write=v kvm=v
     detach-on=v interruptible=v const-print-style=v summary-sort-by=v summary-columns=v summary-syscall-overhead=v
-ltrace | 0 | e=v o=w p=v s=v u=v a=v n=v l=v x=v F=r A=v D=v output=w
+ltrace | 0 | e=v o=w p=v s=v u=v a=v n=v l=v x=v F=R A=v D=v output=w
 valgrind | 0 | log-file=w
 setarch | 0 |
-fakeroot | 0 | l=v f=v s=w i=r b=v lib=v faked=v
-proot | 0 | r=d b=v q=v w=d R=d S=d rootfs=d bind=v cwd=d
+fakeroot | 0 | l=c f=x s=w i=r b=v lib=c faked=x
+proot | 0 | r=d b=v q=x w=d R=d S=d rootfs=d bind=v cwd=d
 caffeinate | 0 | t=v w=v
 dbus-run-session | 0 | config-file=r dbus-daemon=x
 xvfb-run | 0 | e=w f=w n=v p=v s=v w=v error-file=w auth-file=w server-num=v server-args=v
 systemd-run | 0 |
-    p=v u=v E=v M=v H=v C=v unit=v property=v uid=v gid=v setenv=v description=v slice=v on-active=v on-boot=v nice=v
+    p=c u=v E=c M=h H=h C=v unit=v property=c uid=v gid=v setenv=c description=v slice=v on-active=v on-boot=v nice=v
     on-startup=v on-unit-active=v on-unit-inactive=v on-calendar=v timer-property=v path-property=v socket-property=v
-    working-directory=d service-type=v machine=v host=v background=v expand-environment=v
+    working-directory=d service-type=v machine=h host=h background=v expand-environment=v
 systemd-inhibit | 0 | what=v who=v why=v mode=v
 faketime | 1 | f=v
-proxychains proxychains4 | 0 | f=r
+proxychains proxychains4 | 0 | f=R
 cgexec | 0 | g=v
 chpst | 0 | u=v U=v b=v e=v d=v o=v m=v
 softlimit | 0 | m=v d=v s=v l=v a=v o=v p=v f=v c=v t=v
@@ -77,9 +79,10 @@ hyperfine | 0 |
     warmup=v runs=v min-runs=v max-runs=v style=v time-unit=v command-name=v input=r output=v export-json=w export-csv=w
     export-markdown=w export-asciidoc=w export-orgmode=w
 parallel sem | 0 |
-    j=v a=r I=v N=v n=v L=v d=v C=v E=v P=v S=v s=v jobs=v arg-file=r id=v joblog=w results=w colsep=v delay=v timeout=v
+    j=v a=r I=v N=v n=v L=v d=v C=v E=v P=v S=h J=R s=v jobs=v arg-file=r id=v joblog=w results=w colsep=v delay=v timeout=v
     retries=v load=v memfree=v block=v tagstring=v env=v wd=v workdir=v nice=v shuf=n halt=v tmpdir=w tempdir=w basefile=r
-    max-args=v max-procs=v max-replace-args=v sshlogin=v sshloginfile=r slf=r profile=r return=v recstart=v recend=v
+    rsync-opts=c ssh=x pipe-part=n
+    max-args=v max-procs=v max-replace-args=v sshlogin=h sshloginfile=R slf=R profile=R return=v recstart=v recend=v
 xargs | 0 |
     a=r arg-file=r I=v i=a L=v l=a e=a n=v P=v s=v d=v E=v J=v R=v S=v max-args=v max-procs=v max-chars=v delimiter=v
     process-slot-var=v
@@ -90,7 +93,7 @@ sg newgrp | 1 | c=t
 flock | 1 | c=t command=t w=v timeout=v E=v conflict-exit-code=v
 script | 0 | c=t command=t T=w B=w I=w O=w E=v log-in=w log-out=w log-io=w log-timing=w
 watch | 0 | n=v interval=v q=v equexit=v
-ssh | 1 | o=x F=r E=w i=r l=v p=v b=v c=v D=v e=v I=x J=v L=v m=v O=v Q=v R=v S=v w=v W=v B=v P=v
+ssh | 1 | o=x F=R E=w i=r l=v p=v b=v c=v D=h e=v I=x J=h L=h m=v O=v Q=v R=h S=v w=h W=h B=v P=v
 nix-shell | 0 | command=t run=t p=v I=v"""
 
 
@@ -118,6 +121,8 @@ def inspect_wrapper(args: Sequence[Arg], facts: Facts) -> None:
         facts.texts += [*map(InnerText, args[start:]), _joined(args[start:])]
         return
     inner = tuple(args[start:])
+    if name == "capsh":  # what follows -- is for a shell
+        inner = (Arg("bash"), *inner)
     if name == "command" and len(args) > 1 and args[1].text in ("-v", "-V"):
         return
     if not inner:
@@ -130,7 +135,7 @@ def inspect_wrapper(args: Sequence[Arg], facts: Facts) -> None:
         return
     if name in _DOWNLOADS:
         facts.guard(start, f"{name} runs a package of that name")
-    facts.inner.append(Inner((*inner, _APPENDED) if name in _APPENDS else inner, facts.base, name in ("command", "builtin")))
+    facts.inner.append(Inner((*inner, _APPENDED) if name in _APPENDS else inner, name in ("command", "builtin")))
     if name in _JOINS:
         facts.texts.append(_joined(inner, elsewhere=name == "ssh"))
 
@@ -245,7 +250,7 @@ def _after_assignments(args: Sequence[Arg], start: int, facts: Facts, shift: int
             facts.guard(start + shift, f"{args[start].text.partition('=')[0]}=… changes how the program runs")
         start += 1
     if start < len(args):
-        facts.inner.append(Inner(tuple(args[start:]), facts.base))
+        facts.inner.append(Inner(tuple(args[start:])))
 
 
 def harmless_assignment(word: Arg) -> bool:

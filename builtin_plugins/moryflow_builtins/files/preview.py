@@ -1,0 +1,125 @@
+"""What a person who is asked about a change is shown: the content or the diff, from the very objects that were judged.
+
+The lines of a file begin with a blank, ``+``, ``-`` or a backslash, those of a place with ``@@``. All others are ours, so
+that no content looks like the name of another file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from moryflow_sdk import Target, ToolContext, ToolError, thaw
+from moryflow_sdk.texts import visible
+
+from .diffs import lines_of, whole_diff
+from .editing import old_text, paired, planned_edits
+from .matching import Edit
+from .patching import PlannedPatch, planned_patch
+
+MOST_PATHS = 10_000
+
+
+def preview_write(ctx: ToolContext) -> str:
+    """Return the content of a new file, or what changes in one that is there."""
+    target, content = ctx.call.targets[0], str(ctx.call.args["content"])
+    if target.identity is None:
+        return _headed(f"new file, {_lines(content)}", _new(content))
+    before = old_text(ctx.files, target)
+    if before is None:
+        return _headed(f"replaces all of it, which is no text or large, by {_lines(content)}", _new(content))
+    return _difference(before, content)
+
+
+def preview_edits(ctx: ToolContext) -> str:
+    """Return the diff of each file; the name stands before it where there are several."""
+    args = thaw(ctx.call.args)
+    given = args.get("edits", [args])
+    edits = [Edit(one["old_string"], one["new_string"], one.get("replace_all", False)) for one in given]
+    targets = paired([one["path"] for one in given], ctx.call.targets)
+    edited, _ = planned_edits(ctx.files, list(zip(targets, edits, strict=True)))
+    made = [(one.target, _difference(one.text.text, one.after)) for one in edited]
+    return made[0][1] if len(made) == 1 else "\n".join(_headed(_name(target), text) for target, text in made)
+
+
+def preview_patch(ctx: ToolContext) -> str:
+    """Return what a patch does to each file."""
+    return "\n".join(_patched(one, ctx.call.targets) for one in planned_patch(ctx, str(ctx.call.args["patch"])))
+
+
+def preview_move(ctx: ToolContext) -> str:
+    """Return every path that moves."""
+    source, destination = ctx.call.targets
+    below = _below(ctx, source)
+    moved = [f"{_name(source)} → {_name(destination)}"]
+    return "\n".join((*moved, *(f"{_name(source, path)} → {_name(destination, path)}" for path in below), *_rest(below)))
+
+
+def preview_delete(ctx: ToolContext) -> str:
+    """Return every path that goes."""
+    target = ctx.call.targets[0]
+    below = _below(ctx, target) if ctx.call.args.get("recursive") else []
+    return "\n".join((_name(target), *(_name(target, path) for path in below), *_rest(below)))
+
+
+PREVIEWS = {
+    "write": preview_write,
+    "edit": preview_edits,
+    "multiedit": preview_edits,
+    "apply_patch": preview_patch,
+    "move": preview_move,
+    "delete": preview_delete,
+}
+"""The preview of each tool that changes files."""
+
+
+def _below(ctx: ToolContext, target: Target) -> list[str]:
+    """Return the paths below a folder, and one more than are shown where there are more; none of what is no folder."""
+    try:
+        found: Iterable[str] = (path for path, _ in ctx.files.walk(target, ignore=False))
+        return list(islice(found, MOST_PATHS + 1))
+    except ToolError:
+        return []
+
+
+def _rest(below: Sequence[str]) -> list[str]:
+    return [f"and more than {MOST_PATHS:,} files in all"] if len(below) > MOST_PATHS else []
+
+
+def _patched(one: PlannedPatch, targets: Sequence[Target]) -> str:
+    name = _name(one.target)
+    if one.patch.move_to:
+        into = next(target for target in targets if target.given == one.patch.move_to)
+        name = f"{name} → {_name(into)}"
+    match one.patch.action:
+        case "add":
+            return _headed(f"{name}: new file, {_lines(one.after)}", _new(one.after))
+        case "delete":
+            return _headed(f"{name}: goes", whole_diff(one.before, "").text)
+        case _:
+            return _headed(name, _difference(one.before, one.after) if one.patch.hunks else "")
+
+
+def _difference(before: str, after: str) -> str:
+    if before == after:
+        return "nothing changes"
+    made = whole_diff(before, after)
+    return _headed(f"{made.count} lines", made.text)
+
+
+def _headed(head: str, text: str) -> str:
+    return f"{head}\n{text}" if text else head
+
+
+def _new(content: str) -> str:
+    return whole_diff("", content).text.partition("\n")[2]
+
+
+def _lines(content: str) -> str:
+    count = len(lines_of(content))
+    return f"{count:,} lines" if count != 1 else "1 line"
+
+
+def _name(target: Target, below: str = "") -> str:
+    """Return the resolved name, in one line."""
+    return visible(f"{target.text.rstrip('/')}/{below}" if below else target.text)

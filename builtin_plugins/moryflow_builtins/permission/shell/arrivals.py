@@ -1,0 +1,245 @@
+"""What a command brings (R35): folders that are moved, copied or linked, and archives that are unpacked, by every path in them.
+
+What is read of an archive is bounded. One that cannot be read, or that the command may have changed before, asks.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import IO, Any
+
+from moryflow_sdk import Target
+from moryflow_sdk.protected_files import RUNS_LATER, plain_names
+
+from moryflow_builtins.permission.files import judge_file
+from moryflow_builtins.permission.folders import TooManyPaths, is_folder, judge_paths, paths_below
+from moryflow_builtins.permission.judged import Judged
+from moryflow_builtins.permission.policy import Policy
+
+from .options import Found
+from .trees import Tree
+from .words import Arg
+
+MAX_MEMBERS = 20_000
+"""How many files of an archive are looked at."""
+
+MAX_BYTES = 128 * 1024 * 1024
+"""How much of an archive is read, unpacked."""
+
+_HOLDERS = frozenset(
+    name
+    for path in (*RUNS_LATER.folders, *RUNS_LATER.files)
+    if "/" in path and not set(path) & set("*?[{")
+    for name in plain_names(path)[:-1]
+)
+"""Names of folders in which some places run later: ``.github`` holds ``workflows``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Something whose content arrives somewhere.
+
+    :param why: the program.
+    :param sources: folders, or an archive.
+    :param goal: where it arrives, or the folder that it arrives in.
+    :param how: what becomes of the sources.
+    :param strip: how many names are taken off the front of a path in an archive.
+    :param tree: says what is left out.
+    :param outside: the paths begin in the folder of the shell, not in the one that an option names.
+    """
+
+    why: str
+    sources: tuple[Arg, ...]
+    goal: Arg = field(default_factory=lambda: Arg("."))
+    how: str = "copied"
+    strip: int = 0
+    tree: Tree | None = None
+    outside: bool = False
+
+
+def arrivals_of(name: str, found: Sequence[Found], files: Sequence[Arg], trees: Sequence[Tree]) -> list[Arrival]:
+    """Return what a program of the tables brings; `files` are its operands."""
+    into = [item.value for item in found if item.name in ("t", "target-directory") and item.value is not None]
+    sources, goal = (tuple(files), into[-1]) if into else (tuple(files[:-1]), files[-1] if files else Arg("."))
+    letters = {item.name for item in found if not item.operand}
+    if name == "ln" or (name in ("cp", "gcp") and letters & {"l", "link", "s", "symbolic-link"}):
+        return [Arrival(name, sources or tuple(files), goal if sources else Arg("."), "linked")]
+    if name in ("mv", "gmv") and sources:
+        return [Arrival(name, sources, goal, "moved")]
+    if name in ("cp", "gcp", "rsync") and sources and trees:
+        return [Arrival(name, sources, goal, tree=trees[0] if name == "rsync" else None)]
+    if name == "unzip" and files and not letters & {"l", "t", "p", "v", "z", "Z"}:
+        goals = [item.value for item in found if item.name == "d" and item.value is not None]
+        return [Arrival(name, tuple(files[:1]), goals[-1] if goals else Arg("."), "unpacked")]
+    return []
+
+
+Resolve = Callable[[str, str, str | None], Target]
+
+
+def judge_arrival(policy: Policy, resolve: Resolve, arrival: Arrival, base: str, *, changed: bool) -> Iterator[Judged]:
+    """Yield an answer for each path that is not simply allowed where it arrives.
+
+    :param changed: the command changes files before it gets there.
+    """
+    for source in arrival.sources:
+        if source.static and arrival.goal.static:
+            found = resolve(source.path, "read", base)
+            name = PurePosixPath(source.text).name
+            goals = [arrival.goal.path, *([f"{arrival.goal.path}/{name}"] if name not in ("", "..") else [])]
+            if arrival.how == "unpacked":
+                yield from _unpacked(policy, arrival, found, resolve(arrival.goal.path, "edit", base), changed=changed)
+            elif arrival.how == "restored":
+                yield from _restored(policy, resolve(source.path, "edit", base))
+            elif arrival.how == "linked":
+                yield from _linked(policy, resolve, source, goals, base)
+            else:
+                yield from _brought(policy, arrival, found, [resolve(goal, "edit", base) for goal in goals], changed=changed)
+
+
+def _brought(policy: Policy, arrival: Arrival, source: Target, goals: Sequence[Target], *, changed: bool) -> Iterator[Judged]:
+    from .tree_files import reads
+
+    if (changed or source.identity is None) and any(_holds(goal.text) for goal in goals):
+        yield _unknown(goals[0], f"what {arrival.why} brings to it is not known before it runs")
+    if not is_folder(source):
+        return
+    try:
+        below: Sequence[str] = paths_below(source.path or "")
+    except (TooManyPaths, OSError):
+        yield _unknown(goals[0], f"{source.text} holds more than can be looked at, so what it brings is not known")
+        return
+    if arrival.tree is not None:
+        tree = arrival.tree
+        below = [path for path in below if reads(tree, source, path)]
+    for place in (*((source,) if arrival.how == "moved" else ()), *goals):
+        yield from judge_paths(policy, place, below)
+
+
+def _restored(policy: Policy, target: Target) -> Iterator[Judged]:
+    part = judge_file(policy, target, whole=False)
+    if part.decision != "allow" and target.text.startswith("vault:"):
+        yield part
+    elif _holds(target.text):
+        yield _unknown(target, "what arrives there is not known before it runs")
+
+
+def _linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence[str], base: str) -> Iterator[Judged]:
+    """Through a link, what it leads to is written; what a symbolic link names begins where the link is."""
+    places = dict.fromkeys((source.path, *(f"{goal.rpartition('/')[0] or '.'}/{source.path}" for goal in goals)))
+    for place in places if not source.text.startswith(("/", "~")) else (source.path,):
+        target = resolve(place, "edit", base)
+        part = judge_file(policy, target, whole=False)
+        if part.decision != "allow" and target.text.startswith("vault:"):
+            yield part
+        elif _holds(target.text):
+            yield _unknown(target, "it holds what runs later, which could be changed through a link to it")
+
+
+def _holds(text: str) -> bool:
+    return plain_names(text)[-1] in _HOLDERS
+
+
+def _unknown(target: Target, reason: str) -> Judged:
+    return Judged("edit", target.text, "ask", f"{target.text.removeprefix('vault:/') or 'the vault'}: {reason}")
+
+
+# ------------------------------------------------------------------------------------------------
+# Archives
+# ------------------------------------------------------------------------------------------------
+
+
+class _TooLarge(Exception):
+    """More than is read."""
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends with an exception after :data:`MAX_BYTES`."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._left = stream, MAX_BYTES
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
+        self._left -= len(data)
+        if self._left < 0:
+            raise _TooLarge
+        return data
+
+
+def _unpacked(policy: Policy, arrival: Arrival, source: Target, goal: Target, *, changed: bool) -> Iterator[Judged]:
+    try:
+        if changed:
+            raise _TooLarge
+        names = list(_members(source.path or ""))
+    except FileNotFoundError:
+        return  # it brings nothing
+    except (_TooLarge, OSError, EOFError, ValueError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError):
+        yield _unknown(goal, f"what is unpacked from {source.text.removeprefix('vault:/')} is not known before it runs")
+        return
+    yield from judge_paths(policy, goal, list(dict.fromkeys(path for name in names for path in _stripped(name, arrival.strip))))
+    for name in names:
+        if name.startswith("/") or ".." in name.split("/"):
+            yield _unknown(goal, f"the archive holds {name!r}, which leads elsewhere")
+            return
+
+
+def _stripped(name: str, strip: int) -> Iterator[str]:
+    """Yield `name` without its first folders; whether a leading ``.`` is one of them differs."""
+    for text in (name, name.removeprefix("./")):
+        names = [part for part in text.split("/")[strip:] if part not in ("", ".", "..")]
+        yield from ("/".join(names),) if names else ()
+
+
+def _members(path: str) -> Iterator[str]:
+    """Yield the files of an archive, and where its links lead."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise _TooLarge
+        head = stream.read(8)
+        stream.seek(0)
+        members = _of_zip(stream) if head.startswith(b"PK") else _of_tar(stream, head)
+        for count, name in enumerate(members):
+            if count >= MAX_MEMBERS:
+                raise _TooLarge
+            yield name
+
+
+def _of_zip(stream: IO[bytes]) -> Iterable[str]:
+    if os.fstat(stream.fileno()).st_size > MAX_BYTES:
+        raise _TooLarge
+    with zipfile.ZipFile(stream) as archive:
+        for member in archive.infolist():
+            if stat.S_ISLNK(member.external_attr >> 16):
+                raise _TooLarge  # where it leads is in its content
+            yield member.filename.replace("\\", "/")
+
+
+def _of_tar(stream: IO[bytes], head: bytes) -> Iterable[str]:
+    with _opened(stream, head) as plain, tarfile.open(fileobj=_Bounded(plain), mode="r|") as archive:  # type: ignore[arg-type]
+        for member in archive:
+            yield member.name
+            if member.issym():
+                target = os.path.normpath(f"{member.name.rpartition('/')[0] or '.'}/{member.linkname}")
+                yield f"/{target}" if _holds(target) or target in (".", "..") else target
+
+
+def _opened(stream: IO[bytes], head: bytes) -> AbstractContextManager[Any]:
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=stream)
+    if head.startswith(b"BZh"):
+        return bz2.BZ2File(stream)
+    if head.startswith((b"\xfd7zXZ", b"\x5d\x00\x00")):
+        return lzma.LZMAFile(stream)
+    return nullcontext(stream)

@@ -1,0 +1,125 @@
+"""Files whose content a command runs, and whether they are as they were when a rule was stored (R18).
+
+A state is ``sha256:…``, ``absent``, or ``is:/usr/bin/x`` for a file of the system, which only its updates change.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from .facts import Facts, Sought
+from .words import Arg
+
+ABSENT = "absent"
+MAX_BYTES = 64 * 1024 * 1024
+"""A larger program is not compared, so no rule is stored for it."""
+
+_JUST_NOW = 100_000_000
+"""Nanoseconds in which a file may be written twice without its time of change telling."""
+
+_known: dict[tuple[str, int, int, int, int], str] = {}
+_MOST_KNOWN = 256
+
+
+def contents_of(args: Sequence[Arg], facts: Facts, base: str | None, inner: str | None, vault: str) -> dict[str, str] | None:
+    """Return the state of every file whose content `args` run; ``None`` when one of them cannot be told.
+
+    :param base: the folder that the program is found from; `inner` the folder that it works in.
+    """
+    found: dict[str, str] = {}
+    named = [(args[0], base)] if args and "/" in args[0].text else []
+    for word, folder in (*named, *((word, inner) for word in facts.runs)):
+        if word.static and (folder or word.tilde or word.text.startswith("/")):
+            path = os.path.join(folder or "/", Path(word.text).expanduser() if word.tilde else word.text)  # noqa: PTH118
+            found.update(_one(path, vault))
+        else:
+            return None
+    for sought in facts.sought:
+        if inner is None:
+            return None
+        found.update(_sought(sought, inner, vault))
+    return None if "" in found.values() else found
+
+
+def _one(path: str, vault: str) -> Iterator[tuple[str, str]]:
+    state = state_of(path, vault)
+    if state != f"is:{path}":
+        yield name_of(path, vault), state
+
+
+def _sought(sought: Sought, folder: str, vault: str) -> Iterator[tuple[str, str]]:
+    """Yield what a program looks for and finds, and what would be found before it if it were there."""
+    folders = [folder]
+    while sought.upward and folders[-1].startswith(f"{vault}/"):
+        folders.append(folders[-1].rpartition("/")[0])
+    for path in (f"{place}/{name}" for place in folders for name in sought.names):
+        state = state_of(path, vault)
+        yield name_of(path, vault), state
+        if state != ABSENT and not sought.every:
+            return
+
+
+def lapsed(contents: Mapping[str, str], vault: str) -> str:
+    """Return which of `contents` is not as it was; empty when all are."""
+    for name, then in contents.items():
+        now = state_of(path_of(name, vault), vault)
+        if now != then:
+            return f"{name} {'is there now, and was not' if then == ABSENT else 'is gone' if now == ABSENT else 'has changed'}"
+    return ""
+
+
+def name_of(path: str, vault: str) -> str:
+    """Return how a rule writes `path`: as it was given, because a link or ``..`` in it may lead elsewhere tomorrow."""
+    while "/./" in path:
+        path = path.replace("/./", "/")
+    return f"vault:{path[len(vault) :]}" if path.startswith(f"{vault}/") else f"fs:{path}"
+
+
+def path_of(name: str, vault: str) -> str:
+    """Return the path that a rule means by `name`."""
+    kind, _, rest = name.partition(":")
+    return f"{vault}{rest}" if kind == "vault" else rest
+
+
+def state_of(path: str, vault: str) -> str:
+    """Return the state of the file that `path` leads to now; empty where it cannot be told."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+    except (OSError, ValueError):
+        return ""
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):  # as python runs one
+            return state_of(f"{path}/__main__.py", vault)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+            return ""
+        real = os.path.realpath(path)
+        if found.st_uid == 0 and not found.st_mode & 0o022 and not real.startswith(f"{vault}/"):
+            return f"is:{real}"
+        return _digest(descriptor, path, found)
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def _digest(descriptor: int, path: str, found: os.stat_result) -> str:
+    key = (path, found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
+    if key not in _known:
+        whole = sha256()
+        while piece := os.read(descriptor, 1 << 20):
+            whole.update(piece)
+        state = f"sha256:{whole.hexdigest()}"
+        if time.time_ns() - found.st_ctime_ns < _JUST_NOW:
+            return state
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = state
+    return _known[key]

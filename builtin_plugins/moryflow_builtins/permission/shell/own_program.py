@@ -1,0 +1,185 @@
+"""``moryflow`` itself: started by a tool it changes nothing of permissions, plugins or configuration, under any rule.
+
+What a person has decided can only be decided otherwise by a person. Verbs that look are commands like any other; verbs
+that are not known here ask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .facts import Facts, Inner, InnerText, Write
+from .options import read_options, spec
+from .words import Arg
+
+PROGRAM = "moryflow"
+
+CHANGES = frozenset(
+    {
+        "permission allow", "permission ask", "permission deny", "permission preset",
+        "plugin install", "plugin uninstall", "plugin rm", "plugin update", "plugin sync", "plugin enable", "plugin disable",
+        "plugin key set", "plugin key remove", "plugin key rm", "config set",
+        "config unset", "config prompt edit", "config prompt param", "config prompt reset",
+        "approval reply", "model use", "model install", "tool allow", "tool install", "new tool", "new agent",
+        "mcp add", "mcp remove", "mcp rm", "mcp review", "mcp login",
+    }
+)  # fmt: skip
+"""Commands that change what is allowed, what is loaded or what is configured."""
+
+READS = frozenset(
+    {
+        "permission explain", "permission lint", "permission rules", "permission test", "permission whatif",
+        "plugin list", "plugin ls", "plugin info", "plugin key list",
+        "plugin key ls", "config show", "config path", "config get", "config explain",
+        "config schema", "config check", "config prompt show", "approval list", "approval ls", "approval show",
+        "agent list", "agent ls",
+        "agent show", "agent check", "model list", "model ls", "tool list", "tool ls", "tool show", "hook list", "hook ls",
+        "session list", "session ls", "session show", "session records",
+        "session tree", "session search", "session context", "skill list",
+        "skill ls", "skill show", "output list", "output ls", "output show", "memory-bank check", "memory-bank doctor",
+        "mcp list", "mcp ls", "mcp show", "audit", "audit tail", "trace", "doctor", "instructions", "completion", "help", "",
+    }
+)  # fmt: skip
+"""Commands that look; a wildcard may cover them."""
+
+_TURNS = frozenset({"run", "chat", "dev", "tool run", "hook fire", "replay"})
+"""Commands that run turns or tools; they must not bring a mode or rules of their own."""
+
+_OPTIONS = spec(
+    "vault=v config=v profile=v output=v m=v model=v agent=v mode=v on-ask=v max-steps=v max-cost=v f=v file=v run=v "
+    "attach=n session=v limit=v since=v turn=v plugin=v with=v as=v message=v to=v node=v focus=v n=v"
+)
+_SWITCHES = frozenset(
+    {
+        "safe-mode", "strict", "q", "quiet", "v", "verbose", "json", "y", "yes", "V", "version", "h", "help", "c", "continue",
+        "r", "resume", "wait", "hooks", "all", "denied", "follow", "step", "force", "keep", "dry-run",
+    }
+)  # fmt: skip
+_NOUNS = frozenset(words.partition(" ")[0] for words in (*CHANGES, *READS, *_TURNS))
+_WRITTEN = re.compile(r"\bmoryflow\b(?![_-])")
+_JOINTS = r"[\s\"',;\]\[()]+"
+_CHANGE_WRITTEN = re.compile("|".join(rf"\b{_JOINTS.join(words.split())}\b" for words in sorted(CHANGES)))
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a command of ``moryflow`` does; `words` are its noun and verb."""
+
+    kind: Literal["changes", "reads", "unknown", "hidden"]
+    words: str
+
+
+def inspect_own_program(args: Sequence[Arg], facts: Facts) -> None:
+    """Look at a ``moryflow`` command."""
+    meaning = meaning_of(args)
+    if meaning.kind == "changes":
+        facts.refusals.append(_refused(meaning.words))
+    elif meaning.kind == "hidden":
+        facts.insists.append(f"what {PROGRAM} is told to do is known only when it runs")
+    elif meaning.kind == "unknown":
+        verb = next((index for index, arg in enumerate(args) if index and arg.text in meaning.words.split()), len(args) - 1)
+        facts.guard(verb, f"{PROGRAM} {meaning.words} may run programs or change sessions")
+    for found in read_options(args, _OPTIONS):
+        if found.name == "run" and found.value is not None:
+            facts.texts.append(InnerText(Arg(f"{PROGRAM} {found.value.text}", found.value.why)))
+        elif found.value is not None and (found.name == "to" or (found.operand and meaning.words.startswith("new "))):
+            facts.writes.append(Write(found.value))
+        elif found.value is not None and found.name not in ("m", "model", "agent", "mode", "message", "focus"):
+            facts.perhaps.append(found.value)
+
+
+def inspect_carriers(args: Sequence[Arg], facts: Facts) -> None:
+    """Look for the program behind one that may run it: not known, an interpreter, or known only when it runs."""
+    if args and not args[0].static and meaning_of(args).kind == "changes":
+        facts.refusals.append(_refused(meaning_of(args).words))
+    if facts.known and not facts.guards and not facts.inner:
+        return
+    for start in _starts(args):
+        meaning = meaning_of(args[start:])
+        if meaning.kind == "changes":
+            facts.refusals.append(_refused(meaning.words))
+
+
+def as_module(module: Arg, rest: Sequence[Arg], facts: Facts) -> None:
+    """Take ``python -m moryflow …`` or ``python …/bin/moryflow …`` for ``moryflow …``."""
+    name = module.text.removesuffix("/__main__.py")
+    if is_own(name) or name.startswith(f"{PROGRAM}."):
+        facts.inner.append(Inner((Arg(PROGRAM), *rest)))
+
+
+def is_own(path: str) -> bool:
+    """Whether a path or a name is that of the program."""
+    return path.rstrip("/").rpartition("/")[2].lower().removesuffix(".exe") == PROGRAM
+
+
+def refusal_in_text(text: str) -> str:
+    """Return why a text that is not understood is refused: it seems to change what a person decided; empty when not."""
+    found = _CHANGE_WRITTEN.search(text) if _WRITTEN.search(text) else None
+    return _refused(re.sub(_JOINTS, " ", found.group())) if found else ""
+
+
+def meaning_of(args: Sequence[Arg]) -> Meaning:
+    """Return what ``moryflow`` does with the words after the first."""
+    found = list(read_options(args, _OPTIONS))
+    operands = [item.value for item in found if item.operand and item.value is not None]
+    plain = _nouned(operands)
+    words = _longest(plain, CHANGES) or _longest(plain, _TURNS) or _longest(plain, READS)
+    if words is None:
+        words = " ".join(plain[:2])
+    if _asks_for_help(args) and words is not None:
+        return Meaning("reads", words)
+    strange = any(not item.operand and item.role == "" and item.name not in _SWITCHES for item in found)
+    if strange and (pair := _any_change(plain)):
+        return Meaning("changes", pair)
+    if words in CHANGES:
+        return Meaning("changes", words)
+    if words in _TURNS and (loosened := _loosened(args)):
+        return Meaning("changes", f"{words} {loosened}")
+    if any(arg.why for arg in operands[: len(words.split()) or 1]) or any(
+        arg.why and arg.text[:1] in "-$`" for arg in args[1:]
+    ):
+        return Meaning("hidden", words)
+    return Meaning("reads" if words in READS and not strange else "unknown", words)
+
+
+def _nouned(operands: Sequence[Arg]) -> list[str]:
+    """Return the operands as text, the first in the singular."""
+    plain = [arg.text for arg in operands]
+    if plain and plain[0] not in _NOUNS and plain[0].removesuffix("s") in _NOUNS:
+        plain[0] = plain[0].removesuffix("s")
+    return plain
+
+
+def _longest(words: Sequence[str], table: frozenset[str]) -> str | None:
+    candidates = (" ".join(words[:count]) for count in range(3, -1, -1) if count <= len(words))
+    return next((known for known in candidates if known in table and (known or not words)), None)
+
+
+def _any_change(words: Sequence[str]) -> str:
+    return next((known for index in range(len(words)) if (known := _longest(words[index:], CHANGES))), "")
+
+
+def _asks_for_help(args: Sequence[Arg]) -> bool:
+    """Whether the last word asks for help, and none before it could take that for its value."""
+    before = [arg.text for arg in args[1:-1]]
+    return len(args) > 1 and args[-1].text in ("--help", "-h", "--version", "-V") and not any(w[:1] == "-" for w in before)
+
+
+def _loosened(args: Sequence[Arg]) -> str:
+    """Return the option by which a turn would be freer than the one it is started from; empty when there is none."""
+    words = [arg.text for arg in args]
+    if any(word.partition("=")[0] == "--config" for word in words):
+        return "--config"
+    full = any(word.startswith("--mode") and "full" in word + " ".join(words[i + 1 : i + 2]) for i, word in enumerate(words))
+    return "--mode full_access" if full else ""
+
+
+def _starts(args: Sequence[Arg]) -> Iterator[int]:
+    return (index for index, arg in enumerate(args) if index and is_own(arg.text))
+
+
+def _refused(words: str) -> str:
+    return f"{PROGRAM} {words} changes what a person has decided; no tool does that, under any rule"

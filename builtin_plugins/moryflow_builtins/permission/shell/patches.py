@@ -1,0 +1,191 @@
+"""Patches (R35): ``git apply``, ``git am`` and ``patch`` change what stands in a text; its paths are judged like operands.
+
+What is read here is a little more than what any of them reads: a path too many is judged, none is missed. A text that is
+not understood asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .facts import Facts
+from .options import Found
+from .words import Arg
+
+MAX_BYTES = 4 * 1024 * 1024
+"""The longest patch that is read."""
+
+MAX_NAMES = 2000
+"""How many files a patch may name."""
+
+
+class Unreadable(Exception):
+    """What a patch changes cannot be told; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A patch that a command applies.
+
+    :param files: the files that hold it; `outside`: named by a redirection, so in the folder of the shell.
+    :param text: a here-document that holds it.
+    :param strip: how many names are taken off the front of a path; ``None`` when it is not said.
+    :param given: the file that is changed is an operand, whatever the patch says.
+    """
+
+    files: tuple[Arg, ...] = ()
+    text: Arg | None = None
+    strip: int | None = None
+    directory: str = ""
+    by_git: bool = False
+    given: bool = False
+    outside: bool = False
+
+
+_ONLY_LOOKS = frozenset({"stat", "numstat", "summary", "check"})
+_HARMLESS = _ONLY_LOOKS | {"p", "v", "verbose", "z", "R", "reverse", "directory", "index", "cached", "recount"}
+"""With other options beside it, ``--no-check`` for one, a patch that is only looked at may be applied after all."""
+_NO_PATCH = frozenset({"abort", "continue", "skip", "quit", "show-current-patch", "retry", "resolved", "r"})
+
+
+def git_patch(verb: str, found: Sequence[Found], facts: Facts) -> None:
+    """Note what ``git apply`` and ``git am`` apply."""
+    letters = {item.name for item in found if not item.operand}
+    files = tuple(item.value for item in found if item.operand and item.value is not None)
+    only_looks = verb == "apply" and letters & _ONLY_LOOKS and letters <= _HARMLESS
+    if only_looks or (verb == "am" and letters & _NO_PATCH and not files):
+        return
+    folders = [item.value.text for item in found if item.name == "directory" and item.value is not None]
+    _note(facts, f"git {verb}", files, _strip(found), directory="".join(folders[-1:]), by_git=True)
+
+
+def plain_patch(found: Sequence[Found], facts: Facts) -> None:
+    """Note what ``patch`` applies."""
+    if any(item.name == "dry-run" for item in found):
+        return
+    operands = [item.value for item in found if item.operand and item.value is not None]
+    named = [item.value for item in found if item.name in ("i", "input") and item.value is not None]
+    _note(facts, "patch", (*named, *operands[1:2]), _strip(found), given=bool(operands))
+
+
+def _note(facts: Facts, why: str, files: tuple[Arg, ...], strip: int | None, **more: bool | str) -> None:
+    shape = {"directory": "", "by_git": False, "given": False, **more}
+    named = tuple(file for file in files if file.text != "-")
+    if named:
+        facts.patches.append(Patch(named, strip=strip, **shape))  # type: ignore[arg-type]
+    if files and len(named) == len(files):
+        return
+    if facts.stdin is not None:
+        from .interpreters import stdin_text
+
+        facts.patches.append(Patch(text=stdin_text(facts), strip=strip, **shape))  # type: ignore[arg-type]
+    elif facts.stdin_file is not None:
+        facts.patches.append(Patch((facts.stdin_file,), strip=strip, outside=True, **shape))  # type: ignore[arg-type]
+    else:
+        facts.unseen(f"{why} changes whatever the text it is fed says")
+
+
+def _strip(found: Sequence[Found]) -> int | None:
+    given = [item.value.text for item in found if item.name in ("p", "strip") and item.value is not None]
+    return int(given[-1]) if given and given[-1].isdecimal() and len(given[-1]) < 4 else None
+
+
+# ------------------------------------------------------------------------------------------------
+# The paths in a patch
+# ------------------------------------------------------------------------------------------------
+
+_NAMED = re.compile(r"(?:\+\+\+|---|\*\*\*|Index:|rename (?:from|to)|copy (?:from|to)|Prereq:)[ \t](.+)")
+_LINK = re.compile(r"(?:new file|new|deleted file|old) mode 1[26]0000|index [0-9a-f]+\.\.[0-9a-f]+ 1[26]0000")
+_ENCODED = re.compile(r"content-transfer-encoding:\s*(?:base64|quoted-printable)", re.IGNORECASE)
+_ED = re.compile(r"\d+(?:,\d+)?[acdis]\s*|\d+(?:,\d+)?s/.*")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
+_LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+_INDENT = re.compile(r"(?:[ \tX]|- )+")
+"""What ``patch`` passes over at the start of a line."""
+
+
+def paths_in(text: str, patch: Patch) -> list[str]:
+    """Return the paths that `text` changes, as the program may read them.
+
+    :raises Unreadable: what it changes is not known.
+    """
+    names: dict[tuple[str, bool], None] = {}
+    for line in map(_unindented, text.replace("\r\n", "\n").split("\n")):
+        if _ENCODED.match(line):
+            raise Unreadable("it is encoded as mail")
+        if _LINK.match(line):
+            raise Unreadable("it makes a link or a submodule")
+        if line.startswith("# This series applies on GIT commit"):
+            raise Unreadable("it is a list of other patches")
+        if not patch.by_git and _ED.fullmatch(line):
+            raise Unreadable("it may be a script for ed")
+        names.update(dict.fromkeys(_names(line)))
+        if len(names) > MAX_NAMES:
+            raise Unreadable(f"it names more than {MAX_NAMES} files")
+    names.pop(("/dev/null", False), None)
+    if not names and not patch.given:
+        raise Unreadable("it names no file")
+    found = (path for name, moved in names for path in _stripped(name, patch, moved=moved))
+    prefix = f"{patch.directory.rstrip('/')}/" if patch.directory else ""
+    return list(dict.fromkeys(f"{prefix}{path}" for path in found if path))
+
+
+def _unindented(line: str) -> str:
+    found = _INDENT.match(line)
+    return line[found.end() :] if found else line
+
+
+def _names(line: str) -> Iterator[tuple[str, bool]]:
+    """Yield what a line of a patch may name, and whether it is a new or old name, which has no ``a/`` in front."""
+    if line.startswith("diff --git "):
+        yield from ((name, False) for name in _both(line.removeprefix("diff --git ")))
+        return
+    found = _NAMED.match(line)
+    if found is None:
+        return
+    moved = line.startswith(("rename", "copy"))
+    rest = found.group(1)
+    quoted = _QUOTED.match(rest.lstrip())
+    if quoted:
+        yield _unquoted(quoted.group(1)), moved
+        return
+    for text in (rest, rest.strip()):
+        name = text.partition("\t")[0]
+        yield from ((one, moved) for one in (name, name.rstrip(), name.strip().partition(" ")[0]))
+
+
+def _both(rest: str) -> Iterator[str]:
+    """Yield the two names of ``diff --git a/x b/x``: quoted, of one word each, or the same behind their first folder."""
+    for quoted in _QUOTED.finditer(rest):
+        yield _unquoted(quoted.group(1))
+    words = rest.rstrip().split(" ")
+    if len(words) == 2:
+        yield from (word for word in words if not word.startswith('"'))
+        return
+    half = len(rest.rstrip()) // 2
+    yield from (part for part in (rest[:half], rest[half + 1 :].rstrip()) if part and '"' not in part)
+
+
+def _unquoted(text: str) -> str:
+    def one(found: re.Match[bytes]) -> bytes:
+        char = found.group(1)
+        return bytes((int(char, 8) & 0xFF,)) if char.isdigit() else _LETTERS.get(char, char)
+
+    return _ESCAPE.sub(one, text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+
+
+def _stripped(name: str, patch: Patch, *, moved: bool) -> Iterator[str]:
+    """Yield `name` without the folders that are taken off; where that is not said, in every way it may be."""
+    parts = [part for part in name.split("/") if part]
+    if not parts:
+        return
+    if patch.strip is None:
+        yield "/".join(parts[1:] or parts) if patch.by_git else parts[-1]
+        yield from (name,) if moved or not patch.by_git else ()
+        return
+    for strip in (patch.strip, max(patch.strip - 1, 0)) if moved else (patch.strip,):
+        yield "/".join(parts[strip:] or parts[-1:])
+        yield "/".join(name.split("/")[strip:]) if strip else name

@@ -1,0 +1,163 @@
+"""``curl`` and ``wget``: what they read and send, what they write, which host they really talk to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from .facts import Facts, Write
+from .options import Found, read_options, spec
+from .words import Arg
+
+_CURL = """
+    o=w output=w O=g remote-name=g remote-name-all=g J=g remote-header-name=g output-dir=w K=R config=R T=r upload-file=r D=w
+    dump-header=w c=w cookie-jar=w b=v cookie=v E=r cert=r key=r cacert=r capath=r trace=w trace-ascii=w trace-config=v
+    stderr=w netrc-file=R netrc=g netrc-optional=g n=g libcurl=w etag-save=w etag-compare=r hsts=w alt-svc=w ssl-sessions=w
+    crlfile=r pubkey=r pinnedpubkey=r random-file=r egd-file=r d=v data=v data-binary=v data-raw=v data-ascii=v
+    data-urlencode=v json=v url-query=v F=v form=v form-string=v H=v header=v proxy-header=v X=v request=v A=v user-agent=v
+    u=v user=v e=v referer=v m=v max-time=v connect-timeout=v retry=v retry-delay=v retry-max-time=v w=v write-out=v r=v
+    range=v url=v engine=x z=r time-cond=r y=v Y=v limit-rate=v C=v continue-at=v U=v proxy-user=v oauth2-bearer=v
+    x=h proxy=h preproxy=h proxy1.0=h socks4=h socks4a=h socks5=h socks5-hostname=h socks5-gssapi-service=v noproxy=v
+    resolve=h connect-to=h doh-url=h dns-servers=h dns-interface=h dns-ipv4-addr=h dns-ipv6-addr=h interface=h
+    unix-socket=r abstract-unix-socket=h ipfs-gateway=h haproxy-clientip=h location-trusted=g proto=v proto-default=h
+    proto-redir=h P=h ftp-port=h Q=c quote=c prequote=c postquote=c t=c telnet-option=c variable=c next=g
+    proxy-cert=r proxy-key=r proxy-cacert=r proxy-capath=r proxy-crlfile=r proxy-pinnedpubkey=r proxy-pass=v pass=v
+    login-options=v sasl-authzid=v mail-from=v mail-rcpt=v mail-auth=v request-target=v aws-sigv4=v ciphers=v
+    tls-max=v cert-type=v key-type=v max-filesize=v max-redirs=v keepalive-time=v local-port=v rate=v parallel-max=v
+    expand-url=c expand-data=c expand-output=c expand-header=c expand-variable=c delegation=v krb=v ech=v vlan-priority=v
+    speed-limit=v speed-time=v tftp-blksize=v create-file-mode=v happy-eyeballs-timeout-ms=v expect100-timeout=v
+    location=n L=n silent=n s=n show-error=n S=n fail=n f=n head=n I=n include=n i=n insecure=n k=n get=n G=n verbose=n v=n
+    compressed=n progress-bar=n parallel=n Z=n globoff=n g=n http1.1=n http2=n ipv4=n ipv6=n create-dirs=n no-buffer=n N=n
+    data-raw=v proxytunnel=n p=n append=n a=n fail-with-body=n
+"""
+_WGET = """
+    O=w o=w a=w P=w i=R e=x U=v t=v T=v w=v Q=v D=v A=v R=v l=v B=v b=n c=n N=n S=n q=n v=n d=n n=n k=n K=n E=n L=n np=n
+    I=v X=v F=n r=g m=g p=g x=g H=g output-document=w output-file=w append-output=w directory-prefix=w input-file=R
+    input-metalink=R execute=x config=R use-askpass=x post-file=r body-file=r load-cookies=r save-cookies=w user-agent=v
+    tries=v timeout=v header=v method=v post-data=v body-data=v certificate=r private-key=r ca-certificate=r ca-directory=r
+    crl-file=r egd-file=r random-file=r pinnedpubkey=r hsts-file=w warc-file=w warc-cdx=w warc-dedup=r warc-tempdir=w
+    rejected-log=w dns-servers=h bind-address=h bind-dns-address=h recursive=g mirror=g page-requisites=g
+    force-directories=g span-hosts=g content-disposition=g trust-server-names=g no-host-directories=n no-directories=n
+    base=h domains=v accept=v reject=v level=v wait=v quota=v limit-rate=v user=v password=v ftp-user=v http-user=v
+    http-password=v ftp-password=v proxy-user=v proxy-password=v referer=v default-page=v cut-dirs=v protocol-directories=g
+    choose-config=R netrc=g spider=n no-clobber=n continue=n quiet=n no-verbose=n no-check-certificate=n no-proxy=n
+    server-response=n timestamping=n inet4-only=n inet6-only=n retry-connrefused=n unlink=g preferred-location=h
+    output-format=v plugin=x local-plugin=x http-proxy=h https-proxy=h
+"""
+_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
+_PLAIN = frozenset({"http", "https", "ftp", "ftps", "file"})
+_SEVERAL = re.compile(r"[{}]|\[(?!\]|[0-9a-fA-F:.%]*:[0-9a-zA-Z:.%]*\])")
+_OUTPUT = re.compile(r"%output\{(?:>>)?([^}]*)", re.IGNORECASE)
+_HEADERS = re.compile(r"headers=[@<]\"?([^;,\"]*)")
+
+_AT_SIGN = frozenset(
+    {"d", "data", "data-binary", "data-ascii", "json", "H", "header", "proxy-header", "b", "cookie", "w", "write-out"}
+)  # fmt: skip
+"""Options of curl whose value names a file behind ``@``."""
+
+
+def inspect_curl(args: Sequence[Arg], facts: Facts) -> None:
+    """``curl``: what it sends and writes, and what makes it talk to another host than the one in the address."""
+    addresses: list[tuple[int, Arg]] = []
+    for found in _options(args, _CURL, facts):
+        value = found.value
+        if value is None:
+            continue
+        if found.operand or found.name == "url":
+            addresses.append((found.index, value))
+        elif found.name in _AT_SIGN:
+            facts.reads += [value.cut(1)] if value.text.startswith("@") else []
+            if found.name in ("b", "cookie") and "=" not in value.text:
+                facts.reads.append(value)
+            if found.name in ("w", "write-out"):
+                _written(found.index, value, facts)
+        elif found.name in ("data-urlencode", "url-query"):
+            name, at, _ = value.text.partition("@")
+            facts.reads += [value.cut(len(name) + 1)] if at and "=" not in name else []
+        elif found.name in ("F", "form"):
+            facts.reads += _parts(value)
+        elif found.name in ("E", "cert", "proxy-cert") and ":" in value.text:
+            facts.reads.append(Arg(value.text.partition(":")[0], value.why))
+        elif found.name in ("T", "upload-file") and _SEVERAL.search(value.text):
+            facts.guard(found.index, f"{value.text} stands for several files")
+        elif found.name.startswith("proto"):
+            _protocols(found, facts)
+    _addresses(addresses, facts, default_is_file=_by_default(args) == "file")
+
+
+def _options(args: Sequence[Arg], table: str, facts: Facts) -> list[Found]:
+    from .inspect import take_option, tells_of_a_program
+
+    found = list(read_options(args, spec(table)))
+    for option in found:
+        take_option(option, facts, args)
+        tells_of_a_program(option, facts, args)
+        if not option.operand and not option.role and option.value is not None:
+            facts.perhaps.append(option.value)
+    return found
+
+
+def _addresses(found: Sequence[tuple[int, Arg]], facts: Facts, *, default_is_file: bool) -> None:
+    for count, (index, address) in enumerate(found):
+        scheme = _SCHEME.match(address.text)
+        if count:
+            facts.guard(index, f"{address.text} is one more address than the first")
+        if _SEVERAL.search(address.text):
+            facts.guard(index, f"{address.text} stands for several addresses")
+        if scheme and scheme.group(1).lower() not in _PLAIN:
+            facts.guard(index, f"{scheme.group(1)} is neither HTTP nor FTP")
+        if address.text.startswith("@"):
+            facts.reads.append(address.cut(1))
+            facts.guard(index, f"{address.text} is a file of addresses")
+        if default_is_file and not scheme:
+            path = address.text.partition("/")
+            facts.reads += [address, Arg(f"/{path[2]}", address.why)]
+
+
+def _by_default(args: Sequence[Arg]) -> str:
+    values = [item.value.text for item in read_options(args, spec(_CURL)) if item.name == "proto-default" and item.value]
+    return "file" if any(value.lower() not in ("http", "https") for value in values) else ""
+
+
+def _protocols(found: Found, facts: Facts) -> None:
+    if found.value is not None and found.name == "proto" and "file" in found.value.text.lower():
+        facts.guard(found.index, f"--proto {found.value.text} makes files of addresses")
+
+
+def _written(index: int, value: Arg, facts: Facts) -> None:
+    for place in _OUTPUT.finditer(value.text):
+        facts.writes.append(Write(Arg(place.group(1), value.why)))
+        facts.guard(index, "%output in what is printed writes a file")
+
+
+def _parts(value: Arg) -> list[Arg]:
+    """Return the files in a part of a form: ``a=@x,y;type=z``, ``a=<x``, ``a=b;headers=@x``."""
+    content = value.text.partition("=")[2]
+    found = [place.group(1) for place in _HEADERS.finditer(content)]
+    if content[:1] in ("@", "<"):
+        found += [content[1:], *re.split(r"[,;]", content[1:])]
+    elif content[:1] == "(":
+        return []
+    cleaned = (text.strip().strip('"').replace("\\", "") for text in found)
+    return [Arg(text, value.why) for text in dict.fromkeys((*found, *cleaned)) if text and text != "-"]
+
+
+def inspect_wget(args: Sequence[Arg], facts: Facts) -> None:
+    """``wget`` writes a file that is called like the end of the address."""
+    found = _options(args, _WGET, facts)
+    letters = {item.name for item in found if not item.operand}
+    addresses = [(item.index, item.value) for item in found if item.operand and item.value is not None]
+    if letters & {"O", "output-document", "spider"}:
+        return
+    for _, address in addresses:
+        name = address.text.partition("#")[0].rstrip("/").rpartition("/")[2]
+        names = dict.fromkeys((name, name.partition("?")[0])) if "/" in address.text.partition("://")[2] else ("index.html",)
+        folders = [item.value.text for item in found if item.name in ("P", "directory-prefix") and item.value is not None]
+        prefix = f"{folders[-1].rstrip('/')}/" if folders else ""
+        facts.writes += [Write(Arg(f"{prefix}{one}", address.why)) for one in names if one]
+
+
+INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
+    "curl": inspect_curl,
+    **dict.fromkeys(("wget", "wget2"), inspect_wget),
+}

@@ -1,0 +1,213 @@
+"""The files below a folder that are asked about: a bounded walk, and what a reader leaves out of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from moryflow_sdk import Target
+from moryflow_sdk.patterns.globs import TooMany, braces
+from moryflow_sdk.sensitive import sensitive_among, without_git_credentials
+
+from moryflow_builtins.permission.files import judge_file
+from moryflow_builtins.permission.judged import Judged
+from moryflow_builtins.permission.policy import Policy
+
+from .ignore_files import IgnoreFiles
+from .repositories import tracked_paths
+from .trees import Tree
+
+MAX_ENTRIES = 50_000
+"""How many files and folders one command may have below the folders that it reads; with more it asks. So many are looked
+through in a third of a second."""
+
+MAX_JUDGED = 2_000
+"""How many files are judged one by one: those whose names tell of secrets, or that a rule speaks of."""
+
+NAMED = 3
+"""How many files a question names."""
+
+_STORE = "/.git/objects"
+"""Git's own store: as many files as it likes, and none has a name that says anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files below a folder, by their paths from there; `links` are followed by some programs.
+
+    :param complete: everything was seen.
+    """
+
+    files: tuple[str, ...]
+    links: tuple[str, ...]
+    complete: bool
+
+
+class TreeFiles:
+    """Finds what is asked about below folders; one for each command, which shares one budget."""
+
+    def __init__(self, policy: Policy, resolve: Callable[[str, str, str | None], Target]) -> None:
+        self._policy = policy
+        self._resolve = resolve
+        self._left = MAX_ENTRIES
+        self._listings: dict[tuple[str, tuple[str, ...], int | None], Listing] = {}
+        self._asking: dict[tuple[str, tuple[str, ...], int | None], tuple[tuple[str, Judged], ...]] = {}
+        layers = (policy.configured, *policy.narrowing)
+        every = (compiled for layer in layers for compiled in layer.of("read"))
+        self._rules = [one for one in every if one.rule.decision != "allow" and one.rule.source != "default"]
+
+    def judge(self, root: Target, tree: Tree) -> Judged | None:
+        """Return the question about what `tree` reads below `root`; ``None`` where there is none."""
+        if not root.path or not os.path.isdir(root.path):  # noqa: PTH112
+            return None
+        key = (root.path, tuple(sorted(filter(_plain_name, tree.without_folders))), tree.depth)
+        listing = self._listing(key)
+        if not listing.complete:
+            reason = f"{tree.why} reads more than {MAX_ENTRIES} files below {root.text}; not all of them were looked at"
+            return Judged("read", root.text, "ask", reason)
+        if key not in self._asking:
+            self._asking[key] = tuple(self._judged(root, listing.files))
+        found = [part for path, part in self._asking[key] if reads(tree, root, path)]
+        found += [part for _, part in self._judged(root, listing.links, every=True)] if tree.links else []
+        found = _tracked(found, root, self._policy) if tree.tracked else found
+        return _question(tree, found) if found else None
+
+    def _judged(self, root: Target, paths: Iterable[str], *, every: bool = False) -> Iterator[tuple[str, Judged]]:
+        """Yield what below `root` is not simply allowed; only what may not be is judged, unless `every`."""
+        texts = {f"{root.text.rstrip('/')}/{path}" if root.text != "vault:/" else f"vault:/{path}": path for path in paths}
+        suspects = texts.keys() if every else self._suspects(texts, root)
+        for count, text in enumerate(sorted(suspects)):
+            whole = f"{root.path}/{texts[text]}"
+            if count >= MAX_JUDGED:
+                yield texts[text], Judged("read", text, "ask", "there are more files that could be asked about")
+                return
+            part = judge_file(self._policy, self._resolve(whole, "read", None), "read", whole=False)
+            if part.decision != "allow" and not self._policy.hides(whole) and not _is_plain_git_config(whole, part):
+                yield texts[text], part
+
+    def _suspects(self, texts: dict[str, str], root: Target) -> set[str]:
+        """Return the targets whose names tell of secrets, those that a rule speaks of, and what is Moryflow's own."""
+        secrets = sensitive_among(texts.values())
+        suspects = {text for text, path in texts.items() if path in secrets}
+        if self._rules:
+            suspects |= {text for text in texts if any(rule.matches(text) for rule in self._rules)}
+        home = f"{self._policy.home}/"
+        if home.startswith(f"{root.path}/") or (root.path or "").startswith(home):
+            suspects |= {text for text, path in texts.items() if f"{root.path}/{path}".startswith(home)}
+        return suspects
+
+    def _listing(self, key: tuple[str, tuple[str, ...], int | None]) -> Listing:
+        if key not in self._listings:
+            self._listings[key] = self._walk(*key)
+        return self._listings[key]
+
+    def _walk(self, root: str, without: tuple[str, ...], depth: int | None) -> Listing:
+        files: list[str] = []
+        links: list[str] = []
+        todo: list[tuple[str, int]] = [("", 0)]
+        while todo:
+            below, level = todo.pop()
+            try:
+                entries = list(os.scandir(f"{root}/{below}"))
+            except OSError:
+                continue  # nobody can read in there
+            self._left -= len(entries)
+            if self._left < 0:
+                return Listing((), (), complete=False)
+            for entry in entries:
+                path = below + entry.name
+                if entry.is_symlink():
+                    links.append(path)
+                elif not entry.is_dir(follow_symlinks=False):
+                    files.append(path)
+                elif (
+                    (depth is None or level + 1 < depth) and not f"/{path}".endswith(_STORE) and not _named(entry.name, without)
+                ):
+                    todo.append((f"{path}/", level + 1))
+        return Listing(tuple(files), tuple(links), complete=True)
+
+
+def _is_plain_git_config(path: str, part: Judged) -> bool:
+    """Whether only its name asks about a ``.git/config`` that holds no credentials; there is one in each repository."""
+    if not path.endswith("/.git/config") or part.decision != "ask" or part.rule is None or part.rule.source != "default":
+        return False
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return False
+    return without_git_credentials(text) == text
+
+
+def _question(tree: Tree, found: list[Judged]) -> Judged:
+    worst = max(found, key=lambda part: part.severity)
+    names = [part.target.removeprefix("vault:/").removeprefix("fs:") for part in found]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    reason = f"{tree.why} also reads {', '.join(names[:NAMED])}{more}: {worst.reason}"
+    return replace(worst, reason=reason, remember=None)
+
+
+def _tracked(found: list[Judged], root: Target, policy: Policy) -> list[Judged]:
+    known = tracked_paths(Path(root.path or policy.vault))
+    return [part for part in found if known is None or known(_place(part.target, policy))]
+
+
+def _place(text: str, policy: Policy) -> Path:
+    kind, _, rest = text.partition(":")
+    return Path(f"{policy.vault}{rest}") if kind == "vault" else Path(rest)
+
+
+# ------------------------------------------------------------------------------------------------
+# What a reader leaves out
+# ------------------------------------------------------------------------------------------------
+
+
+def reads(tree: Tree, root: Target, path: str) -> bool:
+    """Whether `tree` reads the file at `path` below its root; in doubt it does."""
+    names = path.split("/")
+    if tree.repository and ".git" in names:
+        return False
+    if tree.only and any(_matches(glob, names[-1].lower(), sure=False) for glob in map(str.lower, tree.only)):
+        return True
+    given = "/".join(filter(None, (root.given.removeprefix("./").strip("/"), path))).removeprefix("./")
+    if tree.whole_path and any(fnmatchcase(given, glob) for glob in tree.without if "[" not in glob and "\\" not in glob):
+        return False
+    if not tree.whole_path and any(_matches(glob, name, sure=True) for glob in tree.without for name in names):
+        return False
+    if any(_named(name, tree.without_folders) for name in names[:-1]):
+        return False
+    if tree.only and not tree.others:
+        return False
+    return not _ignored(tree, root, path)
+
+
+def _ignored(tree: Tree, root: Target, path: str) -> bool:
+    """Whether the program passes over `path` because it is hidden, or because an ignore file names it."""
+    shown = tree.hidden or not any(name.startswith(".") for name in path.split("/"))
+    if tree.follows == "nothing":
+        return not shown
+    verdict = IgnoreFiles(root.path or "", of_rg=tree.follows == "rg").verdict(path)
+    return verdict is True or (verdict is None and not shown)
+
+
+def _matches(glob: str, name: str, *, sure: bool) -> bool:
+    """Whether a glob names a file or folder; one that is not plain is taken for what leaves least out."""
+    plain = glob.removeprefix("**/").rstrip("/")
+    try:
+        alternatives = list(braces(plain))
+    except TooMany:
+        return not sure
+    if any(not _plain_name(one) for one in alternatives):
+        return not sure
+    return any(fnmatchcase(name, one) for one in alternatives)
+
+
+def _named(name: str, globs: Iterable[str]) -> bool:
+    return any(_plain_name(glob) and fnmatchcase(name, glob.rstrip("/")) for glob in globs)
+
+
+def _plain_name(glob: str) -> bool:
+    """Whether a glob is for one name, and read alike by everyone."""
+    return bool(glob.rstrip("/")) and not any(char in glob.rstrip("/") for char in "/[\\") and glob.count("*") <= 3

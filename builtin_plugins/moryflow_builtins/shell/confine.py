@@ -1,0 +1,282 @@
+"""One command in the sandbox: what is closed and hidden for it, and what is looked for when it has ended (S0.36, R21).
+
+A record is written before the command starts. When the host is killed, the next one finds it and looks then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import Ask, Denied, ToolContext, ToolError, ToolResult
+from moryflow_sdk.processes import end_marked
+from moryflow_sdk.sandbox import FileRules, Sandbox
+from moryflow_sdk.sensitive import without_git_credentials
+
+from .aside import Settled, put_back, put_in_place
+from .survey import INSTALLED, Entry, Search, Survey
+
+MOST_CLOSED = 400
+"""So many paths are closed or hidden one by one; the time that this takes grows with the square."""
+
+_REFUSED = re.compile("Read-only file system|Device or resource busy")
+_running: dict[str, dict[str, Entry]] = {}
+"""What the commands that run in this process have found before they started, by their marks."""
+
+
+@dataclass
+class Confined:
+    """A command's sandbox.
+
+    :ivar opened: paths from the vault that a person was asked about by name.
+    :ivar notes: what the model is told of it.
+    """
+
+    ctx: ToolContext
+    sandbox: Sandbox
+    network: bool
+    opened: frozenset[str]
+    before: Survey = field(default_factory=Survey)
+    hidden: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        self._vault = self.ctx.vault
+        self._rules = FileRules(self.ctx.rules.all(), self.ctx.agent.rules)
+        restricts = self._rules.restricting
+        also = (lambda path: self._rules.decision("read", f"vault:/{path}") in ("ask", "deny")) if restricts else None
+        self._search = Search(str(self._vault), self.opened, also, each_secret=self._rules.allowing)
+        self._folder = self.ctx.data_dir / "running"
+        self._above_opened = {str(parent) for path in self.opened for parent in Path(path).parents}
+
+    def argv(self, argv: Sequence[str], workdir: Path) -> list[str]:
+        """Return what runs `argv` inside.
+
+        :raises ToolError: there are too many secrets to hide.
+        """
+        closed, kept = self._closed()
+        hidden, replaced = self._hidden()
+        return self.sandbox.command(
+            argv,
+            vault=self._vault,
+            hidden=[self.ctx.home, *hidden],
+            read_only=[*self.ctx.watched, *closed],
+            kept=kept,
+            replaced=replaced,
+            network=self.network,
+            workdir=workdir,
+        )
+
+    def begin(self) -> None:
+        """Look before the command, and keep a record while it runs. It is held locked; the lock ends with its process."""
+        self.before = self._search.before()
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        about = {"vault": str(self._vault), "mark": self.ctx.mark, "opened": sorted(self.opened)}
+        self._record = (self._folder / f"{self.ctx.mark}.json").open("w", encoding="utf-8")
+        fcntl.flock(self._record, fcntl.LOCK_EX)
+        self._record.write(json.dumps({**about, "guarded": self.before.guarded}))
+        self._record.flush()
+        _running[self.ctx.mark] = self.before.guarded
+
+    def end(self) -> Settled:
+        """Put back what the command made or moved. It has ended, with all that it started."""
+        try:
+            return self._settle()
+        finally:
+            _running.pop(self.ctx.mark, None)
+            for path in self._folder.glob(f"{self.ctx.mark}.*"):
+                path.unlink(missing_ok=True)
+            self._record.close()
+
+    def _settle(self) -> Settled:
+        now = self._search.after()
+        return put_back(self._vault, *self._guarded(now), _aside(self.ctx.data_dir, self.ctx.mark))
+
+    def _guarded(self, now: Survey) -> tuple[dict[str, Entry], Survey]:
+        """Leave out what a rule or a person has opened."""
+        before = {path: entry for path, entry in self.before.guarded.items() if not self._is_open(path)}
+        return before, Survey({path: entry for path, entry in now.guarded.items() if not self._is_open(path)})
+
+    def _is_open(self, path: str) -> bool:
+        return path in self.opened or path in self._above_opened or self._rules.allows("edit", f"vault:/{path}")
+
+    async def ask(self, settled: Settled, result: ToolResult) -> ToolResult:
+        """Ask whether what was put back shall be where the command wanted it, and tell the model how it ended."""
+        said = "the command made or moved what runs later" + (f": {settled.named}" if settled.changes else "")
+        if not settled.changes:
+            return _told(result, settled, said)
+        question = f"{said}. It was put back; put it in place?"
+        try:
+            await self.ctx.ask(Ask(question))
+        except Denied as error:
+            answer = str(error).removeprefix(f"{question}; ")
+            return _told(result, settled, f"{said}. It was put back; {answer}")
+        left = await asyncio.to_thread(put_in_place, self._vault, settled.changes)
+        now = await asyncio.to_thread(self._search.after)
+        for other in _running.values():
+            other.update({path: entry for path, entry in now.guarded.items() if path not in other})
+        kept = Settled(left=[*settled.left, *left])
+        if kept:
+            return _told(result, kept, f"{said}. A person agreed")
+        return result.replace(output=f"{result.output}\n[{said}: a person agreed]")
+
+    def remark(self, result: ToolResult) -> ToolResult:
+        """Say what was hidden or closed where that may be why the command failed, or it names it."""
+        command = next(target.given for target in self.ctx.call.targets if target.kind == "shell")
+        named = [path for path in self.hidden if Path(path).name in command]
+        notes = list(self.notes)
+        if named or (self.hidden and result.metadata.get("exit_code")):
+            notes.append(f"hidden in the sandbox: {_few(named or self.hidden)}")
+        refused = "\n".join(line for line in result.output.splitlines() if _REFUSED.search(line))
+        closed = [path for path in self.before.guarded if path in refused]
+        notes += [f"runs later, so it is read-only in the sandbox: {_few(closed)}"] if closed else []
+        if not notes:
+            return result
+        return result.replace(output="\n".join((result.output, *(f"[{note}]" for note in notes))))
+
+    def _closed(self) -> tuple[list[Path], list[Path]]:
+        """Return what is read-only, and what can be written but not moved."""
+        paths: list[str] = []
+        kept: list[Path] = []
+        for path, entry in self.before.guarded.items():
+            if self._is_open(path):
+                continue
+            if entry.kind == "repository":
+                kept.append(self._vault / path)
+            elif entry.kind == "link":
+                goal = (self._vault / path).resolve()
+                if goal.is_relative_to(self._vault) and goal != self._vault and goal.exists():
+                    paths.append(str(goal.relative_to(self._vault)))
+            elif entry.kind != "unseen":
+                paths.append(path)
+        if len(paths) + len(kept) > MOST_CLOSED:
+            paths = list(dict.fromkeys(map(_installed, paths)))
+        if len(paths) + len(kept) > MOST_CLOSED:
+            self.notes.append(f"{len(paths)} files and folders here run later, so the whole folder was read-only")
+            return [self._vault], []
+        return [self._vault / path for path in sorted(paths)], kept
+
+    def _hidden(self) -> tuple[list[Path], dict[Path, Path]]:
+        """Return the folders that are empty, and the files that another one is in the place of."""
+        secrets = {path: folder for path, folder in self.before.secrets.items() if not self._is_shown(path)}
+        self.hidden = sorted(secrets)
+        if len(secrets) > MOST_CLOSED:
+            message = f"there are {len(secrets)} files of secrets in the working folder, too many to hide one by one"
+            raise ToolError(message, code="sandbox", next_step="move them into one folder such as .secrets/, or out of here")
+        replaced = {self._vault / path: self._stand_in(path) for path, folder in secrets.items() if not folder}
+        for path, entry in self.before.guarded.items():
+            config = self._vault / path / "config"
+            if entry.kind == "repository" and f"{path}/config" not in self.opened and (text := _without_credentials(config)):
+                replaced[config] = self._made(f"config{len(replaced)}", text)
+        replaced = {path: other for path, other in replaced.items() if not path.is_symlink()}
+        return [self._vault / path for path, folder in secrets.items() if folder], replaced
+
+    def _is_shown(self, path: str) -> bool:
+        above = {path, *map(str, Path(path).parents)}
+        return not above.isdisjoint(self.opened) or self._rules.allows("read", f"vault:/{path}")
+
+    def _stand_in(self, path: str) -> Path:
+        """Return an empty file; one that cannot be read for what git tracks, which it would commit as empty."""
+        index = self._vault / ".git" / "index"
+        with suppress(OSError):
+            if path.encode() in index.read_bytes():
+                return self._made("closed", "", 0)
+        return self._made("empty", "")
+
+    def _made(self, name: str, content: str, mode: int = 0o400) -> Path:
+        path = self._folder / f"{self.ctx.mark}.{name}"
+        if not path.exists():
+            path.write_text(content, encoding="utf-8")
+            path.chmod(mode)
+        return path
+
+
+async def run_confined(inside: Confined, command: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
+    """Run `command` between two looks at the vault, and settle what it did; one that is cancelled is settled too."""
+    await asyncio.to_thread(inside.begin)
+    try:
+        result = await command()
+    except BaseException:
+        settled = await _anyhow(inside.end)
+        if settled:
+            inside.ctx.log.warning("the command had made or moved what runs later: %s; it was put back", settled.named)
+        raise
+    settled = await _anyhow(inside.end)
+    result = inside.remark(result)
+    return await inside.ask(settled, result) if settled else result
+
+
+async def _anyhow(work: Callable[[], Settled]) -> Settled:
+    """Return what `work` gives; a call that is cancelled waits for it too."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait((working,))
+        raise
+
+
+def _without_credentials(config: Path) -> str:
+    """Return a configuration of git without tokens and passwords; empty where it has none."""
+    try:
+        text = config.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    clean = without_git_credentials(text)
+    return clean if clean != text else ""
+
+
+def _installed(path: str) -> str:
+    """Return the topmost folder of packages that `path` is in, or `path`."""
+    names = path.split("/")
+    return next(("/".join(names[: index + 1]) for index, name in enumerate(names) if name in INSTALLED), path)
+
+
+def _few(paths: list[str]) -> str:
+    return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+
+
+def _told(result: ToolResult, settled: Settled, said: str) -> ToolResult:
+    asides = [str(change.now) for change in settled.changes if not change.home]
+    kept = f" What it made is kept in {_few(asides)}." if asides else ""
+    left = f" Not put back: {'; '.join(settled.left)}." if settled.left else ""
+    output = f"error: sandbox: {said}.{kept}{left}\n\n{result.output}"
+    metadata = {**result.metadata, "sandbox": {"put_back": [change.path for change in settled.changes], "left": settled.left}}
+    return result.replace(status="error", code="runs_later", output=output.rstrip(), metadata=metadata)
+
+
+def _aside(data: Path, mark: str) -> Path:
+    return data / "aside" / f"{time.strftime('%Y%m%d-%H%M%S')}-{mark[:8]}"
+
+
+def settle_leftovers(data: Path, log: logging.Logger) -> None:
+    """Look after commands whose host was killed, and say what was put back."""
+    for path in sorted((data / "running").glob("*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError), path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where its host lives
+            settled = _settled_late(json.load(file), data)
+            if settled:
+                log.warning(
+                    "a command whose host was ended had made or moved what runs later: %s; it was put back; kept: %s%s",
+                    settled.named,
+                    _few([str(change.now) for change in settled.changes]),
+                    f"; not put back: {'; '.join(settled.left)}" if settled.left else "",
+                )
+            for other in path.parent.glob(f"{path.stem}.*"):
+                other.unlink(missing_ok=True)
+
+
+def _settled_late(record: dict[str, Any], data: Path) -> Settled:
+    end_marked((record["mark"],))
+    before = {path: Entry(*entry) for path, entry in record["guarded"].items()}
+    now = Search(record["vault"], frozenset(record["opened"])).after()
+    return put_back(Path(record["vault"]), before, now, _aside(data, record["mark"]))

@@ -1,0 +1,189 @@
+"""A question as a person reads it: whose it is, what will happen, why it is asked, and what *always* does.
+
+What others chose stands in lines that begin as ours do not, with nothing in them that cannot be seen, so that no text can
+look like a line of the question. What does not fit is cut out of the middle: neither end can be pushed away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from moryflow_sdk.texts import visible
+
+from .text import fitting
+
+LEAST_COLUMNS = 20
+"""Columns that the smallest terminal is taken to have."""
+LOW = 40
+"""Rows below which a terminal gives each part of a question one row less."""
+MOST_TARGETS = 8
+ROW_OF_KEYS = 60
+"""Columns that the answers on offer take, with the one that is typed."""
+ALL = 1 << 30
+V = "; v shows all"
+ROOT = "vault:/"
+"""Where a command runs that is told no other place."""
+
+
+class Question(NamedTuple):
+    """A question and how it is shown.
+
+    :ivar text: what fits on the screen; `whole` is all of it.
+    :ivar always: whether that answer stores anything, so that it is offered.
+    """
+
+    text: str
+    whole: str
+    always: bool
+
+    @property
+    def cut(self) -> bool:
+        """Whether `text` leaves anything out."""
+        return self.text != self.whole
+
+    @property
+    def keys(self) -> str:
+        """The line that a person answers behind."""
+        offered = ["[o]nce", *(["[a]lways"] if self.always else []), "[n]o", "[s]top", *(["[v]iew all"] if self.cut else [])]
+        return f"  {'  '.join(offered)} > "
+
+
+def question(request: Mapping[str, Any], approval: str = "", whose: str = "") -> Question:
+    """Return the question that `request`, as it is stored and as ``permission.asked`` has it, stands for."""
+    columns, rows = screen()
+    whole = "\n".join(_lines(request, approval, whose, columns, ALL))
+    text = "\n".join(_lines(request, approval, whose, columns, rows))
+    return Question(f"\n{text}\n", f"\n{whole}\n", bool(_always(request)))
+
+
+def screen() -> tuple[int, int]:
+    """Return columns and rows of the terminal that questions are shown at: standard output may be a pipe."""
+    found = (80, 24)
+    for stream in (sys.stdin, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            found = os.get_terminal_size(stream.fileno())
+    columns, rows = shutil.get_terminal_size(found)
+    return max(columns, LEAST_COLUMNS), rows
+
+
+def _lines(request: Mapping[str, Any], approval: str, whose: str, columns: int, rows: int) -> Iterator[str]:
+    few, least = (ALL, ALL) if rows >= ALL else (3, 5) if rows < LOW else (4, 6)
+    mark = f"  ({approval})" if approval else ""
+    head = _field("? ", f"{visible(whose)}{visible(str(request.get('tool', '')))} wants to{mark}", columns, few)
+    targets = [_field("    ", visible(target), columns, few) for target in request.get("targets", ())]
+    if request.get("folder", ROOT) != ROOT:
+        targets.append(_field("  in ", visible(str(request["folder"])), columns, few))
+    below = _field("  because: ", visible(str(request.get("reason", ""))), columns, few, words=True)
+    always = _always(request)
+    below += _field("  ", f"always {visible(always)}" if always else "this answer counts once", columns, few, words=True)
+    preview = str(request.get("preview") or "")
+    room = rows - len(head) - len(below) - 2 - ROW_OF_KEYS // columns
+    shown = _within(targets, ALL if rows >= ALL else room - (least if preview else 0), columns)
+    yield from head
+    yield from shown
+    yield from preview_lines(preview, columns, max(least, room - len(shown)))
+    yield from below
+
+
+def _within(targets: Sequence[list[str]], rows: int, columns: int) -> list[str]:
+    """Return as many of the targets as fit, two at least: a long list must not push the question off the screen."""
+    most = MOST_TARGETS if rows < ALL else ALL
+    while True:
+        lines = [line for lines in _middle(targets, most, f"targets{V}", columns) for line in lines]
+        if len(lines) <= rows or most <= 2:
+            return lines
+        most -= 1
+
+
+def preview_lines(text: str, columns: int, rows: int, hint: str = V) -> list[str]:
+    """Return a text of several lines, each marked as part of it, in at most `rows` rows.
+
+    :param hint: what shows all of it.
+    """
+    if not text:
+        return []
+    lines = [visible(line, keep="\t").replace("\t", "    ") for line in text.split("\n")]
+    pieces = [piece for line in lines for piece in _wrapped("  │ ", "  ┊ ", line, columns)]
+    return [line for lines in _middle([[piece] for piece in pieces], rows, f"lines{hint}", columns) for line in lines]
+
+
+def wrapped_text(text: str) -> list[str]:
+    """Return a sentence of ours in lines that fit the terminal."""
+    import textwrap
+
+    width = max(screen()[0] - 1, LEAST_COLUMNS)
+    return textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ")
+
+
+def _always(request: Mapping[str, Any]) -> str:
+    """Return what *always* does; a question stored by an earlier version names the patterns alone."""
+    if "always" in request:
+        return str(request["always"] or "")
+    remember = request.get("remember") or ()
+    patterns = (remember,) if isinstance(remember, str) else remember
+    return f"stores: {', '.join(map(str, patterns))}" if patterns else ""
+
+
+def _field(mark: str, text: str, columns: int, rows: int, *, words: bool = False) -> list[str]:
+    """Return a text of one line, wrapped below itself, in at most `rows` rows; `words` are kept whole where that can be."""
+    pieces = list(_wrapped(mark, "      ", text, columns, words=words))
+    return [line for lines in _middle([[piece] for piece in pieces], rows, f"lines{V}", columns) for line in lines]
+
+
+def _wrapped(first: str, further: str, text: str, columns: int, *, words: bool = False) -> Iterator[str]:
+    room = max(columns - max(len(first), len(further)) - 1, 2)
+    text, mark = _writable(text), first
+    while True:
+        piece = text[:room] if text[:room].isascii() else fitting(text, room) or text[:1]
+        blank = piece.rfind(" ") + 1
+        if words and len(piece) < len(text) and blank > room // 2:
+            piece = piece[:blank]
+        yield f"{mark}{piece}"
+        text, mark = text[len(piece) :], further
+        if not text:
+            return
+
+
+def _writable(text: str) -> str:
+    """Return `text` as the terminal's encoding can show it, before it is wrapped."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    return text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _middle(items: Sequence[list[str]], most: int, what: str, columns: int) -> Sequence[list[str]]:
+    """Return at most `most` of `items`: the first and the last ones, and in between how many are left out."""
+    if len(items) <= most:
+        return items
+    first = max(1, (most - 1) * 2 // 3)
+    last = max(1, most - 1 - first)
+    said = f"  … {len(items) - first - last:,} more {what} …"
+    return [*items[:first], [said if len(said) <= columns else f"{said[: columns - 1]}…"], *items[-last:]]
+
+
+async def show_whole(text: str) -> None:
+    """Show a text that is longer than the screen: with ``$PAGER`` where it is set, else as it is."""
+    try:
+        command = shlex.split(os.environ.get("PAGER", ""))
+    except ValueError:
+        command = []
+    if not (command and sys.stderr.isatty()):
+        sys.stderr.write(text)
+        return
+    try:
+        pager = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=sys.stderr.fileno())
+    except OSError:
+        sys.stderr.write(text)
+        return
+    try:
+        await pager.communicate(text.encode("utf-8", "replace"))
+    finally:
+        if pager.returncode is None:
+            pager.terminate()

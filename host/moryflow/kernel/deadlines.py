@@ -1,0 +1,46 @@
+"""How long a hook may take: other people's code so much time, a built-in so much work of its own.
+
+A built-in that waits for the processor has done nothing wrong; one that waits for something else is given up later.
+"""
+
+from __future__ import annotations
+
+import time
+
+STUCK = 60.0
+"""Seconds after which a built-in counts as stuck, whatever it waits for, unless its deadline is later still."""
+
+
+def longest(seconds: float) -> float:
+    """Return the seconds in which a built-in with a deadline of `seconds` has to be back, however little it worked."""
+    return max(seconds, STUCK)
+
+
+class Meter:
+    """The processor time that this thread spends between :meth:`resume` and :meth:`pause`."""
+
+    __slots__ = ("_limit", "_since", "_spent")
+
+    def __init__(self, seconds: float) -> None:
+        self._limit = seconds * 1e9
+        self._spent = 0
+        self.resume()
+
+    def resume(self) -> None:
+        """Count from here on."""
+        self._since = time.thread_time_ns()
+
+    def pause(self) -> None:
+        """Count no further: other code gets the thread."""
+        self._spent += time.thread_time_ns() - self._since
+
+    @property
+    def passed(self) -> bool:
+        """Whether more was spent than allowed."""
+        return self._spent > self._limit
+
+
+def thread_worked(identity: int | None) -> float | None:
+    """Return the processor seconds that a running thread has used, ``None`` where the system does not tell."""
+    clock = getattr(time, "pthread_getcpuclockid", None)
+    return None if clock is None or identity is None else time.clock_gettime(clock(identity))

@@ -1,0 +1,143 @@
+"""Processes that a tool's own code starts end with its call, also those that nobody waits for (invariant 9).
+
+They carry no mark: nothing tells in whose name a library starts a program. What is looked at is which children this process
+has that it did not have before. While calls overlap, the last to end takes all of theirs along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from moryflow_sdk.inside_tool import CALL_MARK
+
+PATIENCE_SECONDS = 1.0
+_STEP = 0.02
+_SUBREAPER = 36
+"""``PR_SET_CHILD_SUBREAPER``: what a child leaves behind becomes a child of this process, and can be found."""
+
+
+class Offspring:
+    """The children of this process that tools of other people have started, as long as any of their calls runs."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._ending = False
+        self._before: set[int] = set()
+        self._threads: set[str] = set()
+
+    @asynccontextmanager
+    async def of_call(self, plugin: str) -> AsyncIterator[None]:
+        """End what the body of a tool of `plugin` has started and left, however the body ends."""
+        for _ in range(int(2 * PATIENCE_SECONDS / _STEP)):
+            if not self._ending:
+                break
+            await asyncio.sleep(_STEP)  # what begins now would be taken for what was left
+        if not self._calls:
+            _adopt(1)
+            self._before = set(_children(_every_thread()))
+        self._calls += 1
+        self._threads |= {"MainThread", f"moryflow-{plugin}"}
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                await asyncio.shield(self._end())
+
+    async def _end(self) -> None:
+        before, threads = self._before, self._threads
+        self._threads = set()
+        if not _left(before, threads):
+            _adopt(0)
+            return
+        self._ending = True
+        try:
+            await asyncio.to_thread(_end, lambda: _left(before, threads))
+        finally:
+            _adopt(0)
+            self._ending = False
+
+
+def _adopt(yes: int) -> None:
+    """Get the orphans of what this process starts, or leave them to the system again."""
+    if not Path("/proc/self/task").is_dir():
+        return
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SUBREAPER, yes, 0, 0, 0)
+
+
+OFFSPRING = Offspring()
+
+
+def _left(before: set[int], threads: set[str]) -> set[int]:
+    """Return the children that `threads` have by now; orphans come to the first one of the process."""
+    tasks = [os.getpid(), *(each.native_id or 0 for each in threading.enumerate() if each.name in threads)]
+    return {pid for pid in _children(tasks) if pid not in before and not _is_marked(pid)}
+
+
+def _every_thread() -> list[int]:
+    with suppress(OSError):
+        return [int(task) for task in os.listdir("/proc/self/task")]  # noqa: PTH208
+    return []
+
+
+def _children(tasks: Iterable[int]) -> list[int]:
+    """Return the children that `tasks`, threads of this process, have started or got."""
+    found: list[int] = []
+    for task in tasks:
+        with suppress(OSError):
+            found += map(int, Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii").split())
+    return found
+
+
+def _is_marked(pid: int) -> bool:
+    """Whether a process belongs to a call that looks after it by its mark, as commands do."""
+    with suppress(OSError):
+        return f"\0{CALL_MARK}=".encode() in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    return False
+
+
+def _parents() -> dict[int, int]:
+    """Return the parent of every process, those that have ended and were not reaped among them."""
+    parents: dict[int, int] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            parents[int(place.parent.name)] = int(place.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    return parents
+
+
+def _below(roots: set[int], parents: dict[int, int]) -> set[int]:
+    """Return those of `roots` that are there, and every process below them."""
+    found = {pid for pid in roots if pid in parents}
+    while new := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
+        found |= new
+    return found
+
+
+def _end(left: Callable[[], set[int]]) -> None:
+    """Kill what is `left` with all below, and reap what nobody else waits for; blocks until it has gone."""
+    begun = time.monotonic()
+    killed: set[int] = set()
+    while (passed := time.monotonic() - begun) < PATIENCE_SECONDS:
+        parents = _parents()
+        alive = _below(left() | (killed & parents.keys()), parents)
+        if not alive:
+            return
+        killed |= alive
+        for pid in alive:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if passed > PATIENCE_SECONDS / 5:  # asyncio reaps its own, and says so when somebody else did
+            for pid in alive:
+                with suppress(OSError):
+                    os.waitpid(pid, os.WNOHANG)
+        time.sleep(_STEP)

@@ -1,0 +1,48 @@
+"""The words that answer a question, wherever they are typed or sent from."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from moryflow_sdk import MoryflowError
+
+Reply = Literal["once", "always", "reject", "stop"]
+
+WORDS: dict[str, Reply] = {
+    "o": "once", "once": "once", "y": "once", "yes": "once",
+    "a": "always", "always": "always",
+    "n": "reject", "no": "reject", "reject": "reject",
+    "s": "stop", "stop": "stop",
+}  # fmt: skip
+"""What a person types or a program sends → what it means. ``reject`` refuses the call and lets the model go on."""
+
+OFFERED = "once|always|no|stop"
+"""The words as help and hints name them."""
+
+
+class Answer(NamedTuple):
+    """What was answered, with a message for the model, and by whom."""
+
+    reply: str
+    message: str = ""
+    by: str = "user"
+
+
+def reply_of(word: str) -> Reply:
+    """Return the answer that a program means by `word`.
+
+    :raises MoryflowError: it is none of :data:`WORDS`.
+    """
+    found = WORDS.get(word.strip().lower())
+    if found is None:
+        raise MoryflowError(f"unknown reply {word!r}", next_step="one of once, always, reject, stop")
+    return found
+
+
+def answer_of(text: str) -> Answer | None:
+    """Return what a person means by `text`: a word, or else a refusal for that reason; nothing by an empty one."""
+    text = text.strip()
+    word = WORDS.get(text.lower())
+    if word is not None:
+        return Answer(word)
+    return Answer("reject", text) if text else None

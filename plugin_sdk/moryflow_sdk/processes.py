@@ -1,0 +1,100 @@
+"""The processes that a tool call started, directly or through others: found by a mark in their environment, and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .inside_tool import CALL_MARK
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
+PATIENCE_SECONDS = 2.0
+_STEP = 0.02
+_PROC = Path("/proc")
+
+
+def marked_environment(mark: str) -> dict[str, str]:
+    """Return the environment of this process with the `mark` of a tool call, for a program that the call starts."""
+    return {**os.environ, CALL_MARK: mark}
+
+
+async def end_process(process: Process) -> None:
+    """Kill a process that asyncio has started, and wait for it.
+
+    Its own ``kill`` asks first whether it still runs. When it has just ended, that takes the exit code away from asyncio,
+    which then complains on standard error.
+    """
+    if process.returncode is None:
+        with suppress(OSError):
+            os.kill(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def end_marked(marks: Collection[str], *, polite: float = 0.0, settle: float = 0.0) -> Mapping[str, int] | None:
+    """End every process whose variable ``MORYFLOW_CALL`` is one of `marks`; blocks until they have gone.
+
+    Looks again until none is left, because one may have started another meanwhile, and a killed one takes a moment to go.
+    Processes of other users are let be, and so is a mark that this process carries itself.
+
+    :param polite: seconds between SIGTERM and SIGKILL; without them it is SIGKILL at once.
+    :param settle: seconds without a find after which none is believed to come. A program carries its mark from its exec on,
+        and whoever was starting it may have been killed just before.
+    :returns: how many processes carried each mark; ``None`` where that cannot be found out (no ``/proc``).
+    """
+    if not (_PROC / "self/environ").exists():
+        return None
+    wanted = {f"{CALL_MARK}={mark}".encode(): mark for mark in marks if mark != os.environ.get(CALL_MARK)}
+    found: dict[int, str] = {}
+    begun = seen = time.monotonic()
+    while wanted and (passed := time.monotonic() - begun) < polite + PATIENCE_SECONDS:
+        asked = found if passed < polite else {}
+        alive = _signal_marked(wanted, signal.SIGTERM if passed < polite else signal.SIGKILL, asked)
+        if alive:
+            found.update(alive)
+            seen = time.monotonic()
+        elif time.monotonic() - seen >= settle:
+            break
+        time.sleep(_STEP)
+    return Counter(found.values())
+
+
+def _signal_marked(wanted: Mapping[bytes, str], number: int, asked: Collection[int]) -> dict[int, str]:
+    """Signal the processes that carry a wanted mark, but for those `asked` already; return them with their marks."""
+    found: dict[int, str] = {}
+    for place in _PROC.iterdir():
+        if not place.name.isdecimal():
+            continue
+        try:
+            mark = _signal_if_marked(place, wanted, number, asked)
+        except OSError:  # it ended meanwhile, or is somebody else's
+            continue
+        if mark is not None:
+            found[int(place.name)] = mark
+    return found
+
+
+def _signal_if_marked(place: Path, wanted: Mapping[bytes, str], number: int, asked: Collection[int]) -> str | None:
+    """Signal one process if it is ours and carries a wanted mark. The descriptor keeps its number from meaning another."""
+    process, environ = int(place.name), place / "environ"
+    if place.stat().st_uid != os.geteuid() or not _mark_in(environ.read_bytes(), wanted):
+        return None
+    descriptor = os.pidfd_open(process)
+    try:
+        mark = _mark_in(environ.read_bytes(), wanted)
+        if mark is not None and process not in asked:
+            signal.pidfd_send_signal(descriptor, number)
+        return mark
+    finally:
+        os.close(descriptor)
+
+
+def _mark_in(environ: bytes, wanted: Mapping[bytes, str]) -> str | None:
+    return next((wanted[entry] for entry in environ.split(b"\0") if entry in wanted), None)

@@ -1,0 +1,349 @@
+"""The two tables of files that are asked about by name: what holds secrets, and what runs later.
+
+Rules, search, sandbox and memory bank all read them; there is no third list. Each line says why its files are in it, and
+the question shows that reason. Names are compared without case, invisible characters, trailing dots and spaces.
+
+What people edit every day (``Makefile``, ``package.json``, ``pyproject.toml``, ``conftest.py``, ``Dockerfile``) is left out
+on purpose, though it runs too: it runs when somebody asks for it by name.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import translate
+from functools import cached_property
+from typing import NamedTuple
+
+from .patterns.globs import braces
+
+
+class Line(NamedTuple):
+    """One line of a table.
+
+    :param reason: what such a file is, as the end of a question.
+    :param files: globs of file names; with ``/`` in it, the end of a path, without wildcards.
+    :param folders: folders in which every file counts, themselves included; with ``/`` in it, the end of a path.
+    """
+
+    reason: str
+    files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+
+def _line(reason: str, files: str = "", folders: str = "") -> Line:
+    return Line(reason, tuple(files.split()), tuple(folders.split()))
+
+
+class Table:
+    """Lines that can be asked which of them a path falls under."""
+
+    def __init__(self, lines: Sequence[Line], *, copies: bool = False) -> None:
+        """Take `lines`; wildcards stand in lower case. `copies`: a backup of such a file counts as the file (``.env.bak``)."""
+        self.lines = tuple(lines)
+        self._copies = copies
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All globs of files, ``{a,b}`` not yet spelled out."""
+        return tuple(dict.fromkeys(glob for line in self.lines for glob in line.files))
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """All folders."""
+        return tuple(dict.fromkeys(folder for line in self.lines for folder in line.folders))
+
+    @property
+    def literal(self) -> tuple[str, ...]:
+        """All files and folders that are named without a wildcard."""
+        return tuple(name for name in (*self.files, *self.folders) if not re.search(r"[*?\[{]", name))
+
+    def find(self, path: str) -> Line | None:
+        """Return the line that `path` falls under, by its own name or by a folder above it."""
+        return self.find_file(path) or self.find_folder(path)
+
+    def find_file(self, path: str) -> Line | None:
+        """Return the line that names the file `path`, whatever folder it is in."""
+        names = plain_names(path)
+        name = names[-1]
+        found = self._ending(self._paths, names) or self._globbed(name)
+        if found or not self._copies:
+            return found
+        bare = _BACKUP.sub("", name)
+        return None if bare == name else self._ending(self._paths, [*names[:-1], bare]) or self._globbed(bare)
+
+    def find_folder(self, path: str) -> Line | None:
+        """Return the line of the folder that `path` is, or is in."""
+        names = plain_names(path)
+        found = (self._ending(self._places, names[: index + 1]) for index, name in enumerate(names) if name in self._places)
+        return next((line for line in found if line), None)
+
+    def tells(self, name: str) -> bool:
+        """Whether a path that ends in `name` may fall under the table by that name; a walk asks this of each name first."""
+        plain = plain_names(name)[-1]
+        names = (plain, _BACKUP.sub("", plain)) if self._copies else (plain,)
+        return any(one in self._paths or one in self._places or self._any.match(one) for one in names)
+
+    def _globbed(self, name: str) -> Line | None:
+        if not self._any.match(name):
+            return None
+        return next(line for line, glob in self._globs if glob.match(name))
+
+    @staticmethod
+    def _ending(places: dict[str, list[tuple[list[str], Line]]], names: list[str]) -> Line | None:
+        return next((line for wanted, line in places.get(names[-1], ()) if names[-len(wanted) :] == wanted), None)
+
+    @cached_property
+    def _globs(self) -> list[tuple[Line, re.Pattern[str]]]:
+        return [(line, _either(globs)) for line in self.lines if (globs := _names(line))]
+
+    @cached_property
+    def _any(self) -> re.Pattern[str]:
+        return _either(glob for line in self.lines for glob in _names(line))
+
+    @cached_property
+    def _paths(self) -> dict[str, list[tuple[list[str], Line]]]:
+        return _by_last((line, path) for line in self.lines for path in line.files if "/" in path)
+
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[list[str], Line]]]:
+        return _by_last((line, folder) for line in self.lines for folder in line.folders)
+
+
+def _names(line: Line) -> list[str]:
+    return [name for glob in line.files if "/" not in glob for name in braces(glob)]
+
+
+def _either(globs: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, globs)))
+
+
+def _by_last(rows: Iterator[tuple[Line, str]]) -> dict[str, list[tuple[list[str], Line]]]:
+    found: dict[str, list[tuple[list[str], Line]]] = {}
+    for line, path in rows:
+        names = path.lower().split("/")
+        found.setdefault(names[-1], []).append((names, line))
+    return found
+
+
+_BACKUP = re.compile(r"(~|\.(bak|backup|old|orig|save|swp|tmp|copy))$")
+
+
+def plain_names(path: str) -> list[str]:
+    """Return the names of `path` as the most forgiving volume sees them; at least one.
+
+    Case, invisible characters, a trailing slash, spaces, dots and a stream (``:name``) hide nothing: some file systems,
+    and people, make the same file of them. A target's text (``vault:/a``) loses its kind.
+    """
+    if not path.isascii():
+        visible = "".join(c for c in unicodedata.normalize("NFKC", path) if unicodedata.category(c) != "Cf")
+        path = unicodedata.normalize("NFC", visible.casefold())
+    names = path.lower().split("/")
+    while len(names) > 1 and names[-1] in ("", "."):
+        names.pop()
+    return [name.partition(":")[0].strip().rstrip(". ") or name for name in names]
+
+
+SECRETS = Table(
+    (
+        _line(
+            "environment variables, which hold keys and passwords",
+            files="*.env *.env[!i]* *.envi[!r]* .dev.vars* .flaskenv .renviron .pam_environment local.settings.json",
+            folders=".envs",
+        ),
+        _line(
+            "a private key",
+            files="""
+                *.pem *.key *.p12 *.pfx *.pkcs12 *.p8 *.ppk *.jks *.jceks *.bks *.keystore *.agekey *.keytab krb5cc_*
+                id_rsa* id_dsa* id_ecdsa* id_ed25519* *_rsa *_ed25519 *_ecdsa ssh_host_*_key private[-_]key privatekey
+                *[-_]private[-_]key *.private secring.* *.ovpn wg[0-9].conf sops/age/keys.txt
+            """,
+            folders=".ssh .gnupg .putty .wireguard",
+        ),
+        _line(
+            "a store of passwords",
+            files="""
+                *.kdbx *.kdb *.keychain *.keychain-db *.1pux *.1pif *.psafe3 *.enpassdb .htpasswd htpasswd etc/shadow
+                {recovery,backup}[-_]codes.txt *[-_]{recovery,backup}[-_]codes.txt wallet.dat *.wallet utc--* mnemonic.txt
+                seed[-_]phrase.txt
+            """,
+            folders=".password-store .1password .config/op .local/share/keyrings .local/share/kwalletd Library/Keychains",
+        ),
+        _line(
+            "by its name it holds credentials",
+            files="""
+                {credential,credentials,token,secret}.{txt,csv,json,y*ml,toml,ini,conf,properties,xml}
+                {secrets,password,passwords,passwd}.{txt,csv,json,y*ml,toml,ini,conf,properties,xml}
+                passphrase.{txt,csv,json,y*ml,toml,ini,conf,properties,xml}
+                *[-_.]{credentials,token,secret,secrets}.{txt,csv,json,y*ml,toml,ini,conf,properties,xml}
+                *[-_.]passwords.{txt,csv,json,y*ml,toml,ini,conf,properties,xml}
+                {api[-_]key,api[-_]keys,apikey,apikeys}.{txt,csv,json,y*ml,toml,ini,conf,properties,xml}
+                {access[-_]key,access[-_]keys,private[-_]key,privatekey}.{txt,csv,json,y*ml,toml,ini,conf,properties,xml}
+                credentials .credentials* *.credentials *-credentials *_credentials auth.json auth.toml *accesskeys.csv
+                tokens.txt *[-_.]tokens.txt *[-_.]password.txt .*[-_]token .token .tokens *.token .secrets *.secret
+                *.secrets client_secret*.json service[-_]account*.json serviceaccount*.json *firebase-adminsdk*.json
+                gha-creds-*.json oauth[-_]creds*.json oauth[-_]token* galaxy_token .vault[-_]pass* vault[-_]pass*
+                huggingface/token .supabase/access-token wp-config.php
+            """,
+        ),
+        _line(
+            "where a version control program keeps tokens and addresses with passwords",
+            files=".git/config .git-credentials .hg/hgrc .arcrc .config/hub",
+            folders=".config/gh .config/glab-cli .config/tea .subversion/auth",
+        ),
+        _line(
+            "where a package manager keeps its tokens",
+            files="""
+                .npmrc .pypirc pip.conf pip.ini .condarc .cargo/credentials .gem/credentials .bundle/config nuget.config
+                .m2/settings.xml settings-security.xml .gradle/gradle.properties .dockercfg .dockerconfigjson hex.config
+            """,
+            folders=".docker .config/pypoetry .config/helm .hex",
+        ),
+        _line(
+            "where a cloud program keeps its keys",
+            files="""
+                kubeconfig kubeconfig.* *.kubeconfig *[-_]kubeconfig *[-_]kubeconfig.y*ml .s3cfg .boto .databrickscfg
+                rclone.conf .modal.toml .config/linode-cli *.publishsettings .vault-token kaggle.json
+            """,
+            folders="""
+                .aws .azure .kube .oci .aliyun .bluemix .doctl .fly .railway .pulumi .mc .dbt .snowflake .snowsql .kaggle
+                .config/gcloud .config/doctl .config/hcloud .config/scw .config/flyctl .config/wrangler .config/.wrangler
+                .config/netlify .config/heroku .config/stripe .config/railway .config/rclone .config/github-copilot
+                .config/openai
+            """,
+        ),
+        _line(
+            "values and state of Terraform, which hold what it created with",
+            files="*.tfvars *.tfvars.json *.tfstate *.tfstate.* .terraformrc terraform.rc credentials.tfrc.json",
+            folders=".terraform.d",
+        ),
+        _line(
+            "where a database or mail program keeps its password",
+            files="""
+                .netrc _netrc .authinfo* .pgpass pgpass.conf .pg_service.conf .my.cnf .mylogin.cnf .odbc.ini .msmtprc
+                .fetchmailrc .mbsyncrc .esmtprc .purple/accounts.xml
+            """,
+        ),
+        _line(
+            "what was typed, passwords among it",
+            files="""
+                .bash_history .zsh_history .sh_history .history fish_history .python_history .node_repl_history
+                .psql_history .mysql_history .sqlite_history .rediscli_history
+            """,
+        ),
+        _line(
+            "what a browser remembers, sessions and passwords among it",
+            files="cookies.txt cookies.sqlite logins.json key3.db key4.db signons.sqlite",
+            folders=".mozilla .thunderbird .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge",
+        ),
+    ),
+    copies=True,
+)
+"""What holds secrets, not the code that speaks of them: ``secrets.yaml``, but not ``secrets.py``.
+
+``*.env[!i]*`` and its neighbour are ``*.env*`` without ``my.environment.md``."""
+
+RUNS_LATER = Table(
+    (
+        _line(
+            "version control runs it or obeys it",
+            files="""
+                .git .gitconfig .gitmodules .gitattributes .hgrc lefthook.y*ml .lefthook.y*ml lefthook-local.y*ml
+                .pre-commit-config.y*ml .pre-commit-hooks.y*ml .overcommit.yml .lintstagedrc* lint-staged.config.*
+            """,
+            folders=".git .hg .svn .bzr .jj .githooks .husky .config/git",
+        ),
+        _line("it makes the folder a git repository, whose configuration runs programs", files="head commondir"),
+        _line(
+            "continuous integration runs it",
+            files="""
+                *.gitlab-ci.y*ml .travis.y*ml .drone.y*ml .drone.star .cirrus.y*ml .cirrus.star appveyor.yml .appveyor.yml
+                azure-pipelines*.y*ml bitbucket-pipelines.yml jenkinsfile jenkinsfile.* cloudbuild.y*ml buildspec.y*ml
+                codemagic.yaml bitrise.yml .build.yml
+            """,
+            folders="""
+                .circleci .buildkite .woodpecker .semaphore .teamcity .builds .azure-pipelines .azuredevops
+                .github/workflows .github/actions .gitlab/ci .gitea/workflows .gitea/actions .forgejo/workflows
+                .forgejo/actions
+            """,
+        ),
+        _line(
+            "an editor runs it when the folder is opened",
+            files="""
+                *.code-workspace *.sublime-project .vimrc .gvimrc .exrc .nvimrc .nvim.lua .lvimrc .local.vimrc .emacs
+                .dir-locals.el .dir-locals-2.el .ideavimrc .spacemacs .gitpod.yml .gitpod.dockerfile .replit
+                .devcontainer.json
+            """,
+            folders="""
+                .vscode .vscode-server .vs .idea .fleet .zed .nova .helix .theia .vim .emacs.d .doom.d .config/nvim
+                .config/helix .config/zed .config/emacs .devcontainer .idx .codesandbox
+            """,
+        ),
+        _line(
+            "an agent takes it for instructions, or starts what it names",
+            files="""
+                .mcp.json mcp.json .claude.json .cursorrules .windsurfrules .clinerules .roorules .roomodes .goosehints
+                .aider.conf.y*ml opencode.json opencode.jsonc crush.json .crush.json .github/copilot-instructions.md
+            """,
+            folders="""
+                .moryflow .agents .agent .claude .cursor .windsurf .codex .gemini .continue .aider .opencode .roo .cline
+                .clinerules .amazonq .kiro .trae .junie .augment .qwen .goose .crush .factory .pi .copilot
+                .github/instructions .github/prompts .github/chatmodes .github/agents .github/skills .config/opencode
+                .config/goose
+            """,
+        ),
+        _line(
+            "a shell runs it when it starts",
+            files="""
+                .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .bash_completion .profile .zshrc .zshenv
+                .zprofile .zlogin .zlogout .kshrc .mkshrc .shrc .cshrc .tcshrc .login .logout .xonshrc .inputrc .envrc
+                .autoenv .autoenv.zsh .tmux.conf .screenrc *profile.ps1
+            """,
+            folders="""
+                .bashrc.d .bash_completion.d .profile.d .zfunc .zsh .oh-my-zsh .direnv .config/fish .config/nushell
+                .config/powershell .config/xonsh .config/direnv .config/tmux .config/zsh
+            """,
+        ),
+        _line(
+            "the system runs it at login or by the clock",
+            files=".xinitrc .xprofile .xsession .xsessionrc .xbindkeysrc .forward .procmailrc .rhosts .shosts crontab .crontab",
+            folders="""
+                .config/autostart .config/systemd .config/environment.d .config/i3 .config/sway .config/hypr .local/bin
+                .local/share/applications .local/share/systemd Library/LaunchAgents cron.d
+            """,
+        ),
+        _line(
+            "a tool manager runs it on entering the folder",
+            files="""
+                mise.toml .mise.toml mise.*.toml .mise.*.toml mise/config.toml .rtx.toml .rtx.*.toml .asdfrc .prototools
+                devbox.json devenv.nix devenv.yaml .lando.yml
+            """,
+            folders=".mise .config/mise .devenv .flox .ddev",
+        ),
+        _line(
+            "a build tool takes programs and options from it unasked",
+            files="""
+                .bazelrc tools/bazel .buckconfig .yarnrc .yarnrc.y*ml .pnpmfile.cjs .pnpmfile.mjs pnpmfile.js bunfig.toml
+                .bunfig.toml .npmrc pip.conf pip.ini .pydistutils.cfg .gemrc .mavenrc .jvmopts .sbtopts .sbtrc gradlew
+                gradlew.bat mvnw mvnw.cmd .gradle/init.gradle .gradle/init.gradle.kts .gradle/gradle.properties .ansible.cfg
+            """,
+            folders=".cargo .mvn .yarn .gradle/init.d gradle/wrapper .bundle .sbt .config/pip .pip",
+        ),
+        _line(
+            "installed programs and libraries: it runs with whatever uses them",
+            files="*.pth *.egg-link sitecustomize.py usercustomize.py pyvenv.cfg",
+            folders=".venv venv/bin venv/scripts env/bin env/scripts .virtualenv site-packages dist-packages node_modules/.bin",
+        ),
+        _line(
+            "a program runs it when it starts",
+            files="""
+                .gdbinit .lldbinit .pdbrc .pdbrc.py .pythonrc .pythonrc.py .irbrc .pryrc .rdebugrc .rprofile rprofile.site
+                .octaverc .ghci .ocamlinit .iex.exs .erlang .sqliterc .psqlrc .mongorc.js .mongoshrc.js .curlrc .wgetrc
+                .ackrc .lessfilter .mailcap .muttrc jupyter_*_config.py
+            """,
+            folders=".ipython .jupyter .julia/config .config/containers",
+        ),
+    )
+)
+"""What changes what runs later."""

@@ -1,0 +1,254 @@
+"""Permission rules as a person writes them: what is not understood makes its domain ask, and never allows (D26, R37).
+
+One reader for the configuration, agent files and the commands that predict, so that a mistake costs the same everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from .targets import DOMAINS, UNKNOWN_FOLDER
+from .verdicts import Rule
+
+DECISIONS = ("allow", "ask", "deny")
+MAX_PATTERN = 4096
+ANY_DOMAIN = "*"
+"""The domain of a rule that names none: until it is mended every call is asked about."""
+
+MEANWHILE = "meanwhile every call is asked about"
+"""What every report of a rule that names no domain ends with."""
+
+_KEYS = ("domain", "pattern", "decision")
+_BOUND = ("folder", "contents")
+"""What a rule for commands may be bound to, as *always* stores it (R18)."""
+
+_PLACES = ("vault:/", "fs:/")
+_STATE = re.compile(r"absent|is:/.+|sha256:[0-9a-f]{64}")
+DOMAINS_ELSEWHERE = {"write": "edit", "webfetch": "web_fetch", "websearch": "web_search", "shell": "bash"}
+"""Domains by the names that other systems give them."""
+
+_MAY_FAIL = ("regex:", "{", "[")
+"""What stands in patterns that can be wrong; compiling all of them just to look would slow every start. A deny is always
+looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One mistake in a list of rules.
+
+    :param key: the key of the entry that is to blame; ``None`` for all of it.
+    :param code: ``rule_invalid``, ``rule_unusable`` (a pattern that no engine takes) or ``config_unknown_key``.
+    :param harmless: nothing can have got looser: an allow in a domain that nobody knows is left out (D26).
+    """
+
+    index: int
+    message: str
+    hint: str = ""
+    key: str | None = None
+    code: str = "rule_invalid"
+    harmless: bool = False
+
+
+_Line = Callable[[int], int | None]
+
+
+def _nowhere(_: int) -> int | None:
+    return None
+
+
+class _Bad(Exception):
+    def __init__(self, message: str, hint: str = "", key: str | None = None, code: str = "rule_invalid") -> None:
+        super().__init__(message)
+        self.message, self.hint, self.key, self.code = message, hint, key, code
+
+
+def read_entries(
+    entries: Sequence[Any], source: str, file: str | None = None, *, line: _Line = _nowhere, elsewhere: bool = False
+) -> tuple[list[Rule], list[Fault]]:
+    """Return the rules that hold for `entries`, in order, and what is wrong with them.
+
+    :param line: says on which line an entry begins, by its index.
+    :param elsewhere: the rules are written as another system has them, which knows domains that are none here; one that
+        asks or allows there is left out.
+    """
+    rules: list[Rule] = []
+    faults: list[Fault] = []
+    missing: set[tuple[str, str]] = set()
+    for index, raw in enumerate(entries):
+        place: dict[str, Any] = {"source": source, "file": file, "line": line(index), "index": index}
+        try:
+            rules.append(_rule(raw, place, faults))
+        except _Bad as bad:
+            for rule in _instead(raw, bad, place, faults, elsewhere=elsewhere):
+                if not rule.problem or (rule.domain, rule.decision) not in missing:  # one question is enough for a thousand
+                    rules.append(rule)
+                if rule.problem:
+                    missing.add((rule.domain, rule.decision))
+    return rules, faults
+
+
+def not_understood(domain: str, problem: str, **fields: Any) -> Rule:
+    """Return the rule that stands for one that could not be read: it matches nothing, and `domain` asks.
+
+    :param fields: more fields; a ``decision`` of ``deny`` lets no mode lift the question.
+    """
+    return Rule.model_validate({"pattern": "*", "decision": "deny", **fields, "domain": domain, "problem": problem})
+
+
+def _rule(raw: Any, place: dict[str, Any], faults: list[Fault]) -> Rule:
+    if not isinstance(raw, Mapping):
+        raise _Bad("a rule is an object with domain, pattern and decision")
+    entry = cast("Mapping[Any, Any]", raw)
+    for missing in (key for key in _KEYS if key not in entry):
+        raise _Bad(f'the rule has no "{missing}"', _near(missing, [str(key) for key in entry if key not in _KEYS], "has"))
+    decision, domain = _decision(entry["decision"]), entry["domain"]
+    if not isinstance(domain, str) or domain not in DOMAINS:
+        raise _Bad(f"{_shown(domain)} is not a domain", _meant_domain(domain) or f"one of {', '.join(DOMAINS)}")
+    _check_pattern(entry["pattern"])
+    for extra in (key for key in entry if key not in (*_KEYS, *_BOUND)):
+        hint = _near(extra, (*_KEYS, *_BOUND)) or f"it has {', '.join(_KEYS)}"
+        raise _Bad(f"a rule has no key {_shown(extra)}", hint, str(extra), "config_unknown_key")
+    rule = Rule(domain=domain, pattern=entry["pattern"], decision=decision, **place, **_bound(entry, domain, decision))
+    why = _unusable(rule)
+    if why and decision != "deny":
+        raise _Bad(f"this rule can never match: {why}")
+    if why:
+        faults.append(
+            Fault(place["index"], f"this deny rule cannot be used: {why}; {_meanwhile(domain)}", code="rule_unusable")
+        )
+    if decision != entry["decision"]:
+        faults.append(Fault(place["index"], f'{_shown(entry["decision"])} is read as "{decision}"', key="decision"))
+    return rule
+
+
+def _bound(entry: Mapping[Any, Any], domain: str, decision: str) -> dict[str, Any]:
+    """Return the folder and the contents that a rule is bound to."""
+    found: dict[str, Any] = {key: entry[key] for key in _BOUND if key in entry}
+    if found and domain != "bash":
+        raise _Bad(f'only a rule of bash has "{next(iter(found))}"', key=next(iter(found)))
+    folder, contents = found.get("folder", UNKNOWN_FOLDER), found.get("contents", {})
+    if not isinstance(folder, str) or not (folder == UNKNOWN_FOLDER or folder.startswith(_PLACES)):
+        raise _Bad(f"{_shown(folder)} is not a folder", "write it as vault:/sub, or vault:/ for the vault itself", "folder")
+    states = cast("Mapping[Any, Any]", contents).items() if isinstance(contents, Mapping) else [("", "")]
+    if not all(str(name).startswith(_PLACES) and _STATE.fullmatch(str(state)) for name, state in states):
+        raise _Bad('"contents" names files and their SHA-256', 'it is {"vault:/x.sh": "sha256:…"}; or leave it out', "contents")
+    if contents and decision != "allow":
+        raise _Bad('only a rule that allows has "contents"', key="contents")
+    return found
+
+
+def _instead(raw: Any, bad: _Bad, place: dict[str, Any], faults: list[Fault], *, elsewhere: bool) -> list[Rule]:
+    """Return what holds in place of an entry that is not understood: its domain asks, and a deny that can be read denies."""
+    said = _said(raw)
+    domain = _domain(raw, said, elsewhere=elsewhere)
+    rest = "the rule is ignored" if domain is None else _meanwhile(domain)
+    faults.append(Fault(place["index"], f"{bad.message}; {rest}", bad.hint, bad.key, bad.code, harmless=domain is None))
+    if domain is None:
+        return []
+    entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
+    given = entry.get("pattern")
+    pattern = given if isinstance(given, str) and 0 < len(given) <= MAX_PATTERN and _plain(given) else "*"
+    rules = [not_understood(domain, bad.message, **place, pattern=pattern, decision="deny" if said == "deny" else "ask")]
+    if bad.code == "config_unknown_key" and str(entry["decision"]).strip().casefold() == "deny":
+        rules.insert(0, Rule(domain=domain, pattern=pattern, decision="deny", **place))
+    return rules
+
+
+def _said(raw: Any) -> str:
+    """Return the decision of an entry where it can be read; what does not plainly say allow or ask may be a deny (D26)."""
+    entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
+    words = {str(key): item.strip().casefold() for key, item in entry.items() if isinstance(item, str) and len(item) < 20}
+    if any(_close(word, ["deny"], 0.75) for word in words.values()):
+        return "deny"
+    said = [word for key, word in words.items() if key not in ("domain", "pattern")]
+    return next((close for word in said if (close := _close(word, ["allow", "ask"], 0.6))), "deny")
+
+
+def _domain(raw: Any, said: str, *, elsewhere: bool) -> str | None:
+    """Return which domain asks for an entry that is not understood; ``None`` where it could have made none stricter."""
+    given = cast("Mapping[Any, Any]", raw).get("domain") if isinstance(raw, Mapping) else None
+    if isinstance(given, str) and given in DOMAINS:
+        return given
+    if said == "deny":
+        return ANY_DOMAIN
+    if elsewhere and isinstance(given, str):
+        return None
+    if said == "ask":
+        return DOMAINS_ELSEWHERE.get(str(given)) or ANY_DOMAIN  # a guess may be the wrong one
+    return _guess(given) or None
+
+
+def may_deny(raw: Any) -> bool:
+    """Whether `raw`, which is no rule, may have been meant as a deny."""
+    if not isinstance(raw, Mapping):
+        return "deny" in json.dumps(raw, default=str).casefold()
+    return _said(raw) == "deny"
+
+
+def _decision(value: Any) -> Literal["allow", "ask", "deny"]:
+    if value == "allow" or value == "ask" or value == "deny":
+        return value
+    if isinstance(value, str) and value.strip().casefold() == "deny":
+        return "deny"
+    raise _Bad(f"{_shown(value)} is not a decision", _near(value, DECISIONS) or f"one of {', '.join(DECISIONS)}")
+
+
+def _check_pattern(pattern: Any) -> None:
+    """Refuse a pattern that is none. Whether it can be used is another question."""
+    if not isinstance(pattern, str) or not pattern:
+        raise _Bad("the pattern must be a text that is not empty")
+    if len(pattern) > MAX_PATTERN:
+        raise _Bad(f"the pattern is longer than {MAX_PATTERN} characters")
+    if not _plain(pattern):
+        raise _Bad("the pattern holds a NUL character or half a character")
+
+
+def _plain(text: str) -> bool:
+    return "\0" not in text and not re.search("[\ud800-\udfff]", text)
+
+
+def _unusable(rule: Rule) -> str:
+    """Say why the pattern of a rule can match nothing."""
+    from .patterns import KINDS, PREFIXES, compile_rule
+
+    foreign = rule.pattern.startswith(KINDS) and not rule.pattern.startswith(PREFIXES[rule.domain])
+    if rule.decision != "deny" and not foreign and not any(sign in rule.pattern for sign in _MAY_FAIL):
+        return ""
+    return compile_rule(rule).problem
+
+
+def _meanwhile(domain: str) -> str:
+    return MEANWHILE if domain == ANY_DOMAIN else MEANWHILE.replace("call", "call of its domain")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)[:60]
+
+
+def _guess(given: Any) -> str:
+    """Return the domain that was probably meant by a name that is none; empty where none is near."""
+    if not isinstance(given, str) or len(given) > 40:
+        return ""
+    plain = given.strip().casefold().replace("-", "_")
+    return DOMAINS_ELSEWHERE.get(plain) or _close(plain, DOMAINS, 0.6)
+
+
+def _meant_domain(given: Any) -> str:
+    guess = _guess(given)
+    return f'did you mean "{guess}"?' if guess else ""
+
+
+def _close(word: str, known: Iterable[str], cutoff: float) -> str:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), n=1, cutoff=cutoff)), "")
+
+
+def _near(word: Any, known: Any, verb: str = "did you mean") -> str:
+    folded = {str(name).casefold(): str(name) for name in known}
+    close = _close(str(word)[:80].strip().casefold(), folded, 0.6)
+    return f'{verb} "{folded[close]}"' + ("?" if verb == "did you mean" else "") if close else ""

@@ -1,0 +1,171 @@
+"""Which settings hold secrets, and the secrets that this process knows: they are left out of what people and logs see.
+
+A setting is a secret because of its name (``api_key``, ``weatherToken``, ``db_password``) or its type (``SecretStr``).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, cast, get_args
+
+from .redact import MASK, redact
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_LAST = frozenset(
+    {
+        "key", "keys", "apikey", "apikeys", "token", "tokens", "authorization", "cookie", "cookies", "credential",
+        "credentials", "pwd", "pin", "passcode", "bearer",
+    }
+)  # fmt: skip
+_ANYWHERE = ("password", "passwd", "passphrase", "secret")
+_PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
+_NOT_WITH = frozenset({"public", "env"})
+"""Words with which a name says that what it stands for is no secret: a public key, the name of a variable."""
+_COUNTED = frozenset({"key", "keys", "token", "tokens"})
+"""Words that also name numbers (``max_token``), which are shown."""
+_FOLDERS = frozenset({"PWD", "OLDPWD"})
+_SHORTEST = 4
+_TYPES = ("SecretStr", "SecretBytes")
+_DEEPEST = 100
+
+_known: set[str] = set()
+_lock = threading.Lock()
+
+
+@lru_cache(maxsize=4096)
+def names_secret(name: str) -> bool:
+    """Whether a setting, a header or a variable of this name holds a secret."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not words or _NOT_WITH & set(words):
+        return False
+    return words[-1] in _LAST or any(word in "".join(words) for word in _ANYWHERE)
+
+
+def is_secret_type(annotation: Any) -> bool:
+    """Whether a type is, or is made of, ``SecretStr`` or ``SecretBytes``."""
+    return any(getattr(part, "__name__", "") in _TYPES for part in _parts(annotation))
+
+
+def masked(value: Any, models: Sequence[Any] = (), *, name: str = "") -> Any:
+    """Return a JSON value with ``[redacted]`` in the place of every secret, however deep it stands.
+
+    :param models: the pydantic models, or types, that the value is for.
+    :param name: the setting's own name.
+    """
+    secret = names_secret(name) or any(map(is_secret_type, models))
+    return _walked(value, list(models), name, secret, _mask, redact, 0)
+
+
+def secret_values(value: Any, models: Sequence[Any] = (), *, name: str = "") -> list[str]:
+    """Return the texts of all secrets in a JSON value; see :func:`masked`."""
+    found: list[str] = []
+
+    def passwords(text: str) -> None:
+        found.extend(_PASSWORD.findall(text))
+
+    secret = names_secret(name) or any(map(is_secret_type, models))
+    _walked(value, list(models), name, secret, found.append, passwords, 0)
+    return found
+
+
+def _walked(value: Any, models: list[Any], name: str, secret: bool, take: Any, plain: Any, depth: int) -> Any:
+    if depth > _DEEPEST:
+        return take(str(value))
+    if isinstance(value, Mapping):
+        made: dict[Any, Any] = {}
+        for key, item in cast("Mapping[Any, Any]", value).items():
+            below = _below(models, str(key))
+            hidden = secret or names_secret(str(key)) or any(map(is_secret_type, below))
+            made[key] = _walked(item, below, str(key), hidden, take, plain, depth + 1)
+        return made
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_walked(item, models, name, secret, take, plain, depth + 1) for item in cast("Iterable[Any]", value)]
+    if secret and _can_be_one(value, name):
+        return take(str(value))
+    return plain(value) if isinstance(value, str) else value
+
+
+def _mask(_: str) -> str:
+    return MASK
+
+
+def _can_be_one(value: Any, name: str) -> bool:
+    if value is None or isinstance(value, bool) or value == "":
+        return False
+    words = _WORDS.findall(name)
+    return isinstance(value, str) or not (words and words[-1].lower() in _COUNTED)
+
+
+def _below(models: Sequence[Any], key: str) -> list[Any]:
+    """Return the types of what stands at `key`: of the models' fields, and of the values of mappings."""
+    found: list[Any] = []
+    for part in (part for model in models for part in _parts(model)):
+        fields: Any = getattr(part, "model_fields", None)
+        if isinstance(fields, Mapping):
+            named = cast("Mapping[str, Any]", fields)
+            found += [field.annotation for name, field in named.items() if key in (name, field.alias)]
+        elif getattr(part, "__origin__", None) is not None:
+            found += get_args(part)[-1:]
+    return found
+
+
+def _parts(annotation: Any, depth: int = 0) -> Iterator[Any]:
+    """Yield a type and all it is made of."""
+    yield annotation
+    if depth < _DEEPEST:
+        for part in get_args(annotation):
+            yield from _parts(part, depth + 1)
+
+
+# ---------------------------------------------------------------- what this process knows
+
+
+def know(texts: Iterable[str]) -> None:
+    """Keep these secrets out of everything that :func:`hide` sees from now on."""
+    fresh = {text for text in texts if _telling(text)}
+    if fresh - _known:
+        with _lock:
+            _known.update(fresh)
+
+
+def know_environment(environ: Mapping[str, str]) -> None:
+    """Do the same for the variables whose names say that they hold secrets; paths, as to the file of a key, are none."""
+    named = [value for name, value in environ.items() if names_secret(name) and name not in _FOLDERS]
+    know(value for value in named if len(value) >= 2 * _SHORTEST and not value.startswith(("/", "~", ".")))
+
+
+def _telling(text: str) -> bool:
+    """Whether a text is one that nobody writes by chance: ``sort_key: name`` may not take a word out of every message."""
+    text = text.strip()
+    mixed = any(char.isdigit() for char in text) and not text.isdigit()
+    return len(text) >= (_SHORTEST if mixed else 2 * _SHORTEST)
+
+
+def hide(text: str) -> str:
+    """Return `text` without the secrets that this process knows."""
+    if not _known:
+        return text
+    for secret in sorted(_known, key=len, reverse=True):
+        for spelling in {secret, repr(secret)[1:-1]}:
+            if spelling in text:
+                text = text.replace(spelling, MASK)
+    return text
+
+
+def hidden(value: Any) -> Any:
+    """Return a JSON value without the secrets that this process knows."""
+    if not _known:
+        return value
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, Mapping):
+        return {key: hidden(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [hidden(item) for item in cast("Iterable[Any]", value)]
+    return value
+
+
+__all__ = ["hidden", "hide", "is_secret_type", "know", "know_environment", "masked", "names_secret", "secret_values"]

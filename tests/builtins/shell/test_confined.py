@@ -1,0 +1,301 @@
+"""What a sandboxed command makes, moves and sees: nothing that runs later, and no secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from moryflow.services.files import VaultFiles
+from moryflow.services.targets import resolved
+from moryflow_builtins.shell import bash
+from moryflow_builtins.shell.confine import settle_leftovers
+from moryflow_builtins.shell.running import run
+from moryflow_builtins.shell.survey import Search
+from moryflow_sdk import Denied, Rule, ToolCall
+from moryflow_sdk.sandbox import find_sandbox
+
+pytestmark = pytest.mark.skipif(
+    find_sandbox() is None, reason="no working bubblewrap on this machine (install bubblewrap, or moryflow[sandbox])"
+)
+TOKEN = "tok-in-a-secret"
+
+
+class Context(SimpleNamespace):
+    """What ``bash`` uses of its context; a person answers the questions of its body with `answers`."""
+
+    def __init__(self, place, command, rules=(), answers=()):
+        vault, home = place
+        files = VaultFiles(vault, home, home)
+        requests = bash.target_requests({"command": command})
+        targets = tuple(resolved(request, lambda: files) for request in requests)
+        super().__init__(
+            vault=vault, home=home, data_dir=home, files=files, watched=(), agent=SimpleNamespace(rules=()),
+            call=ToolCall(id="c", tool="bash", args={}, targets=targets), rules=SimpleNamespace(all=lambda: list(rules)),
+            mark=secrets.token_hex(8), progress=lambda _: None, log=logging.getLogger("moryflow.plugin.shell"),
+            answers=list(answers), asked=[],
+        )  # fmt: skip
+
+    async def ask(self, question):
+        self.asked.append(question.reason)
+        if not (self.answers and self.answers.pop(0)):
+            raise Denied("the user refused this call")
+
+
+def sh(vault, command):
+    """Do something outside the sandbox, as a person does."""
+    subprocess.run(["bash", "-c", command], cwd=vault, check=True)
+
+
+async def until_it_is_there(path):
+    """Wait for what a command makes."""
+    while not path.exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A vault with two repositories, things that run later, and secrets; and a home."""
+    vault, home = tmp_path / "vault", tmp_path / "home"
+    for folder in (home, vault / "sub", vault / ".husky", vault / "deep/.aws", vault / "conf"):
+        folder.mkdir(parents=True)
+    for repository in (vault, vault / "sub"):
+        subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    (vault / ".env").write_text(TOKEN)
+    (vault / "deep/.aws/credentials").write_text(TOKEN)
+    (vault / "plain.txt").write_text("plain")
+    (vault / ".idea").symlink_to("conf")
+    return vault, home
+
+
+def state(vault):
+    """Return what runs later in a vault, file by file, with its content; of a repository what makes git run something."""
+    found = {}
+    for path, entry in Search(str(vault)).before().guarded.items():
+        below = () if entry.kind == "repository" else sorted((vault / path).rglob("*"))
+        found |= {str(file): file.read_bytes() if file.is_file() else b"" for file in (vault / path, *below)}
+    return found
+
+
+MADE = {
+    "an editor's folder": "mkdir -p .vscode && echo x > .vscode/tasks.json",
+    "one below": "mkdir -p a/b/.vscode; echo x > a/b/.vscode/settings.json",
+    "continuous integration": "mkdir -p .github/workflows; echo x > .github/workflows/x.yml",
+    "a hook of a repository below": "echo x > sub/.git/hooks/pre-commit; mkdir -p sub/.git/info; echo x > sub/.git/commondir",
+    "a hook": "echo x > .git/hooks/pre-commit; echo '[core]' >> .git/config; echo x > .git/config.worktree",
+    "another repository": "mv .git .g2 && mkdir .git && echo x > .git/config",
+    "a new repository": "git init -q new",
+    "one without .git": "mkdir g; cd g; echo 'ref: x' > HEAD; mkdir objects refs",
+    "a copy of a repository": "mkdir o; cp -r sub/.git o/.git",
+    "a renamed folder": "mkdir -p w/tasks; echo x > w/tasks/t.json; mv w .vscode",
+    "a moved repository": "mv sub moved",
+    "the place of a moved repository": "mv sub moved; mkdir -p sub/.git; echo x > sub/.git/config",
+    "a link": "ln -s conf .vscode",
+    "a link that leads elsewhere": "mkdir evil; echo x > evil/x; rm .idea; ln -s evil .idea",
+    "a link that is gone": "rm .idea",
+    "what a link leads to": "echo x > conf/workspace.xml",
+    "a folder that nobody can look into": "mkdir -p shut/.idea; chmod 0 shut",
+    "capitals": "mkdir .VSCODE; touch .GitAttributes",
+    "programs": "mkdir -p node_modules/.bin; echo x > node_modules/.bin/x",
+    "a change of what is there": "echo x > .husky/pre-commit; mv .husky h; rm -rf .husky",
+    "from the background": "(sleep 0.1; mkdir .vscode) & sleep 0.3",
+    "before it is stopped": "mkdir .vscode; sleep 60",
+    "without a mark": "env -i setsid sh -c 'mkdir .vscode; sleep 60' & sleep 0.3",
+}
+
+
+@pytest.mark.parametrize("command", MADE.values(), ids=MADE.keys())
+async def test_nothing_that_runs_later_appears_changes_or_moves(place, command):
+    """What did is put back and asked about, and nothing is lost (R21, S0.36)."""
+    vault, home = place
+    before = state(vault)
+    context = Context(place, f"{command}; true")
+    result = await run(context, 1.5 if "sleep 60" in command else 60)
+    assert state(vault) == before
+    assert len(context.asked) <= 1 and bool(context.asked) == (result.code == "runs_later")
+    assert result.metadata["sandboxed"] and not list((home / "running").iterdir())
+
+
+async def test_what_is_put_back_is_asked_about_and_kept(place):
+    """The question names file and reason; refused, the model is told and the file is kept outside (R21)."""
+    vault, home = place
+    context = Context(place, "mkdir -p .vscode && echo x > .vscode/tasks.json; echo fine > a.txt")
+    result = await run(context, 60)
+    assert context.asked == [
+        "the command made or moved what runs later: .vscode (an editor runs it when the folder is opened). "
+        "It was put back; put it in place?"
+    ]
+    assert (result.status, result.code) == ("error", "runs_later") and "the user refused this call" in result.output
+    (kept,) = home.glob("aside/*/.vscode/tasks.json")
+    assert kept.read_text() == "x\n" and str(kept.parent) in result.output
+    assert (vault / "a.txt").read_text() == "fine\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "there", "gone"),
+    [
+        ("mkdir -p .vscode && echo x > .vscode/tasks.json", ".vscode/tasks.json", "aside"),
+        ("mkdir deeper; mv sub deeper/", "deeper/sub/.git/HEAD", "sub"),
+    ],
+)
+async def test_a_person_can_have_it_put_in_place(place, command, there, gone):
+    """Agreed to, it is where the command wanted it, and the model is told so (R21)."""
+    vault, _ = place
+    result = await run(Context(place, command, answers=[True]), 60)
+    assert (vault / there).exists() and not (vault / gone).exists()
+    assert result.status == "ok" and "a person agreed" in result.output
+
+
+async def test_a_file_that_a_question_named_may_be_written(place):
+    """Asked about before, it is not asked about again; what is beside it is (R21)."""
+    vault, _ = place
+    context = Context(place, "mkdir -p .vscode && echo x > .vscode/tasks.json; echo y > .vscode/launch.json")
+    await run(context, 60, [str(vault / ".vscode/tasks.json")])
+    assert (vault / ".vscode/tasks.json").exists() and not (vault / ".vscode/launch.json").exists()
+    assert ".vscode/launch.json" in context.asked[0] and "tasks.json" not in context.asked[0]
+
+
+async def test_a_rule_that_allows_an_edit_lets_it_stand(place):
+    """What a person's rule allows to edit is neither closed nor asked about (D4)."""
+    vault, _ = place
+    rules = [Rule(domain="edit", pattern="vault:/.github/**", decision="allow")]
+    context = Context(place, "mkdir -p .github/workflows; echo x > .github/workflows/x.yml", rules)
+    assert (await run(context, 60)).status == "ok" and not context.asked
+    assert (vault / ".github/workflows/x.yml").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat .e*", "cat deep/.aws/*", "grep -r . .", "cp .env x; cat x", "mv .env x; cat x", "ln .env x; cat x",
+        "ln -s .env x; cat x", "mv deep d; cat d/.aws/*", "tar c . | cat", "cat .git/config", "cat priv*/*", "git config -l",
+    ],
+)  # fmt: skip
+async def test_secrets_stay_hidden(place, command):
+    """Neither by name, by pattern, through a folder nor after a move (R8, S0.36); nor what a rule keeps from being read."""
+    vault, _ = place
+    sh(vault, f"git config remote.o.url https://u:{TOKEN}@x/y")
+    (vault / "private").mkdir()
+    (vault / "private/a").write_text(TOKEN)
+    rules = [Rule(domain="read", pattern="vault:/private/**", decision="deny")]
+    result = await run(Context(place, command, rules), 60)
+    assert TOKEN not in result.output
+    assert (vault / ".env").read_text() == TOKEN and TOKEN in (vault / ".git/config").read_text()
+
+
+async def test_what_is_hidden_is_said(place):
+    """A file that is empty in there is no riddle (STYLE)."""
+    result = await run(Context(place, "cat .env"), 60)
+    assert result.output.endswith("[hidden in the sandbox: .env]")
+
+
+@pytest.mark.parametrize("opened", ["rule", "question", "rule in a folder"])
+async def test_a_rule_or_an_answer_shows_a_secret(place, opened):
+    """What a person allows to read is there, and only that (D4)."""
+    rules = [Rule(domain="read", pattern="vault:/.env", decision="allow")] if opened == "rule" else []
+    shown, other = ("deep/.aws/credentials", ".env") if "folder" in opened else (".env", "deep/.aws/credentials")
+    if "folder" in opened:
+        rules = [Rule(domain="read", pattern=f"vault:/{shown}", decision="allow")]
+    context = Context(place, f"cat {shown}; echo; cat {other}", rules)
+    result = await run(context, 60, [str(place[0] / shown)] if opened == "question" else [])
+    assert result.output.startswith(TOKEN) and result.output.count(TOKEN) == 1
+
+
+async def test_git_never_commits_a_hidden_file_as_empty(place):
+    """What git tracks cannot be read rather than be empty: a commit of everything fails and says so."""
+    vault, _ = place
+    git = "git -c user.name=a -c user.email=b"
+    sh(vault, f"echo registry=x > .npmrc; git add -f .npmrc; {git} commit -qm x")
+    result = await run(Context(place, f"echo y > y; git add y; {git} commit -qam y; git show HEAD:.npmrc"), 60)
+    assert "registry=x" in result.output and "denied" in result.output
+
+
+async def test_a_commit_and_ordinary_files_need_no_question(place):
+    """Work goes on as before (S0.36)."""
+    git = "git -c user.name=a -c user.email=b"
+    context = Context(place, f"mkdir -p src; echo x > src/a.py; git add src; {git} commit -qm x && {git} log --oneline | wc -l")
+    result = await run(context, 60)
+    assert (result.status, result.output.strip(), context.asked) == ("ok", "1", [])
+
+
+async def test_a_cancelled_command_is_put_back_too(place, caplog):
+    """Nobody waits for an answer then; the person is told (R21)."""
+    vault, home = place
+    task = asyncio.ensure_future(run(Context(place, "mkdir .vscode; touch begun; sleep 60"), 60))
+    await until_it_is_there(vault / "begun")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not (vault / ".vscode").exists() and list(home.glob("aside/*/.vscode"))
+    assert ".vscode" in caplog.text
+
+
+async def test_two_commands_at_once_leave_nothing_behind(place):
+    """Whichever ends first puts back what both have made; what one of them found before it began is no excuse (R21)."""
+    vault, _ = place
+    before = state(vault)
+    commands = ["mkdir .vscode; sleep 0.5", "sleep 0.2; mkdir -p a/.idea; touch .vscode/x; sleep 0.1", "sleep 0.3; mv sub s2"]
+    contexts = [Context(place, command) for command in commands]
+    await asyncio.gather(*(run(context, 60) for context in contexts))
+    assert state(vault) == before
+
+
+HOST = """
+import asyncio, importlib.util, sys
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("confined", sys.argv[1])
+tests = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(tests)
+place = (Path(sys.argv[2]), Path(sys.argv[3]))
+asyncio.run(tests.run(tests.Context(place, "mkdir .vscode; mv sub moved; touch begun; sleep 600"), 600))
+"""
+
+
+async def test_what_a_killed_host_could_not_put_back_the_next_one_does(place, caplog):
+    """A record is there before the command; a host that lives keeps its own (R21, SECURITY §3)."""
+    vault, home = place
+    before = state(vault)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", HOST, __file__, str(vault), str(home))
+    await until_it_is_there(vault / "begun")
+    log = logging.getLogger("moryflow.plugin.shell")
+    settle_leftovers(home, log)
+    assert (vault / ".vscode").exists(), "its host lives"
+    process.kill()
+    await process.wait()
+    settle_leftovers(home, log)
+    assert state(vault) == before and not list((home / "running").iterdir())
+    assert ".vscode" in caplog.text and "moved from sub/.git" in caplog.text
+
+
+async def test_so_many_that_they_cannot_be_closed_one_by_one_close_the_folder(place, monkeypatch):
+    """Over the limit nothing can be written, and the model is told why (S0.36)."""
+    monkeypatch.setattr("moryflow_builtins.shell.confine.MOST_CLOSED", 5)
+    vault, _ = place
+    for number in range(6):
+        (vault / f"p{number}/.vscode").mkdir(parents=True)
+    result = await run(Context(place, "touch x"), 60)
+    assert "the whole folder was read-only" in result.output and not (vault / "x").exists()
+
+
+async def test_a_folder_of_packages_is_closed_as_one(place, monkeypatch):
+    """Hundreds of ``node_modules/.bin`` do not close what people write (S0.36)."""
+    monkeypatch.setattr("moryflow_builtins.shell.confine.MOST_CLOSED", 20)
+    vault, _ = place
+    for number in range(30):
+        (vault / f"node_modules/p{number}/node_modules/.bin").mkdir(parents=True)
+    await run(Context(place, "touch x node_modules/p1/node_modules/.bin/x"), 60)
+    assert (vault / "x").exists() and not (vault / "node_modules/p1/node_modules/.bin/x").exists()
+
+
+def test_a_record_that_cannot_be_read_harms_nobody(tmp_path):
+    """Whatever stands there, the start goes on (invariant 8)."""
+    (tmp_path / "running").mkdir()
+    for name, content in {"a": "{", "b": "[]", "c": json.dumps({"vault": 5, "mark": "x", "guarded": {}, "opened": []})}.items():
+        (tmp_path / f"running/{name}.json").write_text(content)
+    settle_leftovers(tmp_path, logging.getLogger("x"))
+    assert (tmp_path / "running").exists()

@@ -1,0 +1,300 @@
+"""Consent at real terminals: what is answered was on the screen, and what was on the screen is what runs (R33, R22)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Begin = Callable[..., Any]
+ASKED = [{"domain": "edit", "pattern": "vault:/**", "decision": "ask"}, {"domain": "read", "pattern": "*", "decision": "allow"}]
+
+
+@pytest.fixture
+def editor(cli: Any) -> Any:
+    """A command line with the file tools, whose every change is asked about."""
+    cli.config(
+        disabledPlugins=["search", "shell", "local_model", "litellm_models"],
+        agents={"runtime": {"permission": {"rules": ASKED}}},
+    )
+    return cli
+
+
+def outputs(cli: Any) -> list[tuple[str, str]]:
+    nodes = json.loads(cli("session", "show", "--json").stdout)["nodes"]
+    return [(node["payload"]["status"], node["payload"]["output"]) for node in nodes if node["kind"] == "tool"]
+
+
+def test_what_was_typed_before_a_question_stood_answers_nothing(cli: Any, at_terminal: Begin) -> None:
+    """Lines of any number, whole or half: they are dropped, and the question waits (R33)."""
+    model = cli.script({"text": "", "delay": 2.5, **cli.calls("danger", what="it")}, "done")
+    terminal = at_terminal("run", "-m", model, "hi")
+    terminal.rest(1.0)
+    terminal.type("once\nalways\no\nstop\nbecause I say so\non")
+    terminal.expect("[o]nce")
+    terminal.rest(1.5)
+    terminal.type("ce\n")
+    terminal.expect("denied: ce")
+    assert terminal.end() == 0
+    assert outputs(cli) == [("denied", "denied: ce.")]
+
+
+def test_lines_that_are_pasted_at_a_question_are_one_reason(cli: Any, at_terminal: Begin) -> None:
+    """The first of them alone allows nothing, and the others answer neither the next question nor the prompt (R33)."""
+    terminal = at_terminal("chat", "-m", cli.script(cli.calls("danger", "danger", what="it"), "done that", "never"))
+    terminal.expect("\n>")
+    terminal.type("do it\r")
+    terminal.expect("[o]nce")
+    terminal.rest(0.5)
+    terminal.type("o\no\nand")
+    terminal.expect("danger wants to")
+    terminal.expect("[o]nce")
+    terminal.rest(1.0)
+    terminal.type("n\n")
+    terminal.expect("done that")
+    terminal.expect("\n>")
+    terminal.rest(0.5)
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert [status for status, _ in outputs(cli)] == ["denied", "denied"]
+    asked = json.loads(cli("approval", "list", "--all", "--json").stdout)
+    assert [(row["reply"], row["message"]) for row in asked] == [("reject", "o\no"), ("reject", "")]
+    assert "never" not in terminal.text
+
+
+def test_a_half_typed_answer_is_none(cli: Any, at_terminal: Begin) -> None:
+    """Ctrl-D twice behind an `o` ends the input and allows nothing (R33)."""
+    terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "done"), "hi")
+    terminal.expect("[s]top > ")
+    terminal.type("o\x04\x04")
+    assert terminal.end() == 130
+    assert [status for status, _ in outputs(cli)] == ["denied"]
+
+
+def test_a_question_is_shown_again_after_ctrl_z(cli: Any, at_terminal: Begin) -> None:
+    """What was done meanwhile has pushed it away; what was typed before is dropped, and the new width counts (R33)."""
+    cli.environ |= {"COLUMNS": "", "LINES": ""}
+    terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="x" * 300), "done"), "hi")
+    terminal.expect("[s]top > ")
+    terminal.type("o")
+    terminal.stop()
+    terminal.resize(columns=50)
+    terminal.go_on()
+    terminal.expect("danger wants to")
+    terminal.expect("[s]top > ")
+    assert max(map(len, terminal.text.rpartition("danger wants to")[2].splitlines())) < 50
+    terminal.type("n\n")
+    assert terminal.end() == 0
+    [asked] = json.loads(cli("approval", "list", "--all", "--json").stdout)
+    assert (asked["reply"], asked["message"]) == ("reject", "")
+
+
+def test_lines_that_were_typed_ahead_in_a_conversation_answer_nothing(cli: Any, at_terminal: Begin) -> None:
+    """Pasted behind the prompt, where the line editor has read them already (R33)."""
+    terminal = at_terminal("chat", "-m", cli.script({"text": "", "delay": 1.0, **cli.calls("danger", what="it")}, "done that"))
+    terminal.expect("\n>")
+    terminal.type("do it\ronce\ralways\r")
+    terminal.expect("[o]nce")
+    terminal.rest(1.0)
+    assert "done that" not in terminal.text
+    terminal.type("not now\n")
+    terminal.expect("done that")
+    terminal.expect("\n>")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert outputs(cli) == [("denied", "denied: not now.")]
+
+
+def test_the_content_of_a_new_file_and_the_diff_of_another_are_shown(editor: Any, at_terminal: Begin) -> None:
+    """Path first, then what will be written, before anything is (R22, R33)."""
+    (editor.vault / "a.py").write_text("import os\n\nx = 1\n")
+    model = editor.script(
+        editor.calls("write", path="new.txt", content="one\n\u202etwo\n"),
+        editor.calls("edit", path="a.py", old_string="x = 1", new_string="x = 2"),
+        "done",
+    )
+    terminal = at_terminal("run", "-m", model, "hi", columns=80)
+    terminal.expect("? write wants to")
+    terminal.expect("    vault:/new.txt\n  │ new file, 2 lines\n  │ +one\n  │ +\\u202etwo\n  because: ")
+    assert not (editor.vault / "new.txt").exists()
+    terminal.type("o\n")
+    terminal.expect("    vault:/a.py\n  │ +1 -1 lines\n  │ @@ -1,3 +1,3 @@\n  │  import os\n  │  \n  │ -x = 1\n  │ +x = 2\n")
+    terminal.type("n\n")
+    assert terminal.end() == 0
+    assert ((editor.vault / "new.txt").read_text(), (editor.vault / "a.py").read_text()) == (
+        "one\n\u202etwo\n",
+        "import os\n\nx = 1\n",
+    )
+
+
+def test_another_terminal_sees_and_answers_the_same_question(editor: Any, at_terminal: Begin) -> None:
+    """approval list and show have what will happen, and any of the words or a reason answers (R33, D65)."""
+    content = "\n".join(f"line {number}" for number in range(300))
+    terminal = at_terminal("chat", "-m", editor.script(editor.calls("write", path="n.txt", content=content), "I see"))
+    terminal.expect("\n>")
+    terminal.type("go\r")
+    terminal.expect("[v]iew all")
+    listed = editor("approval", "list").stdout
+    assert "build: write" in listed and "│ new file, 300 lines" in listed and "│ +line 150" not in listed
+    [row] = json.loads(editor("approval", "list", "--json").stdout)
+    assert row["request"]["preview"].splitlines()[1:301] == [f"+line {number}" for number in range(300)]
+    shown = editor("approval", "show", row["id"]).stdout
+    assert "│ +line 150\n" in shown and "always stores: vault:/n.txt" in shown and "pending" in shown
+    assert editor("approval", "reply", row["id"]).returncode == 2
+    assert editor("approval", "reply", row["id"], " ").returncode == 2
+    said = editor("approval", "reply", row["id"], "put", "it", "elsewhere").stdout
+    assert f"{row['id']}: reject (put it elsewhere)" in said
+    terminal.expect("denied: put it elsewhere")
+    terminal.expect("I see")
+    terminal.expect("\n>")
+    terminal.type("\x04")
+    assert terminal.end() == 0
+
+
+def test_all_of_a_long_question_is_shown_on_demand(editor: Any, at_terminal: Begin) -> None:
+    """With v, through $PAGER where it is set; the question stands afterwards (R33)."""
+    editor.environ = {"PAGER": "sed s/line.150/PAGED/"}
+    content = "\n".join(f"line {number}" for number in range(300))
+    terminal = at_terminal("run", "-m", editor.script(editor.calls("write", path="n.txt", content=content), "done"), "go")
+    terminal.expect("[v]iew all >")
+    assert "line 150" not in terminal.text
+    terminal.type("/show\n")
+    terminal.expect("+PAGED")
+    terminal.expect("[v]iew all >")
+    terminal.type("o\n")
+    assert terminal.end() == 0
+    assert (editor.vault / "n.txt").read_text() == content
+
+
+def test_a_file_that_changes_while_the_question_stands_is_asked_about_again(editor: Any, at_terminal: Begin) -> None:
+    """What was shown is what runs, however soon the answer came (R11, R33)."""
+    file = editor.vault / "a.py"
+    file.write_text("x = 1\n")
+    model = editor.script(editor.calls("edit", path="a.py", old_string="x = 1", new_string="x = 2"), "done")
+    terminal = at_terminal("run", "-m", model, "go")
+    terminal.expect("+x = 2")
+    terminal.expect("[o]nce")
+    file.write_text("x = 1\nsecret = 3\n")
+    terminal.type("o\n")
+    terminal.expect("│  secret = 3")
+    terminal.expect("what it does has changed since this was answered before")
+    terminal.expect("[o]nce")
+    assert file.read_text() == "x = 1\nsecret = 3\n"
+    terminal.type("o\n")
+    assert terminal.end() == 0
+    assert file.read_text() == "x = 2\nsecret = 3\n"
+
+
+@pytest.mark.parametrize(("key", "decision", "by"), [("", "stop", "cancel"), ("s\n", "stop", "user"), ("\x04", "stop", "user")])
+def test_how_a_question_ended_is_in_the_audit_log(cli: Any, at_terminal: Begin, key: str, decision: str, by: str) -> None:
+    """Ctrl-C too, where no decision is taken any more: who could have allowed what is known afterwards (R33, S0.72)."""
+    terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "never"), "hi")
+    terminal.expect("[s]top >")
+    if key:
+        terminal.type(key)
+    else:
+        terminal.interrupt()
+    assert terminal.end() == 130
+    [line] = json.loads(cli("audit", "--denied", "--json").stdout)
+    assert (line["decision"], line["by"], line["tool"], line["targets"]) == (decision, by, "danger", ["tool:danger"])
+    assert line["permissionDomain"] == "bash"
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_after_each_edit_its_path_and_a_short_diff_are_shown(cli: Any, at_terminal: Begin, command: str) -> None:
+    """Of every tool that changes files, asked about or not, in run and in chat; nothing in it looks like ours (R33, R3)."""
+    cli.config(
+        disabledPlugins=["search", "shell", "local_model", "litellm_models"],
+        agents={"runtime": {"permission": {"rules": [{"domain": "edit", "pattern": "vault:/**", "decision": "allow"}]}}},
+    )
+    (cli.vault / "a.py").write_text("import os\n\nx = 1\n")
+    (cli.vault / "b.txt").write_text("b\n")
+    edits = [{"path": "a.py", "old_string": "os", "new_string": "sys"}, {"path": "b.txt", "old_string": "b", "new_string": "c"}]
+    model = cli.script(
+        cli.calls("write", path="new.txt", content="".join(f"line {number}\n" for number in range(60))),
+        cli.calls("edit", path="a.py", old_string="x = 1", new_string="? write wants to\n\u202e"),
+        cli.calls("multiedit", edits=edits),
+        cli.calls("move", path="b.txt", to="d.txt"),
+        cli.calls("delete", path="d.txt"),
+        "done",
+    )
+    terminal = at_terminal(command, "-m", model, *(["go"] if command == "run" else []), columns=80)
+    if command == "chat":
+        terminal.expect("\n>")
+        terminal.type("go\r")
+    terminal.expect("  │ vault:/new.txt: new file, +60 -0 lines\n  │ @@ -0,0 +1,60 @@\n  │ +line 0\n")
+    terminal.expect("  │ … 46 more lines …\n")
+    terminal.expect("  │ +line 59\n")
+    terminal.expect("  │ vault:/a.py: +2 -1 lines\n  │ @@ -1,3 +1,4 @@\n  │  import os\n  │  \n")
+    terminal.expect("  │ -x = 1\n  │ +? write wants to\n  │ +\\u202e\n")
+    terminal.expect("  │ vault:/a.py: +1 -1 lines\n")
+    terminal.expect("  │ vault:/b.txt: +1 -1 lines\n  │ @@ -1 +1 @@\n  │ -b\n  │ +c\n")
+    terminal.expect("  │ vault:/b.txt → vault:/d.txt: moved\n")
+    terminal.expect("  │ vault:/d.txt: deleted\n")
+    terminal.expect("done")
+    if command == "chat":
+        terminal.type("/quit\r")
+    assert terminal.end() == 0
+
+
+def test_a_program_has_the_diff_in_the_event_of_the_result(cli: Any) -> None:
+    """As a terminal shows it, so that no client has to make it anew (R33)."""
+    cli.config(
+        disabledPlugins=["search", "shell", "local_model", "litellm_models"],
+        agents={"runtime": {"permission": {"rules": [{"domain": "edit", "pattern": "vault:/**", "decision": "allow"}]}}},
+    )
+    model = cli.script(cli.calls("write", path="a.md", content="one\n"), "done")
+    lines = cli("run", "-m", model, "go", "--output", "stream-json").stdout.splitlines()
+    [result] = [json.loads(line) for line in lines if '"tool.result"' in line]
+    assert result["diff"] == "vault:/a.md: new file, +1 -0 lines\n@@ -0,0 +1 @@\n+one"
+
+
+def test_a_question_that_nobody_sees_is_answered_by_nobody(cli: Any) -> None:
+    """Standard error goes to a file: what is typed there answers nothing (R33)."""
+    ours, theirs = pty.openpty()
+    try:
+        running = cli.start(
+            "run", "--on-ask", "prompt", "-m", cli.script(cli.calls("danger", what="it"), "done"), "hi", stdin=theirs
+        )
+        os.write(ours, b"once\n")
+        out, err = running.communicate(timeout=60)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (running.returncode, out) == (4, "done\n") and "nobody can see a question" in err
+    assert [status for status, _ in outputs(cli)] == ["denied"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "mark"),
+    [({"TERM": "dumb"}, "  │ what: it"), ({"NO_COLOR": "1"}, "  │ what: it"), ({"PYTHONIOENCODING": "ascii"}, "  | what: it")],
+)
+def test_a_question_is_readable_at_any_terminal(cli: Any, at_terminal: Begin, environ: dict[str, str], mark: str) -> None:
+    """One that cannot move its cursor, shows no colours, or has no such characters (R33, CONTRACT §1)."""
+    cli.environ = environ
+    model = cli.script({"text": "", "delay": 1.3, **cli.calls("danger", what="it 汉")}, "# done")
+    terminal = at_terminal("run", "-m", model, "hi", columns=40)
+    terminal.expect(mark)
+    terminal.expect("[s]top >")
+    terminal.type("once\n")
+    terminal.expect("done")
+    assert terminal.end() == 0
+    assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|4[0-7])[;m]", terminal.raw)
+    if environ.get("TERM") == "dumb":
+        assert "\x1b" not in terminal.raw
+    if mark[2] == "|":
+        assert terminal.raw.isascii() and "\\u6c49" in terminal.raw
+
+
+def test_a_conversation_from_a_pipe_answers_its_questions_in_line(cli: Any) -> None:
+    """Whoever wrote the lines knows what is asked: each question takes the next one, and the end of them is a no (R33)."""
+    model = cli.script(cli.calls("danger", what="it"), cli.calls("danger", what="that"), cli.calls("danger", what="x"), "done")
+    done = cli("chat", "-m", model, "--on-ask", "prompt", stdin="go\nonce\n\nnot that\n")
+    assert done.stdout == "done\n"
+    assert outputs(cli)[:2] == [("ok", "did it"), ("denied", "denied: not that.")]
+    assert outputs(cli)[2][0] == "denied" and "nobody can be asked" in done.stderr

@@ -1,0 +1,58 @@
+"""The program, started by a tool: what a person decides it leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from moryflow.cli.options import DECISIONS
+from moryflow_builtins.permission.shell.own_program import CHANGES
+
+MARK = {"MORYFLOW_CALL": "c1-0a1b2c3d"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "permission allow bash sudo",
+        "permission deny bash rm",
+        "permission preset trusting -y",
+        "config set language zh",
+        "config unset language",
+        "config prompt reset",
+        "plugin install x",
+        "plugin disable titles",
+        "plugin sync",
+        "plugin key set x api_key",
+        "approval reply a1 always",
+        "model use local",
+        "tool allow x.py",
+        "new tool words -y",
+        "run --mode full_access -y hello",
+        "run --config {} hello",
+        "tool run ls --mode full_access -y",
+    ],
+)
+def test_a_decision_is_refused_inside_a_tool(cli: Any, line: str) -> None:
+    """Exit code 2, one sentence, and nothing is written (R38)."""
+    cli.environ = MARK
+    file = cli.home / "config.jsonc"
+    before = file.read_bytes() if file.exists() else None
+    done = cli(*line.split())
+    assert done.returncode == 2 and "was started by a tool" in done.stderr and "Traceback" not in done.stderr
+    assert (file.read_bytes() if file.exists() else None) == before
+
+
+@pytest.mark.parametrize("line", ["permission rules", "config show", "plugin list", "permission allow --help", "--version"])
+def test_what_only_looks_works_inside_a_tool(cli: Any, line: str) -> None:
+    """A tool may look at rules, settings and plugins (R38)."""
+    cli.environ = MARK
+    assert cli(*line.split()).returncode == 0
+
+
+def test_gate_and_program_refuse_the_same_commands() -> None:
+    """What the gate refuses of this program, the program refuses by itself; the gate knows more, of plugins' commands (R38)."""
+    ours = {words.replace("config prompt", "prompt") for words in CHANGES}
+    of_plugins = {words for words in ours if words.startswith(("permission ", "mcp "))}
+    keys = {"plugin key", "plugin key set", "plugin key remove", "plugin key rm"}
+    assert ours - of_plugins - {"plugin rm"} - keys == DECISIONS - {"key set", "key remove"}

