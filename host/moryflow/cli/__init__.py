@@ -23,7 +23,8 @@ except KeyboardInterrupt:  # a third of a start is these imports, and nobody who
 __all__ = ["cli", "main"]
 
 SIMPLER = "moryflow-simpler"
-"""How characters are written that a terminal's encoding lacks: ours by others like them, all else as escapes."""
+"""The error handler of standard error: signs of ours that its encoding lacks are written as others like them, all else as
+escapes. Not of standard output: an answer is data."""
 _LIKE = {"•": "*", "…": "...", "→": "->", "│": "|", "┊": ":", "·": "-", "“": '"', "”": '"', "–": "-", "└": "`"}
 LEAST_FILES = 32
 """Files that the process must be able to open at a time: a run with the built-in plugins needs some twenty."""
@@ -162,7 +163,7 @@ def _prepare_streams(*, apart: bool) -> None:
                 os.dup2(descriptor, number, inheritable=True)
                 os.close(descriptor)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
-    for stream in (sys.stdout, sys.stderr):
+    for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stderr, SIMPLER)):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors=SIMPLER)
+            stream.reconfigure(errors=errors)
     stdout.install(apart=apart)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -32,7 +31,7 @@ def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, atta
     moryflow dev ./my-plugin --run 'hook fire chat.params {}'
     moryflow dev --attach
     """
-    import asyncio
+    from .event_loop import run_on_loop
 
     flags = flags_of(ctx)
     words = _words(again or "")
@@ -41,14 +40,14 @@ def command(ctx: click.Context, paths: tuple[Path, ...], again: str | None, atta
             raise click.UsageError("--attach follows a session and runs nothing; leave --run and PATH out", ctx)
         from .dev_attach import follow
 
-        return asyncio.run(follow(flags, attach))
+        return run_on_loop(lambda: follow(flags, attach))
     from .dev_loop import Loop
     from .stray import show_slips
 
     show_slips()
     folders = tuple(path.absolute() for path in paths)
-    work: Any = Loop(flags, folders, words).run()
-    return asyncio.run(work)
+    loop = Loop(flags, folders, words)
+    return run_on_loop(loop.run)
 
 
 def _words(command: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from moryflow.host import Host
 from moryflow.opening import open_host
 from moryflow.places import home_folder
 
+from .event_loop import run_on_loop
 from .options import Flags, flags_of
 from .plugin_desk import drift_notices, quoted
 from .text import plain
@@ -55,7 +55,7 @@ def with_host(
                     _tell_of(host.store)
 
     with _naming_home():
-        return asyncio.run(hosted())
+        return run_on_loop(hosted)
 
 
 def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
@@ -76,7 +76,7 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
             _tell_of(store)
             store.close()
 
-    return asyncio.run(opened())
+    return run_on_loop(opened)
 
 
 def _tell_of(store: Store) -> None:

@@ -106,15 +106,15 @@ def _agents_of_ours() -> frozenset[str]:
 
 
 def _of_ours(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
-    import asyncio
-
     from moryflow.opening import open_host
+
+    from .event_loop import run_on_loop
 
     async def found() -> frozenset[str]:
         async with await open_host(plugins=()) as host:
             return names(host)
 
-    return asyncio.run(found())
+    return run_on_loop(found)
 
 
 def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:

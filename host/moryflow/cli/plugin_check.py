@@ -71,18 +71,18 @@ def probed(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
 
 def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:
     """Return who has which name of a tool, without those of the plugins `but`, as a host would give them out."""
-    import asyncio
-
     from moryflow_sdk import MoryflowError
 
     from moryflow.opening import open_host
+
+    from .event_loop import run_on_loop
 
     async def own() -> dict[str, str]:
         async with await open_host(desk.home, safe_mode=True) as host:
             return {name.casefold(): f"the builtin plugin {owned.plugin}" for name, owned in host.tools.items()}
 
     try:
-        taken = asyncio.run(own())
+        taken = run_on_loop(own)
     except (MoryflowError, OSError):  # a home that cannot be used says so elsewhere
         taken = {}
     for row in desk.rows():

@@ -123,9 +123,9 @@ def _figures(item: HookFigures) -> str:
 
 def _ledger(desk: Desk, name: str) -> tuple[list[HookFigures], list[str]]:
     """Return what the ledger says of a plugin, and the hooks that were quarantined and not brought back."""
-    import asyncio
-
     from moryflow.managing.figures import figures_of, quarantined_of, store_of
+
+    from .event_loop import run_on_loop
 
     store = store_of(desk.home)
     if store is None:
@@ -137,7 +137,7 @@ def _ledger(desk: Desk, name: str) -> tuple[list[HookFigures], list[str]]:
         finally:
             store.close()
 
-    return asyncio.run(read())
+    return run_on_loop(read)
 
 
 def _agreed(desk: Desk, name: str) -> dict[str, Any] | None:

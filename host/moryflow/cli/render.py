@@ -38,8 +38,12 @@ class TerminalView:
         self.idle = False
         """The person is typing: nothing moves on the terminal."""
         self._truncated = TRUNCATED.get(language, TRUNCATED["en"])
-        self._said = self._message = self._printed = ""
-        """The newest answer that says something, its message, and what was printed whole."""
+        self._said: list[str] = []
+        """The pieces of the newest answer."""
+        self._message = ""
+        """The message that they belong to."""
+        self._printed = ""
+        """The last answer that was printed whole."""
         self._blocks: Any = None
         self._spinner: Any = None
         self._error: Event | None = None
@@ -64,8 +68,9 @@ class TerminalView:
             case "step.finish":
                 self._flush()
             case "session.status" if event.data.get("answered") and event.parent is None:
-                self.finish(self._said)
-                self._printed = self._said
+                said = "".join(self._said)
+                self.finish(said)
+                self._printed = said
                 self._note(event)
             case "plugin.failed" | "plugin.quarantined":
                 self._warn(event)
@@ -105,8 +110,10 @@ class TerminalView:
         """Take in more of an answer, of a thought, or of what a tool says while it runs."""
         text = event.data.get("text", "")
         if event.type == "text.delta" and event.parent is None:
-            self._said = text if event.data["message_id"] != self._message else self._said + text
-            self._message = event.data["message_id"]
+            if event.data["message_id"] != self._message:
+                self._message = event.data["message_id"]
+                self._said = []
+            self._said.append(text)
         match event.type:
             case "message.end" if self._blocks and event.data["finish"] == "retried" and event.data["kind"] == "text":
                 self._clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +33,10 @@ def command(
     Shows the first thing it would have done otherwise: turn, step, hook, the place in the value, before and after.
     No model and no tool is called and nothing is stored. Exit code 0 when nothing differs, 3 when something does.
     """
+    from .event_loop import run_on_loop
+
     flags = flags_of(ctx)
-    name, result = asyncio.run(_replay(flags, session, path, turn, recorded_as))
+    name, result = run_on_loop(lambda: _replay(flags, session, path, turn, recorded_as))
     shown = result.found if everything else result.found[:1]
     document = {
         "v": 1,

@@ -95,7 +95,7 @@ def test_an_encoding_that_cannot_show_the_answer_escapes_it(cli: Any) -> None:
     """A C locale, and half a surrogate pair from a model: escaped, never a crash (issue 2, bad input)."""
     model = cli.script("héllo → \ud800")
     done = shell(cli, "", "run", "-m", model, "hi", **ASCII)
-    assert (done.returncode, done.stdout) == (0, "h\\xe9llo -> \\ud800\n")
+    assert (done.returncode, done.stdout) == (0, "h\\xe9llo \\u2192 \\ud800\n")
     done = shell(cli, "", "run", "-m", model, "hi")
     assert (done.returncode, done.stdout) == (0, "héllo → \\ud800\n")
 
