@@ -160,12 +160,12 @@ def test_the_host_names_built_in_plugins_in_one_table_only() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"moryflow_builtins\.\w", node.value)
     }
-    assert naming <= {"moryflow.builtins"}
+    assert naming <= {"moryflow.base.builtins"}
 
 
 def test_the_parts_of_the_control_plane_are_ordinary_plugins() -> None:
     """Permission, truncation, doom loop and audit stand in the table like any tool, each in a room of its own (S0.1)."""
-    from moryflow.builtins import BUILTINS
+    from moryflow.base.builtins import BUILTINS
 
     assert {f"moryflow_builtins.{part}" for part in ("permission", "truncation", "doom_loop", "audit")} <= set(BUILTINS)
 
@@ -187,7 +187,7 @@ def test_heavy_libraries_are_imported_at_module_level_only_in_their_room() -> No
     assert found == []
 
 
-@pytest.mark.parametrize("entry", ["moryflow", "moryflow.cli", "moryflow.host", "moryflow.builtins", "moryflow_sdk"])
+@pytest.mark.parametrize("entry", ["moryflow", "moryflow.cli", "moryflow.host", "moryflow.base.builtins", "moryflow_sdk"])
 def test_importing_the_host_loads_no_slow_library(entry: str) -> None:
     """What `moryflow --help` and every run import at the start stays small (rule 5, R31)."""
     assert loaded_by(f"import {entry}") == []
@@ -195,7 +195,7 @@ def test_importing_the_host_loads_no_slow_library(entry: str) -> None:
 
 def test_importing_all_built_in_plugins_loads_no_slow_library() -> None:
     """Built-in plugins are loaded at every start, so their packages stay cheap (rule 5)."""
-    code = "import importlib, moryflow.builtins as b; [importlib.import_module(name) for name in b.BUILTINS]"
+    code = "import importlib, moryflow.base.builtins as b; [importlib.import_module(name) for name in b.BUILTINS]"
     assert loaded_by(code) == []
 
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 from moryflow.kernel.outcome import EXIT_CODES, EndReason
 from moryflow.kernel.records import Stage
-from moryflow.sessions.errors import _SENTENCES
+from moryflow.store.errors import _SENTENCES
 from moryflow_sdk import HOOKS
 from moryflow_sdk.errors import RETRYABLE, ModelErrorCode
 from moryflow_sdk.verdicts import Cause

@@ -9,22 +9,23 @@ TYPE_CHECKING = False  # so that `typing` is not read before the command line ca
 if TYPE_CHECKING:
     from typing import Any
 
+    from moryflow.store import SessionBusy
+
     from .host import Host
     from .kernel.outcome import RunOptions, TurnResult
     from .opening import open_host
     from .session import Session
-    from .sessions import SessionBusy
 
 __version__ = "0.1.0"
 __all__ = ["Host", "RunOptions", "Session", "SessionBusy", "TurnResult", "__version__", "open_host"]
 
 _HOMES = {
-    "Host": "host",
-    "open_host": "opening",
-    "Session": "session",
-    "SessionBusy": "sessions",
-    "RunOptions": "kernel.outcome",
-    "TurnResult": "kernel.outcome",
+    "Host": "moryflow.host",
+    "open_host": "moryflow.opening",
+    "Session": "moryflow.session",
+    "SessionBusy": "moryflow.store",
+    "RunOptions": "moryflow.kernel.outcome",
+    "TurnResult": "moryflow.kernel.outcome",
 }
 
 
@@ -33,4 +34,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

@@ -14,11 +14,12 @@ from .kernel.outcome import RunOptions, TurnResult, error_json
 from .waiting import with_background
 
 if TYPE_CHECKING:
+    from moryflow.store import Hold, SessionRow
+
     from .host import Host
     from .kernel.journal import Journal
     from .kernel.scope import TurnScope, Wish
     from .session import Session
-    from .sessions import Hold, SessionRow
 
 DEEPEST = 4
 """How deep sessions nest at most, whoever asks; the ``task`` tool has a lower limit of its own."""

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from moryflow_sdk import Agent, ConfigError, PluginError, thaw
 
+from moryflow.base.builtins import RESERVED
+from moryflow.store import SessionRow
+
 from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
-from .builtins import RESERVED
 from .config import Config
 from .kernel.plugins import PluginSet
 from .kernel.scope import TurnScope
-from .sessions import SessionRow
 
 
 def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str | None) -> Agent:

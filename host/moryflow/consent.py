@@ -103,7 +103,7 @@ class Consents:
     def _change(self, change: Callable[[dict[str, str], dict[str, str]], None], *, must: bool = False) -> bool:
         from moryflow_sdk import ConfigError
 
-        from .config.locked import locked, write_atomically
+        from moryflow.base.atomic_write import locked, write_atomically
 
         try:
             with locked(self._file):

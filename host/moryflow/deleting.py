@@ -12,8 +12,9 @@ from .kernel.events import now
 from .looking import looking_scope
 
 if TYPE_CHECKING:
+    from moryflow.store import SessionRow
+
     from .host import Host
-    from .sessions import SessionRow
 
 
 async def delete_session(host: Host, row: SessionRow) -> Sequence[str]:

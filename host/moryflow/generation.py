@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
+from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
+
 from .config import Config, load_config
 from .kernel.plugins import PluginSet, PluginSettings, dispose, load_plugin_set, start
 from .kernel.records import LoadFailure

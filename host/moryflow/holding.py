@@ -14,7 +14,7 @@ from moryflow.kernel.family import Rights
 from moryflow.kernel.journal import Journal
 from moryflow.kernel.remains import end_remains
 from moryflow.kernel.scope import LiveSession
-from moryflow.sessions import Hold, SessionRow, Store, Unfinished, unfinished
+from moryflow.store import Hold, SessionRow, Store, Unfinished, unfinished
 
 from .mentions import TOOL
 from .settling import ends_with_calls

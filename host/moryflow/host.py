@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, MoryflowError
 
+from moryflow.base.paths import readable_vault
+from moryflow.store import Hold, SessionRow, Store
+
 from .agents import DEFAULT_AGENT
 from .choosing import agent_of, base_prompt, named_agent, refuse_failed
 from .config import Config
@@ -29,10 +32,8 @@ from .loading.discovery import discover
 from .loading.projects import being_written
 from .looking import blank_session, looking_scope
 from .managing.releases import Releases
-from .places import readable_vault
 from .services import SERVICES
 from .session import Session
-from .sessions import Hold, SessionRow, Store
 from .settling import DirectResult, direct_result
 
 if TYPE_CHECKING:

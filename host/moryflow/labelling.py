@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk import ConfigError
 
-from .sessions import Node, path_to
+from moryflow.store import Node, path_to
 
 LONGEST = 80
 SPOKEN = frozenset({"user", "assistant", "tool", "note"})

@@ -10,7 +10,7 @@ from moryflow_sdk import Rule
 from moryflow.kernel.events import now
 from moryflow.kernel.family import Rights
 from moryflow.kernel.scope import LiveSession, TurnScope
-from moryflow.sessions import Node, SessionRow
+from moryflow.store import Node, SessionRow
 
 if TYPE_CHECKING:
     from .host import Host

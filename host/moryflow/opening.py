@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
+from moryflow.base.paths import home_folder
+
 from .generation import WAIT, Sources, in_development
 from .host import Host
-from .places import home_folder
 
 
 async def open_host(

@@ -16,7 +16,7 @@ from moryflow_sdk import ToolRequest
 from .mentions import TOOL
 
 if TYPE_CHECKING:
-    from .sessions import Node
+    from moryflow.store import Node
 
 GO_ON = "The question that was open has been settled. Go on with your task."
 """What such a call gives a sub-agent to do; one that is given it lets those below it go on first."""

@@ -17,7 +17,7 @@ from moryflow.kernel.journal import Journal
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
-from moryflow.sessions import Hold, SessionRow
+from moryflow.store import Hold, SessionRow
 
 from .changing import change_agent, change_mode, change_model
 from .children import Children

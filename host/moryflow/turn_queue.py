@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from .sessions import SessionBusy
+from moryflow.store import SessionBusy
 
 
 class TurnQueue:

@@ -33,7 +33,7 @@ def figures() -> list[Figure]:
 
 async def make(home: Path, vault: Path) -> str:
     """Write a session of prompts, calls, results and answers; return its id."""
-    from moryflow.sessions import Commit, NewNode, Store
+    from moryflow.store import Commit, NewNode, Store
 
     store = Store.open(home / "sessions.db")
     row = await store.create(vault=str(vault), agent="build", mode="agent", model=MODEL)

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from moryflow.sessions import Commit, NewNode, Node
+from moryflow.store import Commit, NewNode, Node
 from moryflow_sdk import BaseProvider, Finished, ModelInfo, TextDelta, Usage, freeze
 
 Item = tuple[str, dict[str, Any]]

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 from moryflow import RunOptions, open_host
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 
 ALLOW_ALL = [{"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("read", "edit", "bash", "tool")]
 

@@ -331,7 +331,7 @@ async def test_an_agents_file_may_limit_its_steps(rig):
 
 async def test_without_the_plugins_line_the_host_has_its_default_agent(rig):
     """Deleting the line removes plan and its like, and nothing else (ARCHITECTURE §1)."""
-    from moryflow.builtins import BUILTINS
+    from moryflow.base.builtins import BUILTINS
 
     rest = tuple(name for name in BUILTINS if not name.endswith(".agents"))
     async with rig.host(builtins=rest) as host:

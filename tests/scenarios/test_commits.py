@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from moryflow.kernel import batch
-from moryflow.sessions import Hold
+from moryflow.store import Hold
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import moryflow
-import moryflow.builtins
+import moryflow.base.builtins
 import pytest
 from moryflow import RunOptions
 from moryflow_sdk import Rule, Ruling, thaw
@@ -237,7 +237,7 @@ async def test_the_context_is_protected_whatever_plugins_do(rig):
             return result.replace(output="x" * 3_000_000)
     """,
     )
-    without = tuple(name for name in moryflow.builtins.BUILTINS if not name.endswith(".truncation"))
+    without = tuple(name for name in moryflow.base.builtins.BUILTINS if not name.endswith(".truncation"))
     await rig.run(rig.call("read", path="a.txt"), {"text": "done"}, builtins=without)
     node = next(node for node in rig.path if node.kind == "tool")
     assert len(node.payload["output"]) <= 4 * 51200 + 200

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 from moryflow.kernel import journal
-from moryflow.sessions import Store
+from moryflow.store import Store
 
 PLUGIN = """
     import pathlib

@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import indent
 
 import moryflow
-import moryflow.builtins
+import moryflow.base.builtins
 import moryflow_builtins
 import moryflow_sdk
 import pytest
@@ -44,7 +44,7 @@ def test_only_the_door_reaches_a_tool_body():
 
 def test_only_the_door_runs_a_body():
     """Nobody else calls ``run_body`` or makes keywords for a body (invariant 1)."""
-    folder = Path(moryflow.builtins.__file__).parent
+    folder = Path(moryflow.base.builtins.__file__).parent
     trees = {path.relative_to(folder).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")}
     users = {path for path, tree in trees.items() if any(reaching(tree, "run_body", "bind"))}
     assert users == {"kernel/invoke.py"}

@@ -6,7 +6,7 @@ import asyncio
 
 from moryflow import RunOptions
 from moryflow.cli.stats import gathered, told
-from moryflow.sessions import Commit, NewNode
+from moryflow.store import Commit, NewNode
 
 STUB = """
     @tool(name="files__mark", domain="mcp", targets=lambda args: [mcp_target("files", "mark")])

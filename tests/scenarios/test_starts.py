@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from moryflow.sessions import Hold, StoreError
+from moryflow.store import Hold, StoreError
 
 TOOLS = """
     import sqlite3, time

@@ -210,7 +210,7 @@ async def test_two_hosts_do_not_write_one_session(rig):
 
 async def test_removing_a_line_removes_only_that_feature(rig):
     """Each line of the built-in tuple is deleted in turn: the host starts, only that feature is gone (S2.16, S2.21)."""
-    from moryflow.builtins import BUILTINS
+    from moryflow.base.builtins import BUILTINS
 
     for gone in BUILTINS:
         rest = tuple(name for name in BUILTINS if name != gone)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError
 
-from moryflow.builtins import AMONG_USER
+from moryflow.base.builtins import AMONG_USER
 
 from .rebuilding import UNKNOWN, Moment
 from .replaying import GATES, REPLAYED

@@ -15,7 +15,7 @@ from .difference import Difference, first_difference
 from .rerunning import as_json
 
 if TYPE_CHECKING:
-    from moryflow.sessions import HookCallRow
+    from moryflow.store import HookCallRow
 
     from .rebuilding import Moment
     from .rerunning import Outcome

@@ -14,7 +14,7 @@ from moryflow.kernel.arguments import parse
 from moryflow.kernel.context import ContextBuilder
 
 if TYPE_CHECKING:
-    from moryflow.sessions import CallRow, HookCallRow, Node
+    from moryflow.store import CallRow, HookCallRow, Node
 
     from .recorded import Recorded, Turn
 

@@ -13,7 +13,7 @@ from moryflow_sdk import ConfigError
 if TYPE_CHECKING:
     from moryflow_sdk import Event
 
-    from moryflow.sessions import CallRow, HookCallRow, Node, RunRow, SessionRow, Store
+    from moryflow.store import CallRow, HookCallRow, Node, RunRow, SessionRow, Store
 
 COMPACTION = "compact"
 """The purpose of a run that is a compaction."""

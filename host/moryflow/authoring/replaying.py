@@ -116,7 +116,7 @@ async def _tried_out(host: Host, candidate: Candidate, path: Path) -> None:
 
 async def _loaded(host: Host, home: Path, candidate: Candidate) -> PluginSet:
     """Load the one plugin beside the built-in ones, in a home that is thrown away afterwards."""
-    from moryflow.builtins import BUILTINS
+    from moryflow.base.builtins import BUILTINS
 
     name = candidate.name
     builtins = [each for each in discover(home, BUILTINS) if each.tier == "builtin" and each.name != name]

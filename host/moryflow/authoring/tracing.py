@@ -15,7 +15,7 @@ from moryflow.looking import looking_scope
 
 if TYPE_CHECKING:
     from moryflow.host import Host
-    from moryflow.sessions import HookCallRow, SessionRow
+    from moryflow.store import HookCallRow, SessionRow
 
     from .recorded import Recorded, Turn
 

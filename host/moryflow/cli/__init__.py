@@ -13,7 +13,7 @@ STOPPED = 130
 """What a shell reports of a program that Ctrl-C has ended: 128 + SIGINT."""
 
 try:
-    from moryflow import pydantic_plugins
+    from moryflow.base import pydantic_plugins
 
     from . import ending, stdout
     from .group import cli

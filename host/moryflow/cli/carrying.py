@@ -82,7 +82,7 @@ def _whole(file: Path) -> Iterator[TextIO]:
 @click.pass_context
 def import_session(ctx: click.Context, file: Any) -> None:
     """Read a session that was exported, with its sub-agents'; - reads standard input."""
-    from moryflow.sessions import StoreError
+    from moryflow.store import StoreError
 
     from .hosting import with_store
 

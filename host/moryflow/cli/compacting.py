@@ -120,7 +120,7 @@ def show_records(ctx: click.Context, session: str | None) -> None:
 
     async def work(store: Any) -> tuple[str, Any]:
         from moryflow.compaction.facts import Facts
-        from moryflow.sessions.covering import effective
+        from moryflow.store.visible_path import effective
 
         row = await find(store, session, flags)
         head, _ = effective(await store.path(row.id))

@@ -49,8 +49,8 @@ def path(ctx: click.Context) -> None:
     """Print the path of the user's file, whether it exists or not."""
     import os
 
+    from moryflow.base.paths import home_folder
     from moryflow.config import config_file
-    from moryflow.places import home_folder
 
     file = config_file(home_folder(None, os.environ), os.environ)
     show(flags_of(ctx), {"path": str(file), "exists": file.exists()}, str(file))

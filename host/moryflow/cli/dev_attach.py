@@ -12,8 +12,8 @@ from typing import Any
 import click
 from moryflow_sdk import ConfigError, Event
 
-from moryflow.places import home_folder
-from moryflow.sessions import Node, Store
+from moryflow.base.paths import home_folder
+from moryflow.store import Node, Store
 
 from .options import Flags
 from .text import as_json, first_line, plain

@@ -15,8 +15,8 @@ from moryflow_sdk import MoryflowError
 from moryflow_sdk.own_files import doubt_about
 
 from moryflow import __version__
-from moryflow.places import readable_vault
-from moryflow.sessions.locks import has_locks
+from moryflow.base.paths import readable_vault
+from moryflow.store.locks import has_locks
 
 from .hosting import MOST_NOTES, left_out, settings_of_plugins
 from .unknown_names import unknown_names

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moryflow import __version__
-from moryflow.builtins import CONTRIBUTED
+from moryflow.base.builtins import CONTRIBUTED
 
 from .options import FOLLOWING, asking_options, behind_the_verb
 

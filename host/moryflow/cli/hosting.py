@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from moryflow_sdk import MoryflowError
 
+from moryflow.base.paths import home_folder
 from moryflow.generation import WAIT
 from moryflow.host import Host
 from moryflow.opening import open_host
-from moryflow.places import home_folder
 
 from .event_loop import run_on_loop
 from .options import Flags, flags_of
@@ -23,7 +23,7 @@ from .unknown_names import unknown_names
 
 if TYPE_CHECKING:
     from moryflow.kernel.records import LoadRecord
-    from moryflow.sessions import Store
+    from moryflow.store import Store
 
 T = TypeVar("T")
 MOST_NAMES = 3
@@ -62,7 +62,7 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Open the session store alone, run `work`, and return what it returns. No plugin is loaded."""
     import os
 
-    from moryflow.sessions import Store
+    from moryflow.store import Store
 
     home = home_folder(None, os.environ)
     with _naming_home():

@@ -50,7 +50,7 @@ async def _named(store: Any, session: str, text: str, node: str | None, *, remov
     from moryflow_sdk import Event
 
     from moryflow.kernel.events import now
-    from moryflow.sessions import Commit, NewNode
+    from moryflow.store import Commit, NewNode
 
     hold = await store.hold(session)
     try:

@@ -80,7 +80,7 @@ def new_plugin(ctx: click.Context, name: str, folder: Path | None) -> None:
     A package with a tool, a hook and settings, a manifest, tests that pass, and a README.
     """
     from moryflow.authoring.scaffold import plugin_scaffold
-    from moryflow.builtins import BUILTINS
+    from moryflow.base.builtins import BUILTINS
 
     taken = frozenset(dotted.rpartition(".")[2] for dotted in BUILTINS)
     scaffold = plugin_scaffold(name, folder or Path(), taken, _tools_of_ours())
@@ -89,7 +89,7 @@ def new_plugin(ctx: click.Context, name: str, folder: Path | None) -> None:
 
 
 def _home() -> Path:
-    from moryflow.places import home_folder
+    from moryflow.base.paths import home_folder
 
     return home_folder(None, os.environ)
 

@@ -25,9 +25,9 @@ class Desk:
     """Home, configuration and plugins as a host would find them, without loading any."""
 
     def __init__(self, ctx: click.Context) -> None:
+        from moryflow.base.paths import home_folder
         from moryflow.config import load_config
         from moryflow.managing.drift import put_back
-        from moryflow.places import home_folder
 
         self.flags: Flags = flags_of(ctx)
         self.home: Path = home_folder(None, os.environ)

@@ -44,10 +44,10 @@ def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
     from moryflow_sdk import ConfigError
     from moryflow_sdk.secrets import know
 
+    from moryflow.base.paths import home_folder
     from moryflow.config import load_config
     from moryflow.config.edit import set_value
     from moryflow.config.load import SECRETS
-    from moryflow.places import home_folder
 
     from .settings import check_value
 
@@ -85,9 +85,9 @@ def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
 @click.pass_context
 def remove(ctx: click.Context, name: str, setting: str) -> None:
     """Remove a secret that was set with `plugin key set`."""
+    from moryflow.base.paths import home_folder
     from moryflow.config.edit import unset
     from moryflow.config.load import SECRETS
-    from moryflow.places import home_folder
 
     file = home_folder(None, os.environ) / SECRETS
     path = f"plugins.{name}.{setting}"
@@ -101,8 +101,8 @@ def remove(ctx: click.Context, name: str, setting: str) -> None:
 @click.pass_context
 def list_keys(ctx: click.Context) -> None:
     """List which secrets are set, without them."""
+    from moryflow.base.paths import home_folder
     from moryflow.config import load_config
-    from moryflow.places import home_folder
 
     config = load_config(home_folder(None, os.environ), environ={})
     found = [path for layer in config.layers if layer.source == "secrets" for path in _leaves(layer.value)]

@@ -19,7 +19,7 @@ async def take_turn(host: Any, session: Any, seconds: float, *, quiet: bool) -> 
     :raises SessionBusy: not within `seconds`.
     :raises click.Abort: the person gave up, or the process was told to end.
     """
-    from moryflow.sessions import SessionBusy
+    from moryflow.store import SessionBusy
 
     try:
         await session.keep()

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from moryflow_sdk import Event
 
-from moryflow.builtins import CONTRIBUTED
+from moryflow.base.builtins import CONTRIBUTED
 
 from .branches import fork, switch, tree
 from .carrying import export, import_session

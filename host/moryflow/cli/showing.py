@@ -40,8 +40,8 @@ def labels_of(named: Mapping[str, str]) -> dict[str, str]:
 def _language() -> str:
     import os
 
+    from moryflow.base.paths import home_folder
     from moryflow.config import load_config
-    from moryflow.places import home_folder
 
     return load_config(home_folder(None, os.environ)).get("language") or "en"
 

@@ -25,8 +25,8 @@ def allow(ctx: click.Context, file: str) -> None:
     """
     import os
 
+    from moryflow.base.paths import home_folder
     from moryflow.consent import Consents
-    from moryflow.places import home_folder
 
     home = home_folder(None, os.environ)
     path = file_called(home, file)

@@ -67,7 +67,7 @@ def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = (), nam
 
     :param named: label → node id.
     """
-    from moryflow.sessions import tree
+    from moryflow.store import tree
 
     labels = labels_of(named or {})
     known = {child.copy_of or child.session: child for child in kin}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow.kernel.events import now
 from moryflow.kernel.journal import Journal
-from moryflow.sessions import RunRow
+from moryflow.store import RunRow
 
 from .planning import still_true
 
@@ -41,7 +41,7 @@ class Record:
 
         The check is part of the transaction: the store refuses the commit when another node has become active (D21).
         """
-        from moryflow.sessions import Outdated
+        from moryflow.store import Outdated
 
         writing = self.writing
         writing.fork.live = live

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moryflow.sessions import Node
+    from moryflow.store import Node
 
 _TURN = "user"
 _FAR = 2

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from moryflow.kernel.journal import Journal
     from moryflow.kernel.request import RequestBuilder
     from moryflow.kernel.scope import TurnScope
-    from moryflow.sessions import Node
+    from moryflow.store import Node
 
     from .memory import Memory
 

@@ -9,7 +9,7 @@ from moryflow_sdk import ConfigError
 
 from moryflow.kernel.journal import Journal
 from moryflow.kernel.request import RequestBuilder
-from moryflow.sessions.covering import effective
+from moryflow.store.visible_path import effective
 
 from .apply import scope_can_be_shortened
 from .manager import TurnCompaction

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moryflow.sessions import HookCallRow, Node
+    from moryflow.store import HookCallRow, Node
 
 _PATHS = ("path", "file", "file_path", "filename", "source", "destination", "from", "to", "old_path", "new_path", "target")
 _LISTS = ("paths", "files", "edits")

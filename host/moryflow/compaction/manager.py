@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import ConfigError, Message, ModelError, ModelProvider, MoryflowError
 
 from moryflow.kernel.context import message_of, pruned
-from moryflow.sessions.covering import effective
+from moryflow.store.visible_path import effective
 
 from .apply import Record, note_pruning, scope_can_be_shortened
 from .measure import Meter, measured

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import Message, Usage
 
 if TYPE_CHECKING:
-    from moryflow.sessions import Node
+    from moryflow.store import Node
 
 Estimate = Callable[[str], float]
 Counted = tuple[str, Usage]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow.kernel.context import ContextBuilder, pruned
-from moryflow.sessions.covering import effective
+from moryflow.store.visible_path import effective
 
 from .cut import find_cut, legal_places, turn_of
 from .facts import Facts
@@ -18,7 +18,7 @@ from .settings import CompactionSettings
 if TYPE_CHECKING:
     from moryflow_sdk import Message
 
-    from moryflow.sessions import Node
+    from moryflow.store import Node
 
 Trigger = Literal["threshold", "background", "demand", "recovery"]
 

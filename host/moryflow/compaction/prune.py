@@ -14,7 +14,7 @@ from .measure import IMAGE_TOKENS
 from .settings import CompactionSettings
 
 if TYPE_CHECKING:
-    from moryflow.sessions import Node
+    from moryflow.store import Node
 
 Size = Callable[[str], float]
 

@@ -20,7 +20,7 @@ from .policy import limit_of
 
 if TYPE_CHECKING:
     from moryflow.kernel.scope import TurnScope
-    from moryflow.sessions import Node
+    from moryflow.store import Node
 
     from .settings import CompactionSettings
 

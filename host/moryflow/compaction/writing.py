@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider
 
     from moryflow.kernel.scope import TurnScope
-    from moryflow.sessions import Node
+    from moryflow.store import Node
 
 _HUGE_SHARE = 0.5
 _READ_MOST, _READ_BYTES = 200, 1000

@@ -14,9 +14,10 @@ from typing import Any
 from moryflow_sdk import ConfigError
 from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
+from moryflow.base.atomic_write import locked, write_atomically
+
 from .files import Unreadable, read_source
 from .jsonc import JsoncError, parse, position, tree
-from .locked import locked, write_atomically
 from .spans import insert, put, remove
 
 RULES = ("agents", "runtime", "permission", "rules")

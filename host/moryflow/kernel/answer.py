@@ -22,7 +22,7 @@ from moryflow_sdk import (
     freeze,
 )
 
-from moryflow.sessions import CallRow
+from moryflow.store import CallRow
 
 from .events import later, now
 from .family import Spent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, thaw
 
-from moryflow.sessions import ApprovalRow, CallRow
+from moryflow.store import ApprovalRow, CallRow
 
 from .arguments import canonical
 from .binding import bound, contents, folder_of, renewed, seen
@@ -19,7 +19,7 @@ from .replies import Answer, reply_of
 from .verdicts import allowed, refused
 
 if TYPE_CHECKING:
-    from moryflow.sessions import Store
+    from moryflow.store import Store
 
     from .journal import Journal
     from .scope import TurnScope

@@ -8,7 +8,7 @@ from typing import Any
 
 from moryflow_sdk import ToolRequest, ToolResult
 
-from moryflow.sessions import Unfinished
+from moryflow.store import Unfinished
 
 from .answer import Tally
 from .invoke import Door, Judged, interrupted, skipped

@@ -8,7 +8,7 @@ from typing import Any
 
 from moryflow_sdk import Ask, Ruling, Target, ToolCall
 
-from moryflow.sessions import ApprovalRow
+from moryflow.store import ApprovalRow
 
 from .arguments import digest
 

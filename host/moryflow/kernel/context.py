@@ -16,10 +16,10 @@ from moryflow_sdk import Message, ToolRequest
 from moryflow_sdk.messages import SUMMARY_MARK
 from pydantic_core import from_json
 
-from moryflow.sessions.covering import effective
+from moryflow.store.visible_path import effective
 
 if TYPE_CHECKING:
-    from moryflow.sessions import Node
+    from moryflow.store import Node
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 

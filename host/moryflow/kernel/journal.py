@@ -12,7 +12,7 @@ from typing import Any
 
 from moryflow_sdk import Event
 
-from moryflow.sessions import ROOT, ApprovalRow, CallRow, Commit, Committed, NewNode, Node, RunRow, StoreError
+from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, Committed, NewNode, Node, RunRow, StoreError
 
 from .events import later
 from .scope import TurnScope

@@ -11,7 +11,7 @@ from moryflow_sdk.secrets import hidden
 from .values import DELTA_LIMIT
 
 if TYPE_CHECKING:
-    from moryflow.sessions import HookCallRow
+    from moryflow.store import HookCallRow
 
     from .records import Implementation
 
@@ -40,7 +40,7 @@ class Ledger:
 
         Calls that changed and said nothing become one row per (step, call, hook, plugin) with their number and total time.
         """
-        from moryflow.sessions import HookCallRow
+        from moryflow.store import HookCallRow
 
         entries, self._entries = self._entries, []
         if self.keep:

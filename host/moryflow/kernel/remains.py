@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from moryflow_sdk.processes import end_marked
 
-from moryflow.sessions import CallRow, Store
+from moryflow.store import CallRow, Store
 
 POLITE_SECONDS = 1.0
 SETTLE_SECONDS = 0.2

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from moryflow_sdk.services import Files
 
     from moryflow.config import Config
-    from moryflow.sessions import Hold, RunRow, SessionRow, Store
+    from moryflow.store import Hold, RunRow, SessionRow, Store
 
     from .approvals import ApprovalDesk
     from .dispatch import Dispatcher

@@ -14,7 +14,7 @@ from typing import Any
 
 from moryflow_sdk import Finished, ModelError, ModelProvider, MoryflowError, ToolRequest
 
-from moryflow.sessions import RunRow, Unfinished
+from moryflow.store import RunRow, Unfinished
 
 from .answer import Answering, Tally
 from .batch import Batch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Ask, Rule, ServiceNotDeclared, ToolCall
 
-from moryflow.places import make_folder
+from moryflow.base.paths import make_folder
 
 from .remains import call_mark
 

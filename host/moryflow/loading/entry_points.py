@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from moryflow.places import keep
+from moryflow.base.paths import keep
 
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from moryflow.places import keep
+from moryflow.base.paths import keep
 
 from .sources import MOST_SOURCE
 

@@ -8,8 +8,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from moryflow.base.paths import keep
 from moryflow.loading.entry_points import environment_key
-from moryflow.places import keep
 
 _SETTLED = 2.0
 """Seconds after the last installation from which on an answer is kept."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from moryflow.sessions import HookCallRow, Store
+from moryflow.store import HookCallRow, Store
 
 from .releases import released_at
 

@@ -171,7 +171,7 @@ def shown_origin(origin: Origin) -> str:
 def _tell_notes(manager: Manager, package: Package, changes: tuple[str, ...]) -> None:
     for line in changes:
         manager.tell(f"  changed: {line}")
-    from moryflow.builtins import BUILTINS
+    from moryflow.base.builtins import BUILTINS
 
     names = {card.name for card in package.cards}
     for other in discover(manager.home, BUILTINS):

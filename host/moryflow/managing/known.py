@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from moryflow.base.paths import keep
 from moryflow.kernel.records import LoadRecord, PluginSet
-from moryflow.places import keep
 
 FILE = "plugins.json"
 _KEEP = 1000

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow.config import Config
 from moryflow.consent import Consents
 from moryflow.kernel.records import LoadFailure, LoadRecord, PluginSettings

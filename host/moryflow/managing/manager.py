@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow.loading.discovery import is_reserved
 
 from .cards import Package

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from moryflow.places import make_folder
+from moryflow.base.paths import make_folder
 
 from .drift import INSTALLING
 from .errors import InstallError

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow.kernel.records import LoadFailure
 from moryflow.loading.discovery import Candidate, discover
 

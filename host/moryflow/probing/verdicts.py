@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from moryflow.places import keep
+from moryflow.base.paths import keep
 
 _VERSION = 2
 AGAIN = 3600.0

@@ -22,7 +22,7 @@ from moryflow_sdk import (
 )
 
 from moryflow.kernel.events import now
-from moryflow.sessions import RunRow
+from moryflow.store import RunRow
 
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider

@@ -10,7 +10,7 @@ from moryflow_sdk import NodeView, SessionView, StoredCall
 
 if TYPE_CHECKING:
     from moryflow.kernel.scope import TurnScope
-    from moryflow.sessions import CallRow, Node, SessionRow
+    from moryflow.store import CallRow, Node, SessionRow
 
 
 class HistoryService:

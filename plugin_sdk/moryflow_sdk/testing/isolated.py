@@ -120,7 +120,7 @@ class IsolatedHost:
     @property
     def options(self) -> dict[str, Any]:
         """Arguments of ``moryflow.open_host`` for a host like this one. It runs the plugin at once, not in the probe first."""
-        builtins = importlib.import_module("moryflow.builtins").BUILTINS
+        builtins = importlib.import_module("moryflow.base.builtins").BUILTINS
         return {"home": self.home, "environ": self.environ, "builtins": (*builtins, PLUGIN), "probe": False}
 
     # ---------------------------------------------------------------- use

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow.kernel.effect import effect_of
 from moryflow.kernel.prepare import prepared_call
 from moryflow.kernel.views import View

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from moryflow import RunOptions, open_host
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow_builtins.memory_bank.template import files
 
 LEFT_OUT = {"snapshots", "instructions", "titles", "external_tools", "config_hooks", "litellm_models", "local_model"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import RunOptions
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow_builtins.memory_bank.blocks import MARKERS, split
 from moryflow_builtins.memory_bank.gating import _writer
 from moryflow_builtins.memory_bank.grants import _live, grant_of, granted
@@ -260,7 +260,7 @@ def test_what_is_piped_in_is_no_consent(project):
 
 async def test_a_synthetic_message_is_no_consent(project):
     """What the host or a plugin writes is not what a person typed (D34, S2.4)."""
-    from moryflow.sessions import Commit, NewNode
+    from moryflow.store import Commit, NewNode
 
     async with project.conversation(proposing(), "shall I?", WRITE, "done") as talk:
         await talk.say("how do we test?")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 
 NO_SANDBOX = {"domain": "bash", "pattern": "sandbox:commands", "decision": "deny"}
 

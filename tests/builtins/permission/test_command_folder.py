@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow.kernel.views import View
 from moryflow.services.paths import PathResolver
 from moryflow_builtins.permission.deciding import judge_target

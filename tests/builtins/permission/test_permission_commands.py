@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow_sdk.sandbox import find_sandbox
 
 

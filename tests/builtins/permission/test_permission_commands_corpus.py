@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 
 CORPUS = Path(__file__).parents[2] / "data" / "corpus"
 ORDER = {"allow": 0, "ask": 1, "deny": 2}

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow_builtins.permission.cli.covering import shapes
 from moryflow_builtins.permission.cli.nearby import Nearby
 from moryflow_builtins.permission.cli.presets import PRESETS

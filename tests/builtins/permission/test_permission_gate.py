@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow_sdk.sandbox import find_sandbox
 
 ALLOW_ALL = {"agents": {"runtime": {"mode": {"default": "full_access"}, "permission": {"rules": []}}}}

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from moryflow import RunOptions
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 
 
 @pytest.fixture

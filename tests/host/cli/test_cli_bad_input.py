@@ -150,7 +150,7 @@ def test_a_home_that_may_not_be_looked_into_is_said_once() -> None:
         from pathlib import Path
         from moryflow_sdk import MoryflowError
         from moryflow.cli.findings import _home
-        from moryflow.places import home_folder
+        from moryflow.base.paths import home_folder
         if os.geteuid() == 0:
             os.setgid(65534); os.setuid(65534)
         home = Path(sys.argv[1])

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from moryflow.sessions import Commit, NewNode, Store
+from moryflow.store import Commit, NewNode, Store
 from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
 

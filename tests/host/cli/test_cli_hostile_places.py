@@ -109,7 +109,7 @@ def test_the_least_number_of_files_is_enough(cli: Any) -> None:
 
 async def test_files_that_run_out_on_the_way_have_their_sentence(tmp_path: Path) -> None:
     """SQLite tells only that it cannot open; which of our own limits that is, is found out (SECURITY §3)."""
-    from moryflow.sessions import Store, StoreError
+    from moryflow.store import Store, StoreError
 
     Store.open(tmp_path / "sessions.db").close()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

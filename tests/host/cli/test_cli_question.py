@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.cli.question import question
 from moryflow.kernel.replies import WORDS, answer_of, reply_of
-from moryflow.sessions.records import REPLIES
+from moryflow.store.records import REPLIES
 from moryflow_sdk import MoryflowError
 
 OURS = re.compile(r"\? write wants t|    vault:/|  because: |      |  always |  …|  │ |  ┊ |  \[o\]nce")

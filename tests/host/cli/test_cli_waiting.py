@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from moryflow import open_host
-from moryflow.sessions import SessionBusy
+from moryflow.store import SessionBusy
 
 
 def begun(cli: Any) -> tuple[str, Any]:

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from moryflow.kernel.context import ContextBuilder
-from moryflow.sessions.records import Node
+from moryflow.store.records import Node
 from moryflow_sdk import freeze
 from moryflow_sdk.scripted import ScriptedTurn
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from moryflow import open_host
-from moryflow.sessions import Commit, NewNode
+from moryflow.store import Commit, NewNode
 from moryflow_sdk import ModelInfo
 from moryflow_sdk.scripted import ScriptedModel
 

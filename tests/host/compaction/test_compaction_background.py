@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from compaction_paths import SUMMARY, compact, kinds, talk
-from moryflow.sessions import Commit, NewNode, Store
+from moryflow.store import Commit, NewNode, Store
 
 ANSWER = {"text": "the answer"}
 
@@ -109,7 +109,7 @@ async def test_a_newer_compaction_makes_it_stale(bench):
 
 async def test_the_check_is_part_of_the_transaction(bench):
     """The store refuses a commit whose active node has changed: nothing of it is stored (D21)."""
-    from moryflow.sessions import Outdated
+    from moryflow.store import Outdated
 
     async with bench.host() as host:
         session = await bench.session(host, talk(2, 100))

@@ -8,7 +8,7 @@ import pytest
 from compaction_paths import ANSWERED, calls, path_of, result, user
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow.compaction.agent import instructions
 from moryflow.compaction.demand import compact_now
 from moryflow.compaction.facts import Facts, collect, effects
@@ -18,8 +18,8 @@ from moryflow.compaction.policy import limit_of
 from moryflow.compaction.sections import Records, assembled, cleaned, headings_in, host_sections, is_summary, merged
 from moryflow.compaction.settings import CompactionSettings
 from moryflow.compaction.transcript import chunks, entries, shortened
-from moryflow.sessions import HookCallRow
-from moryflow.sessions.covering import effective
+from moryflow.store import HookCallRow
+from moryflow.store.visible_path import effective
 from moryflow_sdk import Message
 
 PATH = path_of(

@@ -15,7 +15,7 @@ from moryflow.compaction.prune import limits_of, plan_cut, plan_fit
 from moryflow.compaction.settings import CompactionSettings
 from moryflow.kernel.context import ContextBuilder
 from moryflow.kernel.request import RequestBuilder
-from moryflow.sessions.covering import effective, needed
+from moryflow.store.visible_path import effective, needed
 from moryflow_sdk import Message, ModelInfo
 from simulation import VOICE, WINDOWS, SimulatedModel, ask, converse, wander
 

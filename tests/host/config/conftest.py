@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 import pytest
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 
 
 @pytest.fixture(scope="session")

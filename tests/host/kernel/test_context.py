@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.kernel import context
 from moryflow.kernel.context import ContextBuilder, effective, paired
-from moryflow.sessions.records import Node
+from moryflow.store.records import Node
 from moryflow_sdk import Message, freeze
 
 

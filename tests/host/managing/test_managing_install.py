@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.builtins import BUILTINS
+from moryflow.base.builtins import BUILTINS
 from moryflow.loading.discovery import is_reserved
 
 ASKS = {"hooks": ["tools"], "tools": ["sayer_says"], "services": {"files": True}, "capabilities": {"network": True}}

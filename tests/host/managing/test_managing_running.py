@@ -16,7 +16,7 @@ from moryflow.kernel.records import PluginSettings
 from moryflow.managing.figures import figures, quarantined_of
 from moryflow.managing.listing import rows
 from moryflow.managing.releases import Releases, release
-from moryflow.sessions import HookCallRow
+from moryflow.store import HookCallRow
 
 GOOD = """from moryflow_sdk import hookimpl, tool
 @tool(domain="read")

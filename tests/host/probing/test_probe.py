@@ -280,7 +280,7 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
         ("import json\njson.dumps.__kwdefaults__['skipkeys'] = True\n", "json.dumps"),
         ("import uuid\ndel uuid.uuid4\n", "uuid.uuid4"),
         ("import moryflow_sdk\nmoryflow_sdk.HOOKS.clear()\n", "HOOKS"),
-        ("import moryflow.builtins as b\nb.BUILTINS = ()\n", "moryflow.builtins.BUILTINS"),
+        ("import moryflow.base.builtins as b\nb.BUILTINS = ()\n", "moryflow.base.builtins.BUILTINS"),
         ("import moryflow_builtins.permission as p\np.tool_gate = None\n", "moryflow_builtins.permission.tool_gate"),
         ("import moryflow.kernel.calls as c\nc.isinstance = lambda *a: True\n", "moryflow.kernel.calls.isinstance"),
         ("import sys\nsys.modules['httpx'] = None\n", "sys.modules['httpx']"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .encoding import encode
-from .reading import descendants, nodes_of, session_row
+from .queries import descendants, nodes_of, session_row
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, text
 
 FORMAT = 1

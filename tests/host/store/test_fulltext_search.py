@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from moryflow.sessions import Commit, Hold, NewNode, SessionRow, Store, fulltext
+from moryflow.store import Commit, Hold, NewNode, SessionRow, Store, fulltext
 
 DRAFTS = [
     NewNode("user", {"text": "Where is the Zürich report?"}),

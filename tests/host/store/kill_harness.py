@@ -1,6 +1,6 @@
 """Kill a writer with SIGKILL at random moments, again and again, and look for what it had acknowledged.
 
-    python tests/host/sessions/kill_harness.py --kills 10000
+    python tests/host/store/kill_harness.py --kills 10000
 
 A child opens the store, holds a session as the host does, commits, forks, switches, purges, searches and runs calls whose
 programs sleep, and writes a line to a pipe for everything that it was told was done. Afterwards each of those lines must be
@@ -37,9 +37,9 @@ from moryflow import open_host
 from moryflow.holding import Holding
 from moryflow.kernel.remains import call_mark
 from moryflow.kernel.scope import LiveSession
-from moryflow.sessions import CallRow, Commit, Hold, NewNode, Store
-from moryflow.sessions.encoding import node_hash
-from moryflow.sessions.schema import MIGRATIONS, migrate
+from moryflow.store import CallRow, Commit, Hold, NewNode, Store
+from moryflow.store.encoding import node_hash
+from moryflow.store.schema import MIGRATIONS, migrate
 from moryflow_sdk import Event
 from moryflow_sdk.inside_tool import CALL_MARK
 from moryflow_sdk.processes import end_marked, marked_environment

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from .encoding import now, random_id
 from .errors import invalid
 from .fulltext import forget, rewind
-from .reading import labels_of, path_of, session_row
+from .queries import labels_of, path_of, session_row
 from .records import NewNode, Node, SessionRow
+from .statements import append, insert_session
 from .tables import CALLS, NODES, execute
-from .writing import append, insert_session
 
 
 def fork(connection: sqlite3.Connection, session: str, node: str | None, title: str) -> SessionRow:

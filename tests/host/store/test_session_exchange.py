@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow.sessions import (
+from moryflow.store import (
     ApprovalRow,
     CallRow,
     Commit,
@@ -22,7 +22,7 @@ from moryflow.sessions import (
     Store,
     StoreError,
 )  # fmt: skip
-from moryflow.sessions.encoding import encode, node_hash
+from moryflow.store.encoding import encode, node_hash
 from moryflow_sdk import Artifact, Event
 
 KINDS = ["user", "assistant", "tool", "compaction", "prune", "note", "marker"]

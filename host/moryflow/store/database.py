@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .errors import FAILURES, StoreError, code_of, store_error
-from .opening import Still, connect, ensure_ready, newer, open_reader
+from .inspection import Still, connect, ensure_ready, newer, open_reader
 from .schema import MIGRATIONS, version_of
 
 T = TypeVar("T")

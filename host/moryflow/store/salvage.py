@@ -12,12 +12,12 @@ from typing import Any
 
 from .encoding import node_hash, now
 from .errors import FAILURES, Damaged
-from .leaves import leaf_rows
-from .opening import connect
-from .reading import event_of
+from .inspection import connect
+from .leaf_pages import leaf_rows
+from .queries import event_of
 from .records import SessionRow
+from .statements import insert_session
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, text
-from .writing import insert_session
 
 _TABLES = ("sessions", "nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state", "purges")
 _SPECS: tuple[Table[Any], ...] = (SESSIONS, NODES, RUNS, CALLS, HOOK_CALLS, ARTIFACTS, APPROVALS)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 
 import pytest
-from moryflow.sessions import CallRow, Commit, Hold, NewNode, Node, SessionRow, Store, path_to
+from moryflow.store import CallRow, Commit, Hold, NewNode, Node, SessionRow, Store, path_to
 from moryflow_sdk import Event
 
 

@@ -10,13 +10,14 @@ from typing import Any, Self
 
 from moryflow_sdk import Artifact, Event
 
-from . import reading, writing
+from . import queries as reading
+from . import statements as writing
 from .database import Database
 from .encoding import now, random_id
 from .errors import invalid, store_error
-from .hold import Hold, busy, session_lock
 from .locks import FileLock
 from .records import REPLIES, ApprovalRow, CallRow, Hit, HookCallRow, Node, RunRow, SessionRow, is_session_id
+from .session_lock import Hold, busy, session_lock
 from .tables import HOOK_CALLS, RUNS, decode_stored, execute, text
 
 _POLL = 0.05
@@ -271,7 +272,7 @@ class Store:
 
     async def fork(self, session: str, node: str | None = None, *, title: str = "") -> SessionRow:
         """Copy the path to `node` (or to the active node) into a new session; nodes keep their ids."""
-        from . import forking
+        from . import fork as forking
 
         return await self._database.write(lambda to: forking.fork(to, session, node, title))
 
@@ -299,7 +300,7 @@ class Store:
 
         :raises SessionBusy: someone holds one of them.
         """
-        from . import forking
+        from . import fork as forking
 
         locks: list[FileLock] = []
         try:
@@ -315,7 +316,7 @@ class Store:
 
     async def export(self, session: str) -> AsyncIterator[str]:
         """Yield a session and those it started as JSON Lines, without their newlines, from one snapshot (S2.14)."""
-        from .exporting import export_lines
+        from .export import export_lines
 
         async for line in self._database.stream(lambda db: export_lines(db, session)):
             yield line
@@ -327,7 +328,7 @@ class Store:
 
         :raises StoreError: ``invalid``, with the number of the wrong line; nothing was imported.
         """
-        from .importing import read_lines, store_lines
+        from .import_ import read_lines, store_lines
 
         checked = await asyncio.to_thread(read_lines, lines)
         return await self._database.write(lambda to: store_lines(to, checked))

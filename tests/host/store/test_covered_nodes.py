@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moryflow.kernel.context import ContextBuilder
-from moryflow.sessions import CallRow, Commit, Hold, NewNode, Node, Store
-from moryflow.sessions.covering import effective, needed
+from moryflow.store import CallRow, Commit, Hold, NewNode, Node, Store
+from moryflow.store.visible_path import effective, needed
 from moryflow_sdk import freeze
 
 Draft = tuple[str, dict[str, Any]]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from moryflow.sessions import Commit, Hold, NewNode, Node, SessionRow, Store, StoreError, labels, path_to, tree
-from moryflow.sessions.encoding import node_hash
+from moryflow.store import Commit, Hold, NewNode, Node, SessionRow, Store, StoreError, labels, path_to, tree
+from moryflow.store.encoding import node_hash
 from moryflow_sdk import FrozenDict
 
 

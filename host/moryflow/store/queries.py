@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
 
-from .covering import needed
 from .encoding import node_hash
 from .errors import Damaged, StoreError
 from .records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
 from .tables import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, decode_stored, execute, text
 from .tree import labels
+from .visible_path import needed
 
 R = TypeVar("R")
 

@@ -14,8 +14,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from moryflow.sessions import Commit, Hold, NewNode, SessionRow, Store, StoreError
-from moryflow.sessions.encoding import node_hash
+from moryflow.store import Commit, Hold, NewNode, SessionRow, Store, StoreError
+from moryflow.store.encoding import node_hash
 
 HERE = Path(__file__).parent
 ONE = Commit(nodes=[NewNode("user", {"text": "one"})])
@@ -64,7 +64,7 @@ async def test_a_full_database_keeps_what_it_has(store: Store, hold: Hold, sessi
 FILL = """
 import asyncio, sys
 from pathlib import Path
-from moryflow.sessions import *
+from moryflow.store import *
 
 async def main():
     store = Store.open(Path(sys.argv[1]) / "sessions.db")
@@ -92,7 +92,7 @@ asyncio.run(main())
 READ = """
 import asyncio, os, sys
 from pathlib import Path
-from moryflow.sessions import *
+from moryflow.store import *
 
 HOME = Path(sys.argv[1])
 FILE, FILLER = HOME / "sessions.db", HOME / "filler"
@@ -251,7 +251,7 @@ async def test_opening_a_database_leaves_the_locks_of_this_process_alone(store: 
     source = """
         import asyncio, sys
         from pathlib import Path
-        from moryflow.sessions import *
+        from moryflow.store import *
         store = Store.open(Path(sys.argv[1]))
         asyncio.run(store.create(vault="/v", agent="a", mode="agent"))
         store.close()

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from moryflow.sessions import CallRow, Commit, Hold, HookCallRow, NewNode, RunRow, SessionRow, Store, StoreError, unfinished
+from moryflow.store import CallRow, Commit, Hold, HookCallRow, NewNode, RunRow, SessionRow, Store, StoreError, unfinished
 from moryflow_sdk import Artifact, Event
 
 
@@ -186,7 +186,7 @@ async def test_a_slow_disk_is_left_to_the_thread(store: Store, monkeypatch: pyte
 
     await store._database.write(work)
     await store._database.write(work)
-    monkeypatch.setattr("moryflow.sessions.database.QUICK", 0.0)
+    monkeypatch.setattr("moryflow.store.database.QUICK", 0.0)
     await store._database.write(work)
     await store._database.write(work)
     assert [name.startswith("store-write") for name in threads] == [True, False, False, True]

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from moryflow.sessions import Commit, NewNode, Node, StaleEpoch, Store, StoreError, path_to, recovery
-from moryflow.sessions.opening import beside
+from moryflow.store import Commit, NewNode, Node, StaleEpoch, Store, StoreError, path_to, recovery
+from moryflow.store.inspection import beside
 from moryflow_sdk import Event
 
 PAGE = 4096
@@ -178,7 +178,7 @@ async def test_two_processes_that_meet_the_damage_repair_it_once(file: Path, chi
     source = """
         import asyncio, sys
         from pathlib import Path
-        from moryflow.sessions import Store
+        from moryflow.store import Store
         sys.stdin.readline()
         store = Store.open(Path(sys.argv[1]))
         print(len(store.notices), len(asyncio.run(store.nodes("s0"))), flush=True)

@@ -11,10 +11,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from moryflow.sessions import Commit, Hold, NewNode, SessionRow, Store, StoreError, opening
-from moryflow.sessions.locks import FileLock
-from moryflow.sessions.opening import beside, connect, make_database, put_in_place
-from moryflow.sessions.schema import MIGRATIONS, migrate
+from moryflow.store import Commit, Hold, NewNode, SessionRow, Store, StoreError
+from moryflow.store import inspection as opening
+from moryflow.store.inspection import beside, connect, make_database, put_in_place
+from moryflow.store.locks import FileLock
+from moryflow.store.schema import MIGRATIONS, migrate
 
 ONE = Commit(nodes=[NewNode("user", {"text": "one"})])
 
@@ -30,7 +31,7 @@ def test_a_home_that_cannot_be_written(python):
     source = """
         import asyncio, os, sys
         from pathlib import Path
-        from moryflow.sessions import *
+        from moryflow.store import *
         if os.geteuid() == 0:
             os.setgid(65534); os.setuid(65534)
         home = Path(sys.argv[1])
@@ -188,7 +189,8 @@ async def test_nothing_looks_at_all_sessions(store: Store, session: SessionRow, 
             if statement.startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
                 plans.extend(f"{row[3]}   [{statement}]" for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}"))
 
-    from moryflow.sessions import reading, writing
+    from moryflow.store import queries as reading
+    from moryflow.store import statements as writing
 
     def reads(db: sqlite3.Connection) -> None:
         reading.find_session(db, session.id[:5])

@@ -7,13 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from moryflow.sessions import Commit, NewNode, SessionBusy, SessionRow, StaleEpoch, Store, StoreError, locks
-from moryflow.sessions.locks import FileLock
+from moryflow.store import Commit, NewNode, SessionBusy, SessionRow, StaleEpoch, Store, StoreError, locks
+from moryflow.store.locks import FileLock
 
 HOLDER = """
     import asyncio, sys
     from pathlib import Path
-    from moryflow.sessions import *
+    from moryflow.store import *
 
     async def main():
         store = Store.open(Path(sys.argv[1]))
@@ -109,7 +109,7 @@ async def test_eight_processes_make_one_database(file: Path, child):
     source = """
         import asyncio, sys
         from pathlib import Path
-        from moryflow.sessions import *
+        from moryflow.store import *
         sys.stdin.readline()
         store = Store.open(Path(sys.argv[1]))
         asyncio.run(store.create(vault="/v", agent="a", mode="agent"))

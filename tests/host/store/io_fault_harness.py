@@ -18,7 +18,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from moryflow.sessions import Commit, Hold, NewNode, Store, StoreError
+from moryflow.store import Commit, Hold, NewNode, Store, StoreError
 
 KINDS = {"read": "r", "write": "w", "sync": "s", "truncate": "t"}
 ALLOWED = {"io", "no_space", "gone"}

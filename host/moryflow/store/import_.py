@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from .encoding import decode, encode, node_hash, random_id
 from .errors import StoreError, invalid
-from .exporting import FORMAT, TABLES
+from .export import FORMAT, TABLES
 from .payloads import counts, payload_problem
-from .reading import session_row
+from .queries import session_row
 from .records import CALL_STATES, KINDS, SessionRow, is_session_id
+from .statements import insert_session
 from .tables import SESSIONS, execute
-from .writing import insert_session
 
 _DEFAULTS: dict[str, Any] = {"mode": "agent", "grants": ()}
 _DEEPEST = 32

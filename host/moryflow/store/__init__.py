@@ -1,7 +1,6 @@
 """The session store: the append-only node tree, who may append to it, and everything recorded beside it."""
 
 from .errors import Outdated, SessionBusy, StaleEpoch, StoreError
-from .hold import Hold
 from .records import (
     CALL_STATES,
     KINDS,
@@ -17,7 +16,8 @@ from .records import (
     RunRow,
     SessionRow,
 )
-from .store import Store
+from .session_lock import Hold
+from .sqlite import Store
 from .tree import Branch, Unfinished, labels, path_to, tree, unfinished
 
 __all__ = [

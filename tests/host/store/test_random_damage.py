@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow.sessions import Node, StaleEpoch, Store, StoreError
+from moryflow.store import Node, StaleEpoch, Store, StoreError
 
 Trees = dict[str, list[Node]]
 Filled = Callable[..., Coroutine[None, None, Trees]]

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from .errors import FAILURES, code_of
-from .opening import (
+from .inspection import (
     PARTS,
     SALVAGED,
     beside,

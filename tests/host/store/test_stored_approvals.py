@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from moryflow.sessions import ApprovalRow, Commit, Hold, SessionRow, Store, StoreError
+from moryflow.store import ApprovalRow, Commit, Hold, SessionRow, Store, StoreError
 
 
 def question(session: str, id: str = "q1") -> ApprovalRow:
@@ -71,7 +71,7 @@ async def test_an_answer_needs_no_hold(store: Store, hold: Hold, session: Sessio
         """
         import asyncio, sys
         from pathlib import Path
-        from moryflow.sessions import Store
+        from moryflow.store import Store
         asyncio.run(Store.open(Path(sys.argv[1])).reply("q1", "always", by="shell"))
         """,
         str(file),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from . import spool
+from . import unstored as spool
 from .database import Database
 from .encoding import random_id
 from .errors import SessionBusy, StaleEpoch
 from .locks import FileLock
 from .records import Commit, Committed, Node, SessionRow
-from .writing import Written, apply, switch
+from .statements import Written, apply, switch
 
 
 class Hold:
