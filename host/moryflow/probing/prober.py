@@ -144,7 +144,7 @@ class Prober:
 
 _BEGIN = (
     "import json, os, sys; sys.path[:] = json.loads(os.environ.pop('MORYFLOW_PROBE_PATH')); "
-    "from moryflow import pydantic_plugins; pydantic_plugins.leave_out(); "
+    "from moryflow.base import pydantic_plugins; pydantic_plugins.leave_out(); "
     "from moryflow.probing.helper import main; main()"
 )
 
