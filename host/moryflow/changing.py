@@ -15,7 +15,7 @@ MODES = ("agent", "full_access")
 
 
 async def change_mode(host: Host, session: Session, mode: str, by: str) -> None:
-    """Change the mode; it holds from the next gate on (S0.68, S0.77).
+    """Change the mode; it holds from the next gate on.
 
     :raises ConfigError: `mode` is not one of the two.
     """
@@ -36,7 +36,7 @@ async def change_mode(host: Host, session: Session, mode: str, by: str) -> None:
 
 
 async def change_agent(host: Host, session: Session, name: str) -> None:
-    """Let another agent go on, from the next turn on (S2.18).
+    """Let another agent go on, from the next turn on.
 
     :raises ConfigError: there is none of that name, or this is the session of a sub-agent.
     """

@@ -1,4 +1,4 @@
-"""The child sessions of one session: who may be started, what each may do, and what becomes of its result (S2.3, D66)."""
+"""The child sessions of one session: who may be started, what each may do, and what becomes of its result."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class Children:
             account.append(_spent(child, task.result()))
 
     async def _report(self, scope: TurnScope, running: Running) -> None:
-        """Wait for a child in the background and append its result to the parent (invariant 6)."""
+        """Wait for a child in the background and append its result to the parent."""
         await asyncio.wait((running.task,))
         self._forget(running.session, self.spent, running.task)
         record = _note(running)
@@ -219,7 +219,7 @@ class Children:
 
 
 async def _to_the_end(child: Session, prompt: str, options: RunOptions) -> TurnResult:
-    """Let `child` work until those it has in the background have ended too: nobody prompts it again (S2.3)."""
+    """Let `child` work until those it has in the background have ended too: nobody prompts it again."""
     try:
         return await with_background(child, await child.prompt(prompt, options=options), options)
     finally:
@@ -227,7 +227,7 @@ async def _to_the_end(child: Session, prompt: str, options: RunOptions) -> TurnR
 
 
 def _note(running: Running) -> Callable[[Journal], None]:
-    """Return what appends the result of a child to its parent, as a message that the model reads (S2.4)."""
+    """Return what appends the result of a child to its parent, as a message that the model reads."""
     child = running.session
     ended, error, text = "stopped", "", ""
     try:

@@ -18,7 +18,7 @@ from .kernel.scope import TurnScope
 def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str | None) -> Agent:
     """Return the agent called `name`; without a name the configured one, or the default.
 
-    :raises ConfigError: `name` was given and is not known (D43), or cannot be chosen.
+    :raises ConfigError: `name` was given and is not known, or cannot be chosen.
     """
     if name is None:
         found = agents.get(configured or DEFAULT_AGENT.id, DEFAULT_AGENT)
@@ -34,7 +34,7 @@ def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str |
 def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
     """Return the agent called `name`, whether it can be chosen or not.
 
-    :raises ConfigError: it is not known (D43).
+    :raises ConfigError: it is not known.
     """
     if name in agents:
         return agents[name]
@@ -47,7 +47,7 @@ def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
 
 
 def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Agent:
-    """Return the agent a session has; of a child, as it was narrowed when it was started (R4).
+    """Return the agent a session has; of a child, as it was narrowed when it was started.
 
     :raises ConfigError: what the child may do cannot be read.
     """
@@ -62,7 +62,7 @@ def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Ag
 
 
 def base_prompt(config: Config, scope: TurnScope) -> str:
-    """Return the base of the system prompt: the agent's, else the custom one, else the built-in one (D58)."""
+    """Return the base of the system prompt: the agent's, else the custom one, else the built-in one."""
     custom = config.section("agents.runtime.prompt")
     chosen = custom.get("text") if custom.get("mode") == "custom" else None
     chat_only = scope.model is not None and not scope.model.tools

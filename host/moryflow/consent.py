@@ -1,4 +1,4 @@
-"""Whose code may run: what appears in ``tools/`` and ``plugins/`` while a host runs waits for a person (ARCHITECTURE §7).
+"""Whose code may run: what appears in ``tools/`` and ``plugins/`` while a host runs waits for a person.
 
 What lies there when a host starts, and is not on this list, was put there by the person whose ``config.jsonc`` lies
 beside it. A file that *appears while a host runs* may have been written by an agent; it is listed in ``consents.json``

@@ -1,4 +1,4 @@
-"""One generation: the configuration and the plugins as they are at one moment (invariant 8)."""
+"""One generation: the configuration and the plugins as they are at one moment."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Gate:
 
 
 class Leases:
-    """Which generations turns are in; one that was replaced ends with its last turn (invariant 8)."""
+    """Which generations turns are in; one that was replaced ends with its last turn."""
 
     def __init__(self) -> None:
         self._turns: Counter[int] = Counter()

@@ -28,7 +28,7 @@ class Holding:
     :param begun: the hold of a session that was just made and that nobody has let go of.
     :param above: the rights of the turn that started it; a child has no others.
     :ivar live: the session while it is held.
-    :ivar inbox: what is to be recorded at any pause; `notes` must not come between a call and its result (invariant 6).
+    :ivar inbox: what is to be recorded at any pause; `notes` must not come between a call and its result.
     :ivar held_back: events that are published once the session is idle.
     """
 

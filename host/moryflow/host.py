@@ -131,7 +131,7 @@ class Host:
         return self._models[1]
 
     def base_prompt(self, scope: TurnScope) -> str:
-        """Return the base of the system prompt: the agent's, else the custom one, else the built-in one (D58)."""
+        """Return the base of the system prompt: the agent's, else the custom one, else the built-in one."""
         return base_prompt(self.config, scope)
 
     # ---------------------------------------------------------------- choosing
@@ -139,7 +139,7 @@ class Host:
     def agent(self, name: str | None) -> Agent:
         """Return an agent by id, the configured one, or the default.
 
-        :raises ConfigError: `name` was given and is not known (D43), or is hidden.
+        :raises ConfigError: `name` was given and is not known, or is hidden.
         """
         return named_agent(self.agents, name, self.config.get("agents.runtime.agent.id"))
 
@@ -273,7 +273,7 @@ class Host:
 
     async def refresh(self, *, wait: float | None = None) -> bool:
         """Take configuration, plugins and agents as they are now, for turns that begin from here on; return whether
-        the plugins differ. Turns that run keep the generation they began with (invariant 8).
+        the plugins differ. Turns that run keep the generation they began with.
 
         :param wait: seconds to wait for the probe of new code, if other than at the start.
         """

@@ -1,4 +1,4 @@
-"""``@general look into …``: a person starts a sub-agent without asking the model to (S2.19).
+"""``@general look into …``: a person starts a sub-agent without asking the model to.
 
 It becomes a call of the tool ``task``, judged like any other; then the agent of the session goes on with the result.
 """

@@ -163,14 +163,14 @@ class Session:
         self._work.cancel()
 
     async def set_mode(self, mode: str, *, by: str = "user") -> None:
-        """Change the session's mode. It holds from the next gate on and is recorded (S0.68, S0.77).
+        """Change the session's mode. It holds from the next gate on and is recorded.
 
         :raises ConfigError: `mode` is not one of the two.
         """
         await change_mode(self._host, self, mode, by)
 
     async def set_agent(self, name: str) -> None:
-        """Let another agent go on with this conversation, from the next turn on; recorded (S2.18).
+        """Let another agent go on with this conversation, from the next turn on; recorded.
 
         :raises ConfigError: there is none of that name, or this is the session of a sub-agent.
         """
@@ -190,7 +190,7 @@ class Session:
         now: Callable[[LiveSession], None] | None = None,
         between_calls: bool = True,
     ) -> None:
-        """Apply `record` at the running turn's next pause, or at once when none runs (invariant 6).
+        """Apply `record` at the running turn's next pause, or at once when none runs.
 
         :param between_calls: it may also come between a call and its result, as a change of mode may; if not, it waits for
             the turn that settles what an earlier one left open.

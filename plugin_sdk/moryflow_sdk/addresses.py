@@ -1,4 +1,4 @@
-"""Which network addresses are public (D50, R30).
+"""Which network addresses are public.
 
 The standard library's ``is_global`` follows older registries and calls some special addresses global, so the special
 blocks are listed here, from the IANA special-purpose address registries. The metadata services of clouds are in them, with

@@ -1,4 +1,4 @@
-"""The fields of an agent file, ours and those that people of other systems write (S0.90, D41, D42)."""
+"""The fields of an agent file, ours and those that people of other systems write."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def make_agent(
 ) -> tuple[Agent, list[Remark]]:
     """Return the agent, and what could not be used of its fields.
 
-    :param distrusted: why no allow rule is taken from the file (R17).
+    :param distrusted: why no allow rule is taken from the file.
     :raises WrongAgent: a value is none that an agent can have.
     """
     unknown = {str(key): _near(key) for key in metadata if key not in _KNOWN}
@@ -106,7 +106,7 @@ def _near(key: Any) -> str:
 
 
 def _ignored(near: str) -> str:
-    """Say what an unknown field costs. One that may have narrowed the agent is never without effect (R37)."""
+    """Say what an unknown field costs. One that may have narrowed the agent is never without effect."""
     costs = {"permission": MEANWHILE, "tools": "the agent gets no tools of it"}
     return (
         f"is not known{f'; {costs[near]}' if near in costs else ' and is ignored'}{f'; did you mean {near!r}?' if near else ''}"
@@ -214,7 +214,7 @@ def _spelled_here(name: str) -> str:
 def _rules(value: Any, source: str, warnings: list[Remark]) -> tuple[Rule, ...]:
     """Read permission rules: a list of ours, or ``{domain: decision}`` and ``{domain: {pattern: decision}}``.
 
-    The shape of the configuration, ``{rules: […]}``, is taken too. What is not understood makes its domain ask (R37).
+    The shape of the configuration, ``{rules: […]}``, is taken too. What is not understood makes its domain ask.
     """
     if isinstance(value, Mapping) and list(cast("Mapping[Any, Any]", value)) == ["rules"]:
         value = cast("Mapping[Any, Any]", value)["rules"]
@@ -253,7 +253,7 @@ def _trusted(rules: tuple[Rule, ...], distrusted: str, warnings: list[Remark]) -
 
 
 def _settings(metadata: Mapping[str, Any], warnings: list[Remark]) -> ModelSettings:
-    """Check each parameter by itself; a bad one is dropped (D42)."""
+    """Check each parameter by itself; a bad one is dropped."""
     value = metadata.get("modelSettings")
     if value is not None and not isinstance(value, dict):
         warnings.append((("modelSettings",), "modelSettings must be an object; it is ignored"))

@@ -1,4 +1,4 @@
-"""A Markdown file is an agent: frontmatter says who it is, the body is its prompt (S0.90, D41, D42).
+"""A Markdown file is an agent: frontmatter says who it is, the body is its prompt.
 
 A file that is wrong gives a :class:`Diagnostic` with file and line instead of an agent.
 """
@@ -32,7 +32,7 @@ def parse_agent(
     """Return the agent that `data` describes, or ``None``, and what is wrong with it.
 
     :param default_id: used for files of other systems, which have a ``name`` and no ``id``; only when it is valid.
-    :param distrusted: why the file may not be the person's own; it then allows nothing (R17).
+    :param distrusted: why the file may not be the person's own; it then allows nothing.
     """
     try:
         read = parse_markdown(data, distrusted)

@@ -1,4 +1,4 @@
-"""Agents: a name, a prompt, a model if it wants one of its own, and what it may use (S4.2)."""
+"""Agents: a name, a prompt, a model if it wants one of its own, and what it may use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .verdicts import Rule
 
 
 class ModelSettings(Frozen):
-    """An agent's own parameters; ``None`` means the model's default (D42)."""
+    """An agent's own parameters; ``None`` means the model's default."""
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
@@ -22,7 +22,7 @@ class Agent(Frozen):
     """Who works in a session.
 
     :param mode: ``primary`` agents are chosen by a person, ``subagent`` ones by another agent, ``all`` by both.
-    :param prompt: replaces the built-in system prompt when not empty (D58).
+    :param prompt: replaces the built-in system prompt when not empty.
     :param tools: names or globs the agent may use, ``None`` for all; `deny_tools` takes some away again.
     :param rules: permission rules of its own; they can only narrow a parent's.
     :param internal: made by the host; no file or plugin may take the id.

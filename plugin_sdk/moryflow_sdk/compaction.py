@@ -9,7 +9,7 @@ class CompactionPlan(Frozen):
     """A compaction that is about to run.
 
     :param covered: ids of the nodes the summary will stand for, oldest first.
-    :param first_kept: id of the first node that stays verbatim (inclusive, D20).
+    :param first_kept: id of the first node that stays verbatim (inclusive).
     :param protect: ids of nodes that must stay verbatim although they are covered.
     :param instructions: the prompt of the summarizer.
     :param context: extra text it is given as data.

@@ -20,7 +20,7 @@ class PluginContext(Protocol):
     """What a plugin is given while it is set up: ``plugin_start`` and the contribute hooks.
 
     :ivar environ: the environment of the host, where keys are looked for.
-    :ivar profile: ``local`` or ``remote`` (D71).
+    :ivar profile: ``local`` or ``remote``.
     :ivar safe_mode: only built-in plugins run, and no code of the person's own.
     """
 
@@ -85,7 +85,7 @@ class Turn(Protocol):
 
     @property
     def watched(self) -> tuple[Path, ...]:
-        """Files and folders of code outside :attr:`home` that runs as soon as it is saved (R21)."""
+        """Files and folders of code outside :attr:`home` that runs as soon as it is saved."""
         ...
 
     @property
@@ -145,7 +145,7 @@ class Turn(Protocol):
 
 
 class ToolContext(Turn, Protocol):
-    """What a running tool is given on top (S4.9).
+    """What a running tool is given on top.
 
     :ivar call: the call as it was judged; its targets are what :attr:`Turn.files` opens.
     :ivar mark: the value of ``MORYFLOW_CALL`` for every program that the tool starts

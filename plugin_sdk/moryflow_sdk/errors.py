@@ -83,7 +83,7 @@ RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "u
 class ModelError(MoryflowError):
     """A model call failed.
 
-    :param code: see :data:`ModelErrorCode`; the host retries those in :data:`RETRYABLE` (D55).
+    :param code: see :data:`ModelErrorCode`; the host retries those in :data:`RETRYABLE`.
     :param retry_after: seconds the provider asks to wait, if it said so.
     :param status: HTTP status, if there was one.
     :param tool_calls: calls seen before the answer broke off, each with a `problem`; none of them may run, but a

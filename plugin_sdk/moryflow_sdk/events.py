@@ -1,4 +1,4 @@
-"""The record of what happened. One shape everywhere: hooks, ``stream-json``, server, store (CONTRACT §2)."""
+"""The record of what happened. One shape everywhere: hooks, ``stream-json``, server, store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Event(Frozen):
 
     :param seq: place in the store, ``None`` for events that are not stored.
     :param ts: UTC, ISO 8601 with milliseconds.
-    :param data: the fields of this `type`, see CONTRACT §2.
+    :param data: the fields of this `type`.
     """
 
     type: str

@@ -256,7 +256,7 @@ def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | S
 
     :param call: the call as it ran; its arguments are final. One that no gate has seen, because there is no such tool or its
         arguments do not fit, has no ``hash`` and no arguments.
-    :param result: what the previous implementation returned, whole (D54).
+    :param result: what the previous implementation returned, whole.
     :param turn: the turn.
     :returns: the new result, or ``None`` to leave it; the last value wins. A ``Stop`` ends the turn behind this result.
 

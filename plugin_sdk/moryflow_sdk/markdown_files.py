@@ -1,4 +1,4 @@
-"""Markdown files that a person writes: frontmatter with fields, and a body (D41).
+"""Markdown files that a person writes: frontmatter with fields, and a body.
 
 A block that starts with ``{`` is JSON5, anything else YAML, read by a safe loader without aliases. Nothing in a file is
 ever executed.
@@ -37,7 +37,7 @@ class WrongFile(Exception):
 class MarkdownFile:
     """What a file holds.
 
-    :ivar distrusted: why it may not be the person's own: others own it or may write it (R17); empty when it is.
+    :ivar distrusted: why it may not be the person's own: others own it or may write it; empty when it is.
     :ivar head: the frontmatter as it was written, from the first line of the file on.
     """
 
@@ -87,7 +87,7 @@ def shown_path(path: Path) -> str:
 
 
 def _content(path: Path) -> tuple[bytes, str]:
-    """Return what a regular file holds, and why it is not to be trusted: others own it or may write it (R17)."""
+    """Return what a regular file holds, and why it is not to be trusted: others own it or may write it."""
     try:
         if not path.is_file():
             raise WrongFile("read", leads_nowhere(path) or "this is not a regular file")

@@ -119,7 +119,7 @@ class SystemPrompt(Frozen):
 
 
 class ChatParams(Frozen):
-    """Parameters of a model call; ``None`` means the model's own default (S0.83).
+    """Parameters of a model call; ``None`` means the model's own default.
 
     :param extra: fields passed to the provider as they are, for what the common set does not name.
     """

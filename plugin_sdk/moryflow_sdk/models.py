@@ -17,10 +17,10 @@ class ModelInfo(Frozen):
 
     :param id: what a person types after ``-m``, for example ``openai/gpt-4.1`` or ``local``.
     :param name: what the provider is sent.
-    :param family: ``gpt`` models are offered ``apply_patch`` instead of ``edit`` and ``write`` (S4.10).
+    :param family: ``gpt`` models are offered ``apply_patch`` instead of ``edit`` and ``write``.
     :param context_window: tokens of prompt and answer together, ``None`` when unknown.
     :param input_price: US dollars per million tokens, likewise the other prices; ``None`` when unknown.
-    :param managed: limits come from the registry only, a user's ``customContext`` is ignored (D61).
+    :param managed: limits come from the registry only, a user's ``customContext`` is ignored.
     """
 
     id: str

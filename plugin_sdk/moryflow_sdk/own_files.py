@@ -45,7 +45,7 @@ def leads_nowhere(path: Path) -> str:
 
 
 class Doubt(NamedTuple):
-    """Why somebody else could have written a file (R17).
+    """Why somebody else could have written a file.
 
     :ivar reason: for the end of a sentence about the file: ``everybody can write to it``.
     :ivar step: the command that puts it right.
@@ -59,7 +59,7 @@ _MOST_LINKS = 40
 
 
 def doubt_about(path: Path, opened: os.stat_result | None = None) -> Doubt | None:
-    """Return why somebody else could have written what is at `path`; ``None`` where nobody could (R17).
+    """Return why somebody else could have written what is at `path`; ``None`` where nobody could.
 
     Whoever may write a folder on the way, links followed, can put another file in its place; in a folder with the sticky
     bit, such as ``/tmp``, only in place of their own files.

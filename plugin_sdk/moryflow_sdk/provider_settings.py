@@ -35,8 +35,8 @@ class ModelLimits(BaseModel):
 class ProviderSettings(BaseModel):
     """One service: ``models.providers.<prefix>``.
 
-    :param managed: limits come from the registry only; ``customContext`` is ignored (D61).
-    :param system_messages: whether the service takes ``several``, or ``one`` (D17); else what is known about it.
+    :param managed: limits come from the registry only; ``customContext`` is ignored.
+    :param system_messages: whether the service takes ``several``, or ``one``; else what is known about it.
     """
 
     model_config = _CONFIG
@@ -74,8 +74,8 @@ class ModelsSettings(BaseModel):
 def with_limits(info: ModelInfo, settings: ProviderSettings) -> ModelInfo:
     """Return `info` with what `settings` say about the model.
 
-    The window is ``customContext`` first, then ``contextWindow``, then what the registry says (S0.16); of a managed
-    service it is what the registry says, ``customContext`` is not read (D61).
+    The window is ``customContext`` first, then ``contextWindow``, then what the registry says; of a managed
+    service it is what the registry says, ``customContext`` is not read.
     """
     own = settings.models.get(info.name, ModelLimits())
     window = own.context_window if settings.managed else own.custom_context or own.context_window

@@ -1,4 +1,4 @@
-"""Take secrets out of text that people and logs see (D49)."""
+"""Take secrets out of text that people and logs see."""
 
 from __future__ import annotations
 

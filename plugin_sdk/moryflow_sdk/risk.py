@@ -1,4 +1,4 @@
-"""How risky a write is, and how a plugin puts its own judgement in place of the built-in one (S3.27, D29)."""
+"""How risky a write is, and how a plugin puts its own judgement in place of the built-in one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Permission rules as a person writes them: what is not understood makes its domain ask, and never allows (D26, R37).
+"""Permission rules as a person writes them: what is not understood makes its domain ask, and never allows.
 
 One reader for the configuration, agent files and the commands that predict, so that a mistake costs the same everywhere.
 """
@@ -24,7 +24,7 @@ MEANWHILE = "meanwhile every call is asked about"
 
 _KEYS = ("domain", "pattern", "decision")
 _BOUND = ("folder", "contents")
-"""What a rule for commands may be bound to, as *always* stores it (R18)."""
+"""What a rule for commands may be bound to, as *always* stores it."""
 
 _PLACES = ("vault:/", "fs:/")
 _STATE = re.compile(r"absent|is:/.+|sha256:[0-9a-f]{64}")
@@ -42,7 +42,7 @@ class Fault:
 
     :param key: the key of the entry that is to blame; ``None`` for all of it.
     :param code: ``rule_invalid``, ``rule_unusable`` (a pattern that no engine takes) or ``config_unknown_key``.
-    :param harmless: nothing can have got looser: an allow in a domain that nobody knows is left out (D26).
+    :param harmless: nothing can have got looser: an allow in a domain that nobody knows is left out.
     """
 
     index: int
@@ -159,7 +159,7 @@ def _instead(raw: Any, bad: _Bad, place: dict[str, Any], faults: list[Fault], *,
 
 
 def _said(raw: Any) -> str:
-    """Return the decision of an entry where it can be read; what does not plainly say allow or ask may be a deny (D26)."""
+    """Return the decision of an entry where it can be read; what does not plainly say allow or ask may be a deny."""
     entry: Mapping[Any, Any] = cast("Mapping[Any, Any]", raw) if isinstance(raw, Mapping) else {}
     words = {str(key): item.strip().casefold() for key, item in entry.items() if isinstance(item, str) and len(item) < 20}
     if any(_close(word, ["deny"], 0.75) for word in words.values()):

@@ -1,7 +1,7 @@
 """A place for shell commands where only the vault can be written and secrets cannot be seen: bubblewrap, where it works.
 
-The host's R14 and R21 paths are hidden or read-only in it. It is probed once per process with a real start, because
-containers and some distributions forbid what it needs.
+The host's own folder is hidden in it, and what runs later (hooks, editor and CI configuration) is read-only. It is
+probed once per process with a real start, because containers and some distributions forbid what it needs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READ_ONLY: tuple[str, ...] = (
     ".git/hooks", ".git/config", ".git/info", ".git/modules", "memory-bank",
     *(name for name in RUNS_LATER.literal if name != ".git"),
 )  # fmt: skip
-"""Below the vault; what exists of it is read-only in the sandbox (R21). Of ``.git`` only what makes code run, so that a
+"""Below the vault; what exists of it is read-only in the sandbox. Of ``.git`` only what makes code run, so that a
 commit works."""
 
 COMMANDS, NETWORK = "sandbox:commands", "sandbox:network"
@@ -57,7 +57,7 @@ class Confinement:
 def confinement(rules: Iterable[Rule]) -> Confinement:
     """Return what `rules` say of the sandbox; by default it is used, every command asks, and the network is off.
 
-    So it is, too, while one of them cannot be understood: it may have been about the sandbox (R37).
+    So it is, too, while one of them cannot be understood: it may have been about the sandbox.
     """
     rules = tuple(rules)
     if any(rule.problem and rule.domain in ("bash", "*") for rule in rules):

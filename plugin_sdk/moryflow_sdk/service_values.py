@@ -23,7 +23,7 @@ class Entry:
 
 
 class Artifact(Frozen):
-    """A stored output (D62). `state` is ``expired`` once its file is gone; the row stays."""
+    """A stored output. `state` is ``expired`` once its file is gone; the row stays."""
 
     id: str
     session: str

@@ -47,7 +47,7 @@ SERVICES: tuple[str, ...] = (
 
 
 class Files(Protocol):
-    """Opens what was judged and nothing else (R12).
+    """Opens what was judged and nothing else.
 
     Every path is walked from its root's descriptor without following links, and the object found is compared with the
     target's identity. Errors are :class:`~moryflow_sdk.errors.ToolError` with codes ``not_found``, ``is_directory``,
@@ -75,7 +75,7 @@ class Files(Protocol):
         ...
 
     def write(self, target: Target, data: bytes, *, create_parents: bool = True, mode: int | None = None) -> Target:
-        """Replace or create a regular file atomically: a random 0600 file beside it, synced, then renamed (R12).
+        """Replace or create a regular file atomically: a random 0600 file beside it, synced, then renamed.
 
         Mode bits of an existing file are kept; a new one gets `mode`, or what the process gives new files. Returns `target`
         with the identity of the new object.
@@ -124,7 +124,7 @@ class Artifacts(Protocol):
     """Outputs that are too large for the context."""
 
     async def store(self, content: str | bytes | Path, *, call_id: str, tool: str, ttl_days: float | None = 7) -> Artifact:
-        """Store an output (D36, D37); a :class:`Path` is a spooled file that is moved, not read.
+        """Store an output; a :class:`Path` is a spooled file that is moved, not read.
 
         :raises OSError: neither the vault nor the home can be written.
         """
@@ -146,7 +146,7 @@ class Artifacts(Protocol):
         ...
 
     async def expire(self) -> int:
-        """Remove files that are past their time and mark their rows (D38); return how many."""
+        """Remove files that are past their time and mark their rows; return how many."""
         ...
 
 
@@ -178,11 +178,11 @@ class Rules(Protocol):
         ...
 
     def problems(self) -> Sequence[str]:
-        """Return what is wrong with rules that could not be read, each with its file and line (D26)."""
+        """Return what is wrong with rules that could not be read, each with its file and line."""
         ...
 
     async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
-        """Add a rule. ``user`` writes ``config.jsonc`` keeping its comments (D44–D46); it holds at once.
+        """Add a rule. ``user`` writes ``config.jsonc`` keeping its comments; it holds at once.
 
         :returns: where it stands, as ``file:line``; empty for a session.
 
@@ -192,7 +192,7 @@ class Rules(Protocol):
 
 
 class Spawn(Protocol):
-    """Run another agent in a child session, with rules that can only be narrower (R4).
+    """Run another agent in a child session, with rules that can only be narrower.
 
     The child has the parent's mode and grants, the parent's rules beside its own, and only tools that the parent has too. What
     it spends counts for the parent, its questions reach the parent's person, and it ends when the parent is stopped.
@@ -257,7 +257,7 @@ class CodeLoader(Protocol):
     def read(self, path: Path) -> bytes:
         """Return the content of a file that may be imported, without importing it.
 
-        :raises PluginError: no consent, unsafe owner or mode of the file or its folder (R17), or it cannot be read.
+        :raises PluginError: no consent, unsafe owner or mode of the file or its folder, or it cannot be read.
         """
         ...
 

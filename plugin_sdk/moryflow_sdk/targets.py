@@ -1,4 +1,4 @@
-"""What a rule is matched against: ``vault:/a.md``, ``shell:git status``, ``url:https://…`` (S0.41).
+"""What a rule is matched against: ``vault:/a.md``, ``shell:git status``, ``url:https://…``.
 
 A tool declares *requests* from its arguments; the host resolves each once, before any gate runs. Gates, question,
 audit and body then all see the same :class:`Target`.
@@ -11,7 +11,7 @@ from typing import Literal
 from ._frozen import Frozen
 
 Domain = str
-"""``read``, ``edit``, ``bash``, ``web_fetch``, ``web_search``, ``mcp``, ``task`` or ``tool`` (S0.31, D26)."""
+"""``read``, ``edit``, ``bash``, ``web_fetch``, ``web_search``, ``mcp``, ``task`` or ``tool``."""
 
 DOMAINS: tuple[str, ...] = ("read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool")
 
@@ -67,8 +67,8 @@ class Target(Frozen):
     :param given: what the tool's argument said.
     :param path: for files, the absolute path after all links were followed; of a file that does not exist yet,
         its resolved parent plus the remaining names.
-    :param identity: for files that exist, the object that was judged (R12).
-    :param lexical: for files, the canonical string of the path as given, before links were followed (R10).
+    :param identity: for files that exist, the object that was judged.
+    :param lexical: for files, the canonical string of the path as given, before links were followed.
     :param folder: for commands, the resolved folder that the command runs in; it is judged with the command, and
         :meth:`Files.folder` opens it. A folder outside the vault sets `error`.
     :param error: why it could not be resolved; such a call is denied.

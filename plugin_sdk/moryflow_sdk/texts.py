@@ -52,7 +52,7 @@ def looks_binary(data: bytes) -> bool:
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """Return `text` with its control characters, and others that nobody sees, spelled out as in Python (R3).
+    """Return `text` with its control characters, and others that nobody sees, spelled out as in Python.
 
     For all that a command prints and a model, a file or its name may have chosen: nothing of it drives the terminal, turns
     a line around or hides in it. A combining mark stays on a character that may carry one, and no more than a few.

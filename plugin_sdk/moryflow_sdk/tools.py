@@ -27,7 +27,7 @@ class ToolCall(Frozen):
     """A call of a tool.
 
     In ``tool_before`` only `id`, `tool`, `args` and `step` count. From ``tool_gate`` on the value is final:
-    `args` were validated, `targets` resolved, and `hash` is the SHA-256 of the canonical JSON of `args` (R11).
+    `args` were validated, `targets` resolved, and `hash` is the SHA-256 of the canonical JSON of `args`.
     `effect` stands for what the call does: it is the same for calls that differ only in remarks (:func:`tool`), in defaults
     that are written out, and in how a path, a folder or a number is written.
     `source` is the file that the tool was taken from, for tools that a plugin found in files.
@@ -78,7 +78,7 @@ class Tool:
 
     :param targets: arguments → what the call touches (``file_target(…)`` and the like, or texts: a path in `domain` ``read``,
         a command in ``bash`` …); without it the tool is asked about as ``tool:<name>``.
-    :param offered: whether a model is told of the tool; a tool that is not offered is refused when called (R23).
+    :param offered: whether a model is told of the tool; a tool that is not offered is refused when called.
     :param offered_in: whether there is use for it in a turn, asked often; where there is none it is not told of and refused.
     :param preview: what a person who is asked is shown of what a call will do, such as the content or the diff of a write;
         without it, or where it is empty, the arguments. It only looks, gives the same text while the same call would do the

@@ -1,4 +1,4 @@
-"""URLs in the one form that is matched, shown and connected to (R16).
+"""URLs in the one form that is matched, shown and connected to.
 
 Whatever two parsers may read differently is refused: user names, backslashes, control characters, odd numbers.
 Nothing here resolves a name; :func:`moryflow_sdk.addresses.vetted` checks what a name resolved to.
@@ -90,7 +90,7 @@ def parse_url(text: str) -> Url:
 
 
 def follow(url: Url, location: str) -> Url:
-    """Return where a redirect from `url` leads, checked like a URL of its own (D50).
+    """Return where a redirect from `url` leads, checked like a URL of its own.
 
     :raises RefusedUrl: as :func:`parse_url`, and for a step from https down to http.
     """

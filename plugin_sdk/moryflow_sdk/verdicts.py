@@ -21,7 +21,7 @@ Cause = Literal[
 """Why a verdict was given. ``policy`` is a rule; ``hook_failure`` is a gate that raised or took too long."""
 
 Bypass = Literal["mode", "never"]
-"""Whether ``full_access`` may lift a verdict: ``mode`` yes, ``never`` no (D2)."""
+"""Whether ``full_access`` may lift a verdict: ``mode`` yes, ``never`` no."""
 
 
 class Rule(Frozen):
@@ -52,8 +52,8 @@ class Remember(Frozen):
     """What answering *always* would store.
 
     :param scope: ``user`` writes a rule to the configuration, ``session`` holds for this session, ``none`` stores nothing.
-    :param pattern: the literal pattern, shown before it is saved (D5).
-    :param wider: a pattern that covers more, which may be offered instead; empty where none is safe to offer (D5).
+    :param pattern: the literal pattern, shown before it is saved.
+    :param wider: a pattern that covers more, which may be offered instead; empty where none is safe to offer.
     :param folder: for commands, the folder that the rule will be about; `contents` what it will be bound to, as in
         :class:`Rule`.
     :param says: what *always* does, for the question, where the pattern does not tell.
@@ -213,7 +213,7 @@ class Ruling(Frozen):
 
 
 def settle(verdict: Verdict, *, mode: str, headless: bool) -> Decision:
-    """Return what `verdict` comes to in `mode`, and when nobody can be asked (D2, D27, R23).
+    """Return what `verdict` comes to in `mode`, and when nobody can be asked.
 
     ``full_access`` turns what may be bypassed into allow; without anybody to ask, ask becomes deny. Kernel and
     ``permission test`` use this one definition.

@@ -1,6 +1,6 @@
 """The agents that come with Moryflow: ``build``, ``plan``, ``general``, ``explore``, and the hidden ``title`` and ``summary``.
 
-They are Markdown files beside this one, read by the parser that reads a person's own (S4.3, D23). ``build`` has no prompt of
+They are Markdown files beside this one, read by the parser that reads a person's own. ``build`` has no prompt of
 its own: it works with the built-in one, or with the person's (``moryflow config prompt``).
 """
 

@@ -1,6 +1,6 @@
-"""Record every decision before the body runs, allowed ones too (S0.72-S0.77, invariant 10).
+"""Record every decision before the body runs, allowed ones too.
 
-One JSON line each, in a file per session that outlives the session (D48). What cannot be recorded is not freer than the
+One JSON line each, in a file per session that outlives the session. What cannot be recorded is not freer than the
 defaults: then ``full_access``, and rules of a person's own, fall back to asking.
 """
 
@@ -69,7 +69,7 @@ def _record_late_refusal(event: Event, turn: Turn) -> None:
 
 
 def _write(turn: Turn, record: dict[str, Any]) -> str | None:
-    """Append to the session's file and its parent's (D66); return what went wrong, having told people once a turn."""
+    """Append to the session's file and its parent's; return what went wrong, having told people once a turn."""
     line = encode(record)
     try:
         for session in (turn.session, turn.parent):

@@ -1,4 +1,4 @@
-"""``moryflow audit``: the decisions, for diagnosis (S0.74)."""
+"""``moryflow audit``: the decisions, for diagnosis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of the audit log: one per session, appended to line by line (D47)."""
+"""The files of the audit log: one per session, appended to line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line of the audit log: the eight fields of S0.73 first, others after them (D48)."""
+"""One line of the audit log: the eight fields that every line has come first, others after them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def stopped_record(turn: Turn, event: Event) -> dict[str, Any]:
 
 
 def mode_record(turn: Turn, before: str | None, after: str, by: str) -> dict[str, Any]:
-    """Return the record of a mode (S0.77); entering ``full_access`` is the confirmation of S0.69."""
+    """Return the record of a mode; entering ``full_access`` is recorded as confirmed."""
     return {
         **_head(turn.session, after, "allow", None, [], None),
         "type": "mode",

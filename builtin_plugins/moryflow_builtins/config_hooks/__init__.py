@@ -1,6 +1,6 @@
-"""Hooks that need no code: `agents.runtime.hooks` in the configuration (S0.96-S0.100).
+"""Hooks that need no code: `agents.runtime.hooks` in the configuration.
 
-They are the user's, so the host calls them among the user's hooks (S0.95). A wrong entry is left out and named, with
+They are the user's, so the host calls them among the user's hooks. A wrong entry is left out and named, with
 its line, by the check of the configuration; the others hold.
 """
 
@@ -23,7 +23,7 @@ Entry = TypeVar("Entry", Before, After)
 
 @hookimpl
 def chat_system(system: SystemPrompt, turn: Turn) -> SystemPrompt | None:
-    """Add the text as a block of its own, or put it in place of all (S0.96); ``system_blocks`` come after it (D52)."""
+    """Add the text as a block of its own, or put it in place of all; ``system_blocks`` come after it."""
     settings: HookSettings = turn.config
     hook = settings.chat.system if settings.chat else None
     if hook is None or not hook.text:
@@ -40,7 +40,7 @@ def chat_system(system: SystemPrompt, turn: Turn) -> SystemPrompt | None:
 
 @hookimpl
 def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:
-    """Override the parameters that are given (S0.97)."""
+    """Override the parameters that are given."""
     settings: HookSettings = turn.config
     if settings.chat is None or settings.chat.params is None:
         return None
@@ -50,7 +50,7 @@ def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:
 
 @hookimpl
 def tool_before(call: ToolCall, turn: Turn) -> ToolCall | None:
-    """Add the arguments that the call does not give; what it gives stays (S0.98)."""
+    """Add the arguments that the call does not give; what it gives stays."""
     settings: HookSettings = turn.config
     if settings.tool is None:
         return None
@@ -62,7 +62,7 @@ def tool_before(call: ToolCall, turn: Turn) -> ToolCall | None:
 
 @hookimpl
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Put text around an output that is text: not around errors, nor what the host wrote as JSON (S0.99)."""
+    """Put text around an output that is text: not around errors, nor what the host wrote as JSON."""
     settings: HookSettings = turn.config
     if settings.tool is None or result.status != "ok" or result.format != "text" or result.spool:
         return None
@@ -73,5 +73,5 @@ def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | N
 
 
 def _for(tool: str, entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries about `tool` (S0.100)."""
+    """Return the entries about `tool`."""
     return [entry for entry in entries if fnmatchcase(tool, entry.tool)]

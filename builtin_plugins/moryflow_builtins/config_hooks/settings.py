@@ -1,4 +1,4 @@
-"""What `agents.runtime.hooks` may say (S0.96-S0.100).
+"""What `agents.runtime.hooks` may say.
 
 Aliases are written out and nothing is built before it is needed: this is imported at every start.
 """
@@ -42,7 +42,7 @@ class Before(BaseModel, frozen=True, defer_build=True):
 
 
 class After(BaseModel, frozen=True, defer_build=True):
-    """Text around what a tool returned, taken as it is (D53)."""
+    """Text around what a tool returned, taken as it is."""
 
     tool: ToolName
     prepend_text: str = Field(default="", alias="prependText")

@@ -1,4 +1,4 @@
-"""The counters of one run (S0.58). They are JSON in the session's state, so that they outlive the process."""
+"""The counters of one run. They are JSON in the session's state, so that they outlive the process."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Run:
         return "too_many" if self.calls > settings.max_tool_calls else None
 
     def go_on(self, settings: DoomLoopSettings, *, attempts: int) -> None:
-        """Start counting anew and leave the next calls alone (S0.64)."""
+        """Start counting anew and leave the next calls alone."""
         self.attempts = attempts
         self.calls = self.repeats = 0
         self.mistakes = {}
@@ -103,7 +103,7 @@ class Run:
 
 
 def signature_of(call: ToolCall, limit: int) -> str:
-    """Return what makes two calls the same: the tool and what the call does; of large arguments the tool alone (S0.60)."""
+    """Return what makes two calls the same: the tool and what the call does; of large arguments the tool alone."""
     text = json.dumps(call.args, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
     data = text.encode("utf-8", "surrogatepass")
     return call.tool if len(data) > limit else f"{call.tool}:{call.effect or sha256(data).hexdigest()}"

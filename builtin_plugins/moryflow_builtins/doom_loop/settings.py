@@ -1,4 +1,4 @@
-"""What `agents.runtime.doomLoop` may say (S0.59, S0.66)."""
+"""What `agents.runtime.doomLoop` may say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Limit = Annotated[int, Field(gt=0, le=1_000_000, strict=True)]
 class DoomLoopSettings(BaseModel):
     """When a run counts as going in circles.
 
-    :ivar max_attempts: how often a loop may be refused, or passed over in full access, in one run; the next hit ends it (D10).
+    :ivar max_attempts: how often a loop may be refused, or passed over in full access, in one run; the next hit ends it.
         What a person agrees to does not count.
     :ivar max_tool_calls: calls a run may make before somebody is asked.
     :ivar same_tool_threshold: the call that makes this many in a row with the same tool and effect is asked about.

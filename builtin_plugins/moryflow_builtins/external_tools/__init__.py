@@ -1,4 +1,4 @@
-"""Tools of the person's own: Python files in ``~/.moryflow/tools``, off until they are switched on (S0.92, D57).
+"""Tools of the person's own: Python files in ``~/.moryflow/tools``, off until they are switched on.
 
 They are ordinary tools: permission, truncation and every hook apply. The first call of each asks, and says which file it
 is. A file that names dependencies runs in a process and an environment of its own, so that it cannot break the host.

@@ -76,7 +76,7 @@ def environment_for(needs: Requirements, data_dir: Path) -> Environment:
 
 
 def _commands(made: Environment) -> Sequence[tuple[str, list[str]]]:
-    """Return what to run, each with what it does. ``--`` keeps a package's name from being an option (R26)."""
+    """Return what to run, each with what it does. ``--`` keeps a package's name from being an option."""
     uv = _uv()
     if uv is not None:
         make = [uv, "venv", "--quiet", "--python", sys.executable, str(made.folder)]

@@ -1,6 +1,6 @@
 """The first call of each external tool is asked about, once: which file a name comes from is what a person agrees to.
 
-Edits of the file are not asked about again: no tool may write there, so they are the person's own (ARCHITECTURE §7). A
+Edits of the file are not asked about again: no tool may write there, so they are the person's own. A
 tool of the same name from another file is.
 """
 

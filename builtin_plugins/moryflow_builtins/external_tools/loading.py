@@ -1,4 +1,4 @@
-"""From the files in the folder to tools: each file alone, with a time limit, and each mistake named (D57)."""
+"""From the files in the folder to tools: each file alone, with a time limit, and each mistake named."""
 
 from __future__ import annotations
 

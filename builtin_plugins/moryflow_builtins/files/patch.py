@@ -1,4 +1,4 @@
-"""The patch format that GPT models write (``*** Begin Patch``), parsed; nothing is looked at or changed here (S4.10)."""
+"""The patch format that GPT models write (``*** Begin Patch``), parsed; nothing is looked at or changed here."""
 
 from __future__ import annotations
 

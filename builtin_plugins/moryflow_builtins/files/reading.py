@@ -1,4 +1,4 @@
-"""``read``: a page of a text file, an image, or what the file is (D74)."""
+"""``read``: a page of a text file, an image, or what the file is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .describe import Picture, kind_of, picture_of
 from .text import FALLBACK, MAX_BYTES
 
 PAGE_BYTES = 45_000
-"""A page stays below the limit at which outputs are cut: a stored output can be read without being stored again (D36)."""
+"""A page stays below the limit at which outputs are cut: a stored output can be read without being stored again."""
 
 LINE_CHARACTERS = 10_000
 SMALL_BYTES = 64 * 1024

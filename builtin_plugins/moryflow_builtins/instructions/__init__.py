@@ -1,6 +1,6 @@
-"""Instruction files: AGENTS.md, or CLAUDE.md, of the person, of the project, and of folders below it (S2.5).
+"""Instruction files: AGENTS.md, or CLAUDE.md, of the person, of the project, and of folders below it.
 
-They are text for the model. Nothing in them sets a permission, runs, or is looked at by the host (R13).
+They are text for the model. Nothing in them sets a permission, runs, or is looked at by the host.
 """
 
 from __future__ import annotations

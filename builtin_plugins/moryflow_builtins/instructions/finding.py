@@ -1,4 +1,4 @@
-"""Which instruction files hold for a vault, in the order in which the model reads them (S2.5).
+"""Which instruction files hold for a vault, in the order in which the model reads them.
 
 The person's own come first, what they have told Claude Code before what they have told Moryflow; then those of the project
 from its root down to the vault, then those that the configuration names: what is nearer to the work is read later. In each

@@ -31,7 +31,7 @@ class Instructions(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """The estimate of what it costs (S0.17)."""
+        """The estimate of what it costs."""
         return len(self.text) // 4
 
 
@@ -48,7 +48,7 @@ class _Reading:
 def read_instructions(path: Path, root: Path, limit: int) -> Instructions:
     """Return what the file at `path` says, at most `limit` bytes of it. Never raises.
 
-    :param root: the folder that it, and all it includes, must really lie in (R13).
+    :param root: the folder that it, and all it includes, must really lie in.
     """
     reading = _Reading(root.resolve(), limit)
     text = "\n".join(_lines(path, reading, depth=0)).strip()

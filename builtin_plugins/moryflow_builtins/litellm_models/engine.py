@@ -17,7 +17,7 @@ from typing import Any
 
 _DURING_IMPORT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it downloads its price table, three tries, seven seconds offline
-    "LITELLM_MODE": "PRODUCTION",  # else it loads .env from the working directory (R23)
+    "LITELLM_MODE": "PRODUCTION",  # else it loads .env from the working directory
     "PYTHON_DOTENV_DISABLED": "1",  # the same, for versions that ask differently
 }
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "litellm")
@@ -83,7 +83,7 @@ async def _warm_up(litellm: Any) -> None:
 
 
 def _follow_no_redirects() -> None:
-    """Keep keys from travelling with a redirect (R29).
+    """Keep keys from travelling with a redirect.
 
     litellm's clients follow redirects, and httpx takes only ``Authorization`` off on the way, not ``x-api-key``. The
     transport below all its asynchronous clients therefore hands out redirects without their target.
@@ -107,7 +107,7 @@ def arguments(body: dict[str, Any], timeout: float) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
         "timeout": timeout,  # of each read; the default is 6,000 s, and stream_timeout has no effect
-        "max_retries": 0,  # the host tries again, and says so (D55)
+        "max_retries": 0,  # the host tries again, and says so
         "num_retries": 0,
         "_skip_mcp_handler": True,  # else any call with tools needs the package mcp
     }

@@ -1,4 +1,4 @@
-"""The memory bank: what a project knows about itself, read before what is risky, written only as a person agreed (S3).
+"""The memory bank: what a project knows about itself, read before what is risky, written only as a person agreed.
 
 Without a folder ``memory-bank`` in the vault none of this does anything: one look at the disk a turn.
 """

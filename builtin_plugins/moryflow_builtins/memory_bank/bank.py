@@ -43,7 +43,7 @@ class Bank(NamedTuple):
             return False
 
     def required(self) -> str:
-        """Return what must have been read before a risky write; empty where there is nothing to read (D30)."""
+        """Return what must have been read before a risky write; empty where there is nothing to read."""
         return next((name for name in (PATTERNS, MEMORY) if self.has(name)), "")
 
 
@@ -70,7 +70,7 @@ def usable_bank(turn: Turn) -> Bank | None:
 
 
 def find_bank(vault: Path | str) -> Bank | None:
-    """Look for the bank of `vault`. A link is not followed: it may lead anywhere (R13)."""
+    """Look for the bank of `vault`. A link is not followed: it may lead anywhere."""
     try:
         mode = os.lstat(f"{vault}/{FOLDER}").st_mode
     except OSError:
@@ -81,7 +81,7 @@ def find_bank(vault: Path | str) -> Bank | None:
 
 
 def inside(target: Target) -> bool:
-    """Whether a file target is the bank or in it: where it leads to, and the name it was given by (R10)."""
+    """Whether a file target is the bank or in it: where it leads to, and the name it was given by."""
     return target.kind == "file" and (_below(target.text) or (target.lexical is not None and _below(target.lexical)))
 
 

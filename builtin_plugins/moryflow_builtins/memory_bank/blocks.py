@@ -1,4 +1,4 @@
-"""The two parts of a file of the bank: one that tools keep, one that belongs to the person (S3.1)."""
+"""The two parts of a file of the bank: one that tools keep, one that belongs to the person."""
 
 from __future__ import annotations
 

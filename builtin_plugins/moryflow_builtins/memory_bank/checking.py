@@ -1,4 +1,4 @@
-"""``memory-bank check``: structure, schema, links, pointers, sizes, secrets (S3.13, S3.34, S3.38–S3.40, D31)."""
+"""``memory-bank check``: structure, schema, links, pointers, sizes, secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memory-bank doctor``: do protocol, skill and bank say the same (S3.11, S3.13, D70)? The protocol is right."""
+"""``memory-bank doctor``: do protocol, skill and bank say the same? The protocol is right."""
 
 from __future__ import annotations
 

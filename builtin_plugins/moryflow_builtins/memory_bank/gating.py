@@ -1,4 +1,4 @@
-"""The guard: who may write in the bank, and what must have been read before a risky write (S3.26–S3.37, D28–D35)."""
+"""The guard: who may write in the bank, and what must have been read before a risky write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITER_READS = frozenset({"read", "edit"})
 
 
 async def judge(call: ToolCall, turn: Turn) -> Deny | None:
-    """Judge a call. Rules and modes of permission change nothing about it (D32)."""
+    """Judge a call. Rules and modes of permission change nothing about it."""
     if turn.spawned is not None:
         grant = grant_of(turn)
         if grant is not None:
@@ -51,7 +51,7 @@ def _protected(turn: Turn) -> Deny:
 
 
 def _writer(grant: Grant, call: ToolCall) -> Deny | None:
-    """The writer edits the one file that was agreed to, reads what is not secret, and does nothing else (S3.31, D34)."""
+    """The writer edits the one file that was agreed to, reads what is not secret, and does nothing else."""
     wanted = f"vault:/{grant.proposal.target}"
     step = f"edit {grant.proposal.target} and end"
     if call.domain not in WRITER_READS or any(target.domain not in WRITER_READS for target in call.targets):
@@ -65,7 +65,7 @@ def _writer(grant: Grant, call: ToolCall) -> Deny | None:
 
 
 def _reader(call: ToolCall) -> Deny | None:
-    """The reader reads; what looks like a file of secrets is not for it, whatever the rules say (S3.13)."""
+    """The reader reads; what looks like a file of secrets is not for it, whatever the rules say."""
     if call.domain != "read":
         return _deny(f"the memory reader only reads, it may not use {call.tool}", "answer with the package")
     if not all(_readable(target) for target in call.targets):
@@ -108,7 +108,7 @@ def _reminder(risk: Risk, required: str) -> str:
 
 
 def _tell_off(turn: Turn) -> None:
-    """Say once a session that there is nothing that could be asked for (D30)."""
+    """Say once a session that there is nothing that could be asked for."""
     if not turn.session_state.get("toldOff"):
         turn.session_state["toldOff"] = True
         what = f"{FOLDER}/ has neither MEMORY.md nor details/patterns.md, so no write is gated"
@@ -127,7 +127,7 @@ def reminded(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
 
 
 def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
-    """Return, once a turn, that what was done speaks for a proposal: a kind of change, or a number of files (S3.41)."""
+    """Return, once a turn, that what was done speaks for a proposal: a kind of change, or a number of files."""
     settings: MemoryBankSettings = turn.config
     state = turn.state
     targets = [target.text for target in edited(call) if not inside(target)]

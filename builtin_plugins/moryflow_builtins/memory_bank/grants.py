@@ -1,4 +1,4 @@
-"""The one way to write in the bank: a child session that this plugin made for a confirmed proposal (S3.31, D34).
+"""The one way to write in the bank: a child session that this plugin made for a confirmed proposal.
 
 A grant lives only while ``memory_write`` waits for that child. It is in no file: nothing that is resumed, imported or
 merely called like the writer can hold one.

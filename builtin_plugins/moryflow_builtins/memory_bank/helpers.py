@@ -1,4 +1,4 @@
-"""The two helpers: the reader, which anyone may start, and the writer, which only ``memory_write`` starts (S3.5, S3.31)."""
+"""The two helpers: the reader, which anyone may start, and the writer, which only ``memory_write`` starts."""
 
 from __future__ import annotations
 

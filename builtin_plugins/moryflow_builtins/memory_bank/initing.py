@@ -1,4 +1,4 @@
-"""``memory-bank init``: make what is missing; never touch what is the person's (S3.1, S3.40)."""
+"""``memory-bank init``: make what is missing; never touch what is the person's."""
 
 from __future__ import annotations
 

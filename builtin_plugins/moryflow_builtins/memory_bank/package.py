@@ -1,4 +1,4 @@
-"""The reader's answer: three layers, checked against a schema before anyone relies on it (S3.5, S3.6, S3.8, S3.13)."""
+"""The reader's answer: three layers, checked against a schema before anyone relies on it."""
 
 from __future__ import annotations
 

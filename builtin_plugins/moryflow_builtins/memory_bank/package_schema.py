@@ -51,7 +51,7 @@ class Question(Part):
 
 
 class Conflict(Part):
-    """Memory and code disagree; both are named by file and line (S3.8)."""
+    """Memory and code disagree; both are named by file and line."""
 
     memory: Pointer
     code: Pointer

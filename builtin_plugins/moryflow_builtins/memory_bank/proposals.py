@@ -1,4 +1,4 @@
-"""Proposals: what the model would like to keep, and what a person said about it (S3.15, S3.16, D33, D34).
+"""Proposals: what the model would like to keep, and what a person said about it.
 
 A proposal is JSON in the session's state, bound by its id to one target and one draft. Whether it was confirmed is
 never stored: it is read each time from what the person typed after it.
@@ -47,7 +47,7 @@ class Proposal:
 
 
 def proposal_id(target: str, draft: str, replaces: str) -> str:
-    """Return the id that binds a proposal to its target and draft; equal content has an equal id (S3.16)."""
+    """Return the id that binds a proposal to its target and draft; equal content has an equal id."""
     words = "\0".join(" ".join(text.split()).casefold() for text in (target, draft, replaces))
     return f"p-{hashlib.sha256(words.encode('utf-8', 'replace')).hexdigest()[:8]}"
 

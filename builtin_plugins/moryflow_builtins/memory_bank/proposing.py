@@ -1,4 +1,4 @@
-"""The body of ``memory_propose``: nothing is written, a person is asked (S3.15, S3.16, D34)."""
+"""The body of ``memory_propose``: nothing is written, a person is asked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
 
 
 def _refuse_here(ctx: Any, typed: Sequence[Prompt]) -> None:
-    """Proposals are made to the person of this conversation, and not as an answer to a command (S3.16)."""
+    """Proposals are made to the person of this conversation, and not as an answer to a command."""
     if ctx.parent is not None or not typed:
         step = "say in your answer what should be kept"
         raise ToolError("only an agent that talks with a person can propose", code="no_person", next_step=step)
@@ -106,7 +106,7 @@ def _checked_replaces(replaces: str, text: str | None, name: str) -> None:
 
 
 def _refuse_repeated(made: Proposal, proposals: dict[str, Proposal], typed: Sequence[Prompt], text: str | None) -> None:
-    """Nobody is asked twice for the same (S3.16)."""
+    """Nobody is asked twice for the same."""
     earlier = proposals.get(made.id)
     if earlier is not None and earlier.made_in(typed):
         said = answered(earlier, typed, earlier.id in newest_of(proposals, typed)) or "open"

@@ -1,4 +1,4 @@
-"""The protocol and MEMORY.md in the system prompt: the same bytes until the file changes (S3.9, S3.10, S3.23, D52)."""
+"""The protocol and MEMORY.md in the system prompt: the same bytes until the file changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PROTOCOL = (
 
 
 def protocol(settings: MemoryBankSettings) -> str:
-    """Return the rules of behaviour, about ten lines; the skill has the whole (S3.10, S3.12)."""
+    """Return the rules of behaviour, about ten lines; the skill has the whole."""
     return _PROTOCOL.format(version=PROTOCOL_VERSION, files=settings.reader_files, lines=settings.reader_lines)
 
 

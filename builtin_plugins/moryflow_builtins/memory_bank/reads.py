@@ -1,4 +1,4 @@
-"""What was read of the bank in this turn, noted when the result is known (S3.24, S3.25, D30)."""
+"""What was read of the bank in this turn, noted when the result is known."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def forget_after_compaction(messages: Sequence[Message], turn: Turn) -> None:
 
 
 def escalation(turn: Turn, settings: MemoryBankSettings) -> str:
-    """Return the one hint that more reading is the reader's work, or nothing (S3.35, S3.36, D31). It never blocks.
+    """Return the one hint that more reading is the reader's work, or nothing. It never blocks.
 
     A sub-agent starts no agents, and the reader is one.
     """
@@ -98,7 +98,7 @@ def escalation(turn: Turn, settings: MemoryBankSettings) -> str:
 
 
 def stamped(result: ToolResult, call: ToolCall) -> ToolResult:
-    """Tell the reader when the files were changed that it has just seen; its evidence says so (S3.6)."""
+    """Tell the reader when the files were changed that it has just seen; its evidence says so."""
     stamps = [f"{target.given} modified {day}" for target in call.targets if target.domain == "read" and (day := _day(target))]
     if result.status != "ok" or not stamps:
         return result

@@ -1,4 +1,4 @@
-"""How risky a write is: by operation and path, nothing else (S3.27, S3.41, D29, D69)."""
+"""How risky a write is: by operation and path, nothing else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def assess(call: ToolCall, settings: MemoryBankSettings) -> Risk:
 
 
 def _is_protected(name: str) -> bool:
-    # A plan is in Moryflow's folder, and nothing there runs (D23).
+    # A plan is in Moryflow's folder, and nothing there runs.
     return bool(SECRETS.find(name) or RUNS_LATER.find(name)) and not _PLAN.fullmatch(name)
 
 
@@ -95,7 +95,7 @@ def _is_folder(target: Target) -> bool:
 
 
 def _names(target: Target) -> tuple[str, ...]:
-    """Return the path of a target as globs see it, where it leads to and as it was given (R10)."""
+    """Return the path of a target as globs see it, where it leads to and as it was given."""
     texts = (target.text, target.lexical or target.text)
     return tuple(dict.fromkeys(text.partition(":")[2].lstrip("/").casefold() for text in texts))
 

@@ -1,4 +1,4 @@
-"""What ``agents.runtime.memoryBank`` may say (S3.27, S3.28, D31, D69)."""
+"""What ``agents.runtime.memoryBank`` may say."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SENSITIVE_PATHS: tuple[str, ...] = (
     "**/{dockerfile,dockerfile.*,*.dockerfile,docker-compose*.y*ml,compose*.y*ml}", "**/*.{tf,bicep}",
     "**/{migrations,migration,alembic}/**",
 )  # fmt: skip
-"""Globs of paths whose change is high risk: those of S3.27 and their equals elsewhere. Matched without regard to case.
+"""Globs of paths whose change is high risk: keys, dependencies, migrations, infrastructure. Matched without regard to case.
 
 Files of secrets and what runs later belong to them and stand in tables of their own, which permissions read too."""
 
@@ -30,13 +30,13 @@ Files of secrets and what runs later belong to them and stand in tables of their
 class MemoryBankSettings(BaseModel):
     """How the memory bank is used.
 
-    :ivar guard_mode: ``off`` injects and protects only; ``warn`` reminds; ``block`` refuses high-risk writes (S3.28).
+    :ivar guard_mode: ``off`` injects and protects only; ``warn`` reminds; ``block`` refuses high-risk writes.
         ``MEMORY_BANK_GUARD_MODE`` in the environment stands above the user's file.
     :ivar sensitive_paths: globs, relative to the working folder, whose change is high risk, in place of the built-in ones.
     :ivar more_sensitive_paths: globs beside those.
     :ivar high_risk_tools: tools whose every call is high risk, whatever it touches.
     :ivar inject_characters: at most so much of MEMORY.md goes into the system prompt.
-    :ivar reader_files: more files than this in one turn, or more than `reader_lines` lines, are the reader's work (D31).
+    :ivar reader_files: more files than this in one turn, or more than `reader_lines` lines, are the reader's work.
     :ivar max_memory_lines: a longer MEMORY.md is a finding of ``check``; `max_file_lines` for the files in ``details/``.
     :ivar max_draft_characters: a longer proposal is refused.
     :ivar remind: remind the model to read ``patterns.md`` first, or to propose, where a message or what was done speaks for it.

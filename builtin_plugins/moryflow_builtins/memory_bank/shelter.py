@@ -1,4 +1,4 @@
-"""Around whatever could change the bank unseen: a shell command, an MCP server, a tool that names no files (D35)."""
+"""Around whatever could change the bank unseen: a shell command, an MCP server, a tool that names no files."""
 
 from __future__ import annotations
 

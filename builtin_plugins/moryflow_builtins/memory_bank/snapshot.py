@@ -1,4 +1,4 @@
-"""What the bank holds, to compare it before and after something that could have changed it, and to put it back (D35).
+"""What the bank holds, to compare it before and after something that could have changed it, and to put it back.
 
 Nothing is lost: what is undone is kept in the plugin's own folder first.
 """
@@ -115,7 +115,7 @@ def reopen(before: Snapshot) -> None:
 def restore(before: Snapshot, now: Snapshot, turn: Any) -> list[str]:
     """Make the bank what it was in `before`; return what could not be put back.
 
-    :param turn: its files service does it, which opens nothing through a link (R12).
+    :param turn: its files service does it, which opens nothing through a link.
     """
     names = before.changed(now)
     left: list[str] = []

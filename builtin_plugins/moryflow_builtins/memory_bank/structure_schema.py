@@ -1,4 +1,4 @@
-"""The schema of a bank (S3.13). Imported only by ``check`` and ``doctor``."""
+"""The schema of a bank. Imported only by ``check`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DetailsFront(BaseModel):
 
 
 class Route(BaseModel):
-    """A routing rule: what one wants to do, and where to look then (S3.34)."""
+    """A routing rule: what one wants to do, and where to look then."""
 
     intent: Said
     files: Annotated[list[Said], Field(min_length=1)]

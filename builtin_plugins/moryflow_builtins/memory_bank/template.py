@@ -1,4 +1,4 @@
-"""The files of a new bank, template v7.1: index first, direct reading first (S3.1, S3.34–S3.40)."""
+"""The files of a new bank, template v7.1: index first, direct reading first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what the writer wrote is what the person agreed to (S3.1, S3.15, D34)."""
+"""Whether what the writer wrote is what the person agreed to."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Said:
 
 
 def commands_in(text: str) -> bool:
-    """Whether `text` holds ``mb:write`` or ``mb:no``; such a message never leads to a new proposal (S3.16)."""
+    """Whether `text` holds ``mb:write`` or ``mb:no``; such a message never leads to a new proposal."""
     return _COMMAND.search(text) is not None
 
 
@@ -71,12 +71,12 @@ def _given(match: re.Match[str], text: str) -> bool:
 
 
 def means_to_last(text: str) -> bool:
-    """Whether a message says something that is meant to hold beyond it; words only, no judgement (S3.41)."""
+    """Whether a message says something that is meant to hold beyond it; words only, no judgement."""
     return _LASTING.search(text) is not None and not commands_in(text)
 
 
 def wants_patterns(text: str) -> bool:
-    """Whether a message is about what ``patterns.md`` is read for; words only, no judgement (S3.4, S3.41)."""
+    """Whether a message is about what ``patterns.md`` is read for; words only, no judgement."""
     return _DESIGN.search(text) is not None and not commands_in(text)
 
 
@@ -90,7 +90,7 @@ class Prompt:
 
 
 def prompts(path: Iterable[Any]) -> Sequence[Prompt]:
-    """Return what a person typed, in order: user nodes that the host did not write itself (D34)."""
+    """Return what a person typed, in order: user nodes that the host did not write itself."""
     return [
         Prompt(node.id, node.seq, str(node.payload.get("text", ""))[: node.payload.get("typed")])
         for node in path

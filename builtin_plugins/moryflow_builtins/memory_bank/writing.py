@@ -1,4 +1,4 @@
-"""The body of ``memory_write``: a child session, the writer, carries out one confirmed proposal (S3.14, S3.15, S3.31)."""
+"""The body of ``memory_write``: a child session, the writer, carries out one confirmed proposal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
 
 
 async def _confirmed(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> Proposal:
-    """Return the proposal that shall be carried out; only what a person typed in this session counts (D34)."""
+    """Return the proposal that shall be carried out; only what a person typed in this session counts."""
     typed = prompts(await ctx.history.path()) if ctx.parent is None else []
     newest = newest_of(proposals, typed)
     said = {item.id: answered(item, typed, item.id in newest) for item in proposals.values()}

@@ -1,4 +1,4 @@
-"""Permission: what a call may do is decided by rules, the last that matches (S0.31–S0.49).
+"""Permission: what a call may do is decided by rules, the last that matches.
 
 The decision is made in :mod:`.deciding`, which the commands use too, so that what is explained is what happens.
 """
@@ -18,7 +18,7 @@ config_path = "mcp"
 
 
 class Configured(BaseModel):
-    """Which MCP servers a person has configured; their tools are allowed by default (D7)."""
+    """Which MCP servers a person has configured; their tools are allowed by default."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -49,9 +49,9 @@ def commands() -> Sequence[Command]:
 
 
 def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
-    """Say for ``moryflow config check`` what is useless or dangerous in `rules` (D4).
+    """Say for ``moryflow config check`` what is useless or dangerous in `rules`.
 
-    Which rules are invalid the configuration has found itself when it read them (D26).
+    Which rules are invalid the configuration has found itself when it read them.
     """
     from .cli.remarks import few, remarks
 

@@ -1,4 +1,4 @@
-"""Commands that run in a working sandbox may go unasked, where a rule says so (S0.36).
+"""Commands that run in a working sandbox may go unasked, where a rule says so.
 
 What a command names is asked about all the same: files that hold secrets, and files that run later. The sandbox hides and
 closes them, unless a person agreed.

@@ -94,7 +94,7 @@ def _broken(text: str) -> bool:
 
 
 def _judge_url(policy: Policy, target: Target) -> Judged:
-    """Judge the canonical form (R16). What is not public no rule opens, but a service of this machine one that names it."""
+    """Judge the canonical form. What is not public no rule opens, but a service of this machine one that names it."""
     try:
         url = parse_url(target.given)
     except RefusedUrl as error:

@@ -1,4 +1,4 @@
-"""What holds when nobody has written a rule, as rules that ``permission rules`` prints (S0.33–S0.39, D7, D72).
+"""What holds when nobody has written a rule, as rules that ``permission rules`` prints.
 
 They come first, so that any rule of a person is matched later and wins; ``permission lint`` says when one silences them.
 """
@@ -14,7 +14,7 @@ from moryflow_sdk import Rule
 from moryflow_sdk.protected_files import RUNS_LATER, SECRETS, Line
 
 PLANS = "vault:/.moryflow/plans/*.md"
-"""Where plans are written; nothing there runs (D23)."""
+"""Where plans are written; nothing there runs."""
 
 _EVERY = "vault:**/"
 _SENSITIVE_FILES = _EVERY + "{" + ",".join(SECRETS.files) + "}"
@@ -58,8 +58,8 @@ PLACES = frozenset({"vault:**", "fs:**"})
 def default_rules(home: str = "", servers: tuple[str, ...] = ()) -> tuple[Rule, ...]:
     """Return the built-in rules.
 
-    :param home: Moryflow's own folder; stored outputs below it are read without asking (D36, D37).
-    :param servers: names of the configured MCP servers (D7).
+    :param home: Moryflow's own folder; stored outputs below it are read without asking.
+    :param servers: names of the configured MCP servers.
     """
     rows: list[tuple[str, str, str]] = list(_FIXED)
     if home:
@@ -75,7 +75,7 @@ def _rule(index: int, domain: str, pattern: str, decision: str) -> Rule:
 
 
 def escape_path(path: str) -> str:
-    """Return a pattern for a path domain that matches `path` alone (D5)."""
+    """Return a pattern for a path domain that matches `path` alone."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 

@@ -19,7 +19,7 @@ _SECRETS = ("server.token", "*.token", "*token*", "*.key", "*.pem", "*secret*", 
 
 
 def judge_file(policy: Policy, target: Target, domain: str | None = None, *, whole: bool = True) -> Judged:
-    """Judge a resolved file (R5, R10, R14, R20, D8).
+    """Judge a resolved file.
 
     :param domain: judge it in this domain instead of its own.
     :param whole: the operation reaches everything below a folder, as moving or removing it does.
@@ -43,7 +43,7 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
 
 
 def _runs_when_saved(policy: Policy, target: Target, answer: Judged) -> Judged:
-    """Ask, in every mode, before code is changed that a plugin is loaded from as soon as it is saved (R21)."""
+    """Ask, in every mode, before code is changed that a plugin is loaded from as soon as it is saved."""
     for path in _paths(policy, target):
         names = components(path)
         for root in policy.watched:
@@ -61,7 +61,7 @@ _OF_A_REPOSITORY = frozenset(
 
 
 def _in_repository(target: Target, answer: Judged) -> Judged:
-    """Ask before a folder that has a ``HEAD`` gets another part of a git repository, whose configuration runs programs (R21).
+    """Ask before a folder that has a ``HEAD`` gets another part of a git repository, whose configuration runs programs.
 
     The ``HEAD`` itself stands in the table of what runs later.
     """
@@ -90,7 +90,7 @@ def _unresolved(target: Target, domain: str) -> Judged:
 
 
 def _hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> Judged | None:
-    """Return the denial of what no rule and no mode opens: changes to Moryflow's own folder, and its secrets (R14)."""
+    """Return the denial of what no rule and no mode opens: changes to Moryflow's own folder, and its secrets."""
     for path in _paths(policy, target):
         names = components(path)
         for home in home_spellings(policy.home):
@@ -144,7 +144,7 @@ def _worded(answer: Judged, target: Target) -> Judged:
 
 
 def _rememberable(answer: Judged, target: Target) -> Judged:
-    """Offer the literal pattern of the object, where a stored rule would answer the question next time (D5)."""
+    """Offer the literal pattern of the object, where a stored rule would answer the question next time."""
     same_name = target.lexical in (None, target.text)
     if answer.decision != "ask" or not same_name or not stored_rule_answers(answer):
         return answer

@@ -27,7 +27,7 @@ class Policy:
     """Rules and places of one judgement.
 
     :param configured: defaults, then the user's, inline and session rules: the last match wins.
-    :param narrowing: the rules of the agent and of those that started it, by source; each can only make it stricter (R4).
+    :param narrowing: the rules of the agent and of those that started it, by source; each can only make it stricter.
     :param home: Moryflow's own folder.
     :param vault: the folder the agent works in.
     :param watched: code elsewhere that runs as soon as it is saved.
@@ -63,7 +63,7 @@ class Policy:
         return self._with_floor(answer)
 
     def _with_floor(self, answer: Judged) -> Judged:
-        """Ask where a rule cannot be used: what it should have asked about or forbidden is not known (D26, R37)."""
+        """Ask where a rule cannot be used: what it should have asked about or forbidden is not known."""
         for layer in (self.configured, *self.narrowing):
             for broken in layer.unusable(answer.domain):
                 answer = _both(answer, _doubt(answer, broken))

@@ -1,4 +1,4 @@
-"""Rules in the order they are matched, and the one question asked of them: which is the last that matches (S0.40)."""
+"""Rules in the order they are matched, and the one question asked of them: which is the last that matches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moryflow_sdk.patterns import Pattern, compile_rule
 
 Strength = Literal["allow", "ask", "deny"]
 _VOLUME_FOLDS = sys.platform in ("darwin", "win32")
-"""Where upper and lower case name the same file, rules that protect a file ignore case (R10)."""
+"""Where upper and lower case name the same file, rules that protect a file ignore case."""
 
 STRENGTH: dict[str, int] = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
 
@@ -123,6 +123,6 @@ def _compile(rule: Rule) -> CompiledRule:
 
 
 def layered(rules: Sequence[Rule]) -> tuple[RuleSet, ...]:
-    """Split `rules` of agents by their source: each source is judged alone and the most severe counts (R4, D66)."""
+    """Split `rules` of agents by their source: each source is judged alone and the most severe counts."""
     sources = dict.fromkeys(rule.source for rule in rules)
     return tuple(compile_rules(rule for rule in rules if rule.source == source) for source in sources)

@@ -1,6 +1,6 @@
 """Search: ``glob``, ``grep`` and ``search_in_file``.
 
-Ignore files are respected, sensitive files are left out and counted (S2.13, D3), stored outputs too (D36). ``rg`` is used
+Ignore files are respected, sensitive files are left out and counted, stored outputs too. ``rg`` is used
 where it is installed; nothing is needed.
 """
 
@@ -27,7 +27,7 @@ def _path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 
 def _reached(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    """The folder that a pattern reaches, ``..`` included (D3)."""
+    """The folder that a pattern reaches, ``..`` included."""
     from .globbing import split
 
     return (file_target(split(args["pattern"], args.get("path", "."))[0], "read"),)

@@ -1,4 +1,4 @@
-"""Which of the files below a judged folder may be shown in results (D3).
+"""Which of the files below a judged folder may be shown in results.
 
 The person has agreed to the folder. A file in it is left out when its name looks like secrets and no rule allows it, or
 when a rule, the person's or the agent's, asks or denies; and counted, so that nobody wonders.
@@ -63,7 +63,7 @@ class Reader:
 
     @cached_property
     def _layers(self) -> list[Compiled]:
-        """The person's rules, and each agent's own, which can only make it stricter (R4); none where there are none."""
+        """The person's rules, and each agent's own, which can only make it stricter; none where there are none."""
         configured = _reading(self.ctx.rules.all())
         agents = _reading(self.ctx.agent.rules)
         sources = dict.fromkeys(rule.source for rule, _ in agents)
@@ -72,7 +72,7 @@ class Reader:
 
     @cached_property
     def _home_below(self) -> str | None:
-        """Moryflow's own folder as a path below the target: it holds tokens, and no search looks into it (R14)."""
+        """Moryflow's own folder as a path below the target: it holds tokens, and no search looks into it."""
         home, folder = str(self.ctx.home).rstrip("/") + "/", (self.target.path or "").rstrip("/") + "/"
         if home.startswith(folder):
             return home.removeprefix(folder)
@@ -84,7 +84,7 @@ def _reading(rules: Iterable[Rule]) -> Compiled:
 
 
 def _last(layer: Compiled, text: str) -> str | None:
-    """Return what the last matching rule decides (S0.40); what one that cannot be used would have said is not known."""
+    """Return what the last matching rule decides; what one that cannot be used would have said is not known."""
     if doubts := {rule.decision for rule, pattern in layer if pattern.problem}:
         return "deny" if "deny" in doubts else "ask"
     return next((rule.decision for rule, pattern in reversed(layer) if pattern.matches(text)), None)

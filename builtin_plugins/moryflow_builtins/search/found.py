@@ -77,7 +77,7 @@ class Found:
 def result_of(found: Found, pattern: str, limit: int | None, *, files_only: bool, tool: str) -> ToolResult:
     """Return the lines sorted by path, at most `limit` matches if the model wants no more, and what was left out.
 
-    How much of it the model is shown is decided where all outputs are cut; the rest is stored there (S0.50).
+    How much of it the model is shown is decided where all outputs are cut; the rest is stored there.
     """
     lines = sorted(found.lines, key=lambda line: line.path)
     matches = sum(line.matches for line in lines)

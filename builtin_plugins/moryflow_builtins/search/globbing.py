@@ -1,4 +1,4 @@
-"""``glob``: a pattern is a folder and what is looked for below it; the folder is what is judged (D3)."""
+"""``glob``: a pattern is a folder and what is looked for below it; the folder is what is judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``grep`` and ``search_in_file``: one search over a folder or a file, with the best engine there is (S2.13, D68)."""
+"""``grep`` and ``search_in_file``: one search over a folder or a file, with the best engine there is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def grep_target(ctx: ToolContext, wish: Wish, limit: int | None, *, files_
 
 
 async def search_file_target(ctx: ToolContext, wish: Wish, limit: int | None) -> ToolResult:
-    """Search the call's target, which must be a file (D68)."""
+    """Search the call's target, which must be a file."""
     _check(wish)
     found = await _search_file(ctx, ctx.call.targets[0], wish)
     return result_of(found, wish.pattern, limit, files_only=False, tool="search_in_file")

@@ -1,4 +1,4 @@
-"""The files below a folder, without what ``.gitignore`` and ``.ignore`` leave out (S2.13)."""
+"""The files below a folder, without what ``.gitignore`` and ``.ignore`` leave out."""
 
 from __future__ import annotations
 

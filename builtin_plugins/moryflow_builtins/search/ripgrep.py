@@ -1,6 +1,6 @@
 """``rg`` as an engine: started with an argument list, in the judged folder itself, and stopped when it says too much.
 
-A tool's argument is never an option: patterns are part of ``--regexp=``, and ``--`` stands before operands (R25, R26).
+A tool's argument is never an option: patterns are part of ``--regexp=``, and ``--`` stands before operands.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMON = (
     "--no-config", "--no-messages", "--color=never", "--hidden", "--no-require-git", "--no-ignore-global",
     "--no-ignore-exclude", "--glob=!.git", "--glob=!.agent-output", "--glob=!*\n*", "--null",
 )  # fmt: skip
-"""The person's configuration does not count; ignore files do, in a repository or not (S2.13, D36). A line end in a name
+"""The person's configuration does not count; ignore files do, in a repository or not. A line end in a name
 could pass the file's lines off as another's."""
 
 _LINE = re.compile(rb"([^\0\n]*)\0(\d+)([:-])([^\n]*)")
@@ -37,7 +37,7 @@ CHUNK = 256 * 1024
 
 
 def find_rg(vault: Path) -> str | None:
-    """Return the program: from ``PATH``, or beside this Python; never one that the vault brings along (R13)."""
+    """Return the program: from ``PATH``, or beside this Python; never one that the vault brings along."""
     found = _find_rg()
     return found if found and not Path(found).resolve().is_relative_to(vault) else None
 
@@ -118,7 +118,7 @@ def _options(wish: Wish) -> tuple[str, ...]:
 async def _started(
     ctx: ToolContext, program: str, arguments: tuple[str, ...], folder: int, target: Target
 ) -> AsyncIterator[Process]:
-    """Start ``rg`` in the folder behind the descriptor, whatever its name leads to by now (R12)."""
+    """Start ``rg`` in the folder behind the descriptor, whatever its name leads to by now."""
     where = f"/proc/self/fd/{folder}" if Path("/proc/self/fd").is_dir() else str(target.path)
     process = await asyncio.create_subprocess_exec(
         program,

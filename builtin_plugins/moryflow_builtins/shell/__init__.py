@@ -1,4 +1,4 @@
-"""The shell: ``bash``, in a sandbox where one works (S0.36)."""
+"""The shell: ``bash``, in a sandbox where one works."""
 
 from __future__ import annotations
 

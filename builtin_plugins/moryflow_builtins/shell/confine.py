@@ -1,4 +1,4 @@
-"""One command in the sandbox: what is closed and hidden for it, and what is looked for when it has ended (S0.36, R21).
+"""One command in the sandbox: what is closed and hidden for it, and what is looked for when it has ended.
 
 A record is written before the command starts. When the host is killed, the next one finds it and looks then.
 """

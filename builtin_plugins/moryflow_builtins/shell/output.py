@@ -1,4 +1,4 @@
-"""A command's output: shown as it comes, kept up to 32 MiB, spooled to a file beyond that (D54)."""
+"""A command's output: shown as it comes, kept up to 32 MiB, spooled to a file beyond that."""
 
 from __future__ import annotations
 

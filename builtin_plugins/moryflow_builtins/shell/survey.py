@@ -1,4 +1,4 @@
-"""What runs later and what is secret in a vault, found by one walk before and after a sandboxed command (R21, S0.36).
+"""What runs later and what is secret in a vault, found by one walk before and after a sandboxed command.
 
 Only names are looked at; contents are not read, and links are not followed.
 """

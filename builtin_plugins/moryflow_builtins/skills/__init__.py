@@ -1,8 +1,8 @@
-"""Skills: folders with a ``SKILL.md``, of the person (``~/.moryflow/skills``) and of the vault (S2.5).
+"""Skills: folders with a ``SKILL.md``, of the person (``~/.moryflow/skills``) and of the vault.
 
 Name and description stand in the system prompt; the body, and the pages it refers to, are read on demand with the tool
 ``skill``. A skill is text: scripts that it brings are run through ``bash`` like anything else, and nothing in it sets a
-permission (R13).
+permission.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Undo for files: what they were before and after each step that may change them, in a shadow git repository (S4.8).
+"""Undo for files: what they were before and after each step that may change them, in a shadow git repository.
 
 The repository lies in the plugin's data folder, outside the vault. A step is recorded when its first call that may change
 files is about to run; steps that only read cost nothing. Without git there is no undo of files, and one notice says so.

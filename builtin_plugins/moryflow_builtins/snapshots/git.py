@@ -1,4 +1,4 @@
-"""git as a store of file contents: nothing of the vault's repository, of the system or of the person is read (R15)."""
+"""git as a store of file contents: nothing of the vault's repository, of the system or of the person is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shadow repository of a vault: trees of its files, kept outside it (S4.8)."""
+"""The shadow repository of a vault: trees of its files, kept outside it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2
 
 
 def visible(line: str) -> str:
-    """Return one line with control characters made visible: contents and names of files drive no terminal (R3)."""
+    """Return one line with control characters made visible: contents and names of files drive no terminal."""
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], line)
 
 

@@ -186,7 +186,7 @@ def _contents(shadow: Shadow, changes: Iterable[Change]) -> dict[str, bytes]:
 
 
 def _restore(turn: Turn, change: Change, contents: dict[str, bytes]) -> None:
-    """Write or remove one file through the walk that follows no links (R12)."""
+    """Write or remove one file through the walk that follows no links."""
     target = turn.files.resolve(change.path, domain="edit")
     if change.now is not None and (change.then is None or "120000" in (change.now.mode, change.then.mode)):
         turn.files.remove(target)

@@ -1,4 +1,4 @@
-"""``task``: hand a part of the work to another agent, in a child session of its own (S2.3, S2.4, S4.15).
+"""``task``: hand a part of the work to another agent, in a child session of its own.
 
 What a child may do, what it spends and who is asked is the host's business (``turn.spawn``); this is the tool.
 """

@@ -1,4 +1,4 @@
-"""One call of ``task``: check it, run the child, and tell its result as text, summary and metadata (S2.4)."""
+"""One call of ``task``: check it, run the child, and tell its result as text, summary and metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moryflow_sdk import Agent, SpawnResult, ToolContext, ToolError, ToolResult
 from .offering import TOOL
 
 GO_ON = "Read the results of the tasks above, check what matters, and go on with what the person asked for."
-"""The synthetic message behind the results of a step (S2.4)."""
+"""The synthetic message behind the results of a step."""
 WHY = {
     "max_steps": "it reached its limit of steps",
     "doom_loop": "it went in circles and was ended",

@@ -1,8 +1,8 @@
-"""Titles of sessions (S4.16): at once from the words of the first prompt, and from a model where one is configured for it.
+"""Titles of sessions: at once from the words of the first prompt, and from a model where one is configured for it.
 
 No request is made that nobody asked for: without ``agents.runtime.titles.model`` the words are the title. With it the hidden
 agent ``title`` is asked beside the first step. The turn does not wait; what goes wrong is seen in the run's record only.
-A summary is written when a person asks for one, by the hidden agent ``summary`` (S4.3).
+A summary is written when a person asks for one, by the hidden agent ``summary``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Say in a few sentences what was done in a session, when a person asks for it (S4.3)."""
+"""Say in a few sentences what was done in a session, when a person asks for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Keep long outputs out of the context: a preview, the whole in a file, and how to go on (S0.50-S0.57).
+"""Keep long outputs out of the context: a preview, the whole in a file, and how to go on.
 
-The last of ``tool_after``, for every tool without exception. The file is an artifact (D62); it is removed after its time.
+The last of ``tool_after``, for every tool without exception. The file is an artifact; it is removed after its time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResu
 
 @hookimpl(timeout=30.0, events="turn.start")
 async def event(event: Event, turn: Turn | None) -> None:
-    """Remove expired files when a turn starts, at most hourly (S0.54, D38)."""
+    """Remove expired files when a turn starts, at most hourly."""
     if event.type != "turn.start" or turn is None:
         return
     now = time.monotonic()

@@ -1,4 +1,4 @@
-"""``moryflow output``: stored tool outputs, for people (S0.56)."""
+"""``moryflow output``: stored tool outputs, for people."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def open_output(context: CommandContext, id_: str) -> None:
 
 
 def _launch(artifact: Artifact) -> None:
-    """Hand the file to the system's opener as one argument, never through a shell (R25)."""
+    """Hand the file to the system's opener as one argument, never through a shell."""
     opener = shutil.which("open" if sys.platform == "darwin" else "xdg-open")
     if opener is None:
         text = "this system has no program that opens files"
@@ -123,7 +123,7 @@ async def _copy(
 
 
 def _printer() -> Callable[[bytes], object]:
-    """Return what prints bytes: as they are into a pipe, without control sequences on a terminal (R3)."""
+    """Return what prints bytes: as they are into a pipe, without control sequences on a terminal."""
     if not sys.stdout.isatty():
         return sys.stdout.buffer.write
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

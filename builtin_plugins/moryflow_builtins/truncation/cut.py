@@ -1,4 +1,4 @@
-"""Cut text to lines and bytes: at line ends where that keeps enough, at a character otherwise, never to nothing (D39).
+"""Cut text to lines and bytes: at line ends where that keeps enough, at a character otherwise, never to nothing.
 
 Nothing here looks at more of a text than its limits allow, so that a huge output costs no more than a small one.
 """
@@ -37,7 +37,7 @@ class Preview(NamedTuple):
 
 
 def exceeds(text: str, limits: Limits) -> bool:
-    """Whether `text` is strictly over a limit (D40)."""
+    """Whether `text` is strictly over a limit."""
     if len(text) > limits.bytes or (not text.isascii() and len(_encode(text)) > limits.bytes):
         return True
     return len(text) > limits.lines and count_lines(text) > limits.lines

@@ -12,16 +12,16 @@ from pydantic.alias_generators import to_camel
 from .cut import Direction, Limits
 
 CAP_FACTOR = 4
-"""The host cuts whatever is over four times `maxBytes` (invariant 11); storing before it does keeps the rest."""
+"""The host cuts whatever is over four times `maxBytes`; storing before it does keeps the rest."""
 
 _TAILS = ("bash",)
 _CAMEL = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
 
 Lines = Annotated[int, Field(gt=0, le=10_000_000, strict=True)]
-"""A whole number above zero; neither text nor a boolean (D40)."""
+"""A whole number above zero; neither text nor a boolean."""
 
 Bytes = Annotated[int, Field(gt=0, le=32 * 1024 * 1024 // CAP_FACTOR, strict=True)]
-"""Likewise; the host holds no more than 32 MiB of an output in memory (D54)."""
+"""Likewise; the host holds no more than 32 MiB of an output in memory."""
 
 
 class ToolLimits(BaseModel):
@@ -36,9 +36,9 @@ class ToolLimits(BaseModel):
 
 
 class TruncationSettings(BaseModel):
-    """How much of an output a model reads, and how long the whole is kept (S0.51).
+    """How much of an output a model reads, and how long the whole is kept.
 
-    :ivar direction: which end is shown; ``None`` means the head, and the tail for `bash` (D39).
+    :ivar direction: which end is shown; ``None`` means the head, and the tail for `bash`.
     :ivar tools: name or glob → other limits; of several that match, a later one wins and an exact name beats globs.
     """
 

@@ -85,7 +85,7 @@ def _inlined(result: ToolResult, source: Source) -> ToolResult | None:
 
 
 async def _keep(call: ToolCall, result: ToolResult, turn: Turn, source: Source, shown: Preview) -> Kept:
-    """Store the whole, unless it is stored already; when nothing can be written, say so (D37)."""
+    """Store the whole, unless it is stored already; when nothing can be written, say so."""
     settings: TruncationSettings = turn.config
     page = result.path if result.output_id else _stored_page(call, turn)
     if page is not None:
@@ -147,7 +147,7 @@ def _stored_page(call: ToolCall, turn: Turn) -> str | None:
 
 
 def _id_of(path: str) -> str | None:
-    """Return the id in a stored output's name (D36)."""
+    """Return the id in a stored output's name."""
     stem, _, output_id = Path(path).stem.rpartition("-")
     return output_id if stem and len(output_id) == 12 else None
 

@@ -1,4 +1,4 @@
-"""What a truncated result says: to the model, where the rest is and which tool reads it; to people, a mark (D73)."""
+"""What a truncated result says: to the model, where the rest is and which tool reads it; to people, a mark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def notice(shown: Preview, size: int, lines: int | None, rest: str) -> str:
 
 
 def stored_rest(path: str, shown: Preview, size: int, lines: int | None, reading: Limits, agent: Agent) -> str:
-    """Say where the whole output is and how this agent can go on (S0.53); names only tools it may use."""
+    """Say where the whole output is and how this agent can go on; names only tools it may use."""
     ways: list[str] = []
     page = _page(size, lines, shown, reading)
     if may_use(agent, "read") and page:
@@ -33,17 +33,17 @@ def stored_rest(path: str, shown: Preview, size: int, lines: int | None, reading
 
 
 def lost_rest(reason: str) -> str:
-    """Say that the rest could not be stored (D37)."""
+    """Say that the rest could not be stored."""
     return f"The rest could not be stored and is lost: {reason}.\nNext: {ASK_FOR_LESS}."
 
 
 def page_rest(path: str) -> str:
-    """Say that this was a part of an output that is stored already (D36)."""
+    """Say that this was a part of an output that is stored already."""
     return f"This is part of a stored output: {path}\nNext: ask for a smaller part: a smaller limit or a narrower pattern."
 
 
 def marks(output_id: str | None) -> dict[str, str]:
-    """Return the mark that people see, by interface language (S0.56, D73)."""
+    """Return the mark that people see, by interface language."""
     if output_id is None:
         return {"en": "truncated; the rest is lost", "zh": "已截断；其余内容已丢失"}
     see = f"moryflow output show {output_id}"

@@ -1,4 +1,4 @@
-"""Agents of the person's own: Markdown files in ``~/.moryflow/agents`` (S0.90)."""
+"""Agents of the person's own: Markdown files in ``~/.moryflow/agents``."""
 
 from __future__ import annotations
 

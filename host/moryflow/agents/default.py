@@ -1,6 +1,6 @@
 """The agent that works when nobody chose another, and the built-in system prompt.
 
-The prompt is the same bytes in every run, without dynamic placeholders (S0.82), so that prompt caches hold.
+The prompt is the same bytes in every run, without dynamic placeholders, so that prompt caches hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a child agent may do: its own, and nothing that the agent above it may not do (R4, D66)."""
+"""What a child agent may do: its own, and nothing that the agent above it may not do."""
 
 from __future__ import annotations
 

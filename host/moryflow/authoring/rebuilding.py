@@ -1,4 +1,4 @@
-"""The inputs of hooks that were called in the past, rebuilt from nodes, calls and recorded changes (ARCHITECTURE §4)."""
+"""The inputs of hooks that were called in the past, rebuilt from nodes, calls and recorded changes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Scaffold:
         return [path for path, text in self.files.items() if path.exists() and not _same(path, text)]
 
     def write(self) -> None:
-        """Write the files and their folders; only their owner may change them, as running them asks for (R17).
+        """Write the files and their folders; only their owner may change them, as running them asks for.
 
         :raises OSError: one cannot be written.
         """

@@ -1,4 +1,4 @@
-"""The events of a past turn, between its other hooks: where observers were told of them (ARCHITECTURE §4)."""
+"""The events of a past turn, between its other hooks: where observers were told of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write a file whole or not at all, one writer at a time (D46)."""
+"""Write a file whole or not at all, one writer at a time."""
 
 from __future__ import annotations
 

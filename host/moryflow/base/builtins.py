@@ -31,7 +31,7 @@ FINAL_TOOL_AFTER = "truncation"
 """The one occupant of the last phase of ``tool_after``."""
 
 AMONG_USER = frozenset({"user_agents", "config_hooks", "external_tools"})
-"""Plugins that bring what the user wrote: their hooks are called among the user's, after all others (S0.95)."""
+"""Plugins that bring what the user wrote: their hooks are called among the user's, after all others."""
 
 CONTRIBUTED: tuple[tuple[str, str], ...] = (
     ("audit", "Show the decisions that were taken, with filters"),

@@ -48,7 +48,7 @@ def _look_at(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of the home, and the home with it, for its owner alone: `parents=True` leaves those to the umask (R17).
+    """Make a folder of the home, and the home with it, for its owner alone: `parents=True` leaves those to the umask.
 
     :raises OSError: it cannot be made.
     """

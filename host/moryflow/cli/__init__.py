@@ -33,7 +33,7 @@ READER_GONE = 141
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run `moryflow` and return its exit code (CONTRACT §1)."""
+    """Run `moryflow` and return its exit code."""
     if arguments is None:  # a program that calls this function ends in its own way
         ending.install()
     try:

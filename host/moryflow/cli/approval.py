@@ -1,4 +1,4 @@
-"""``moryflow approval``: open questions, answered from a shell (D65)."""
+"""``moryflow approval``: open questions, answered from a shell."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _as_json(row: Any) -> dict[str, Any]:
 
 
 def _asking(row: Any) -> str:
-    """Return who asks, for which tool (D66)."""
+    """Return who asks, for which tool."""
     return visible(f"{row.request.get('agent', '')}: {row.request.get('tool', '')}".removeprefix(": "))
 
 

@@ -1,4 +1,4 @@
-"""``moryflow session export`` and ``import``: carry a session elsewhere, without loss (S2.14)."""
+"""``moryflow session export`` and ``import``: carry a session elsewhere, without loss."""
 
 from __future__ import annotations
 

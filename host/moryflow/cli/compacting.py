@@ -135,7 +135,7 @@ def show_records(ctx: click.Context, session: str | None) -> None:
 
 
 def divider(node: Any, summary_mark: str) -> str:
-    """Return the line that a compaction or a prune draws in a conversation (D14)."""
+    """Return the line that a compaction or a prune draws in a conversation."""
     if node.kind == "prune":
         number = len(node.payload.get("nodes", {}))
         return f"──── {number} older tool output{'s' if number != 1 else ''} hidden from the model ────"

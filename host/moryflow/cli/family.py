@@ -1,4 +1,4 @@
-"""Agents in a conversation: change the one that answers, hand a plan over, look in on sub-agents (S2.3, S2.18)."""
+"""Agents in a conversation: change the one that answers, hand a plan over, look in on sub-agents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def primary(host: Any) -> list[Any]:
 
 
 def hands_over(talk: Conversation, line: str) -> bool:
-    """Whether `line` is the one word that hands a plan to the agent that builds (D23)."""
+    """Whether `line` is the one word that hands a plan to the agent that builds."""
     return line.lower() == BUILDER and talk.session.agent.id == PLANNER
 
 
@@ -57,7 +57,7 @@ class FamilyCommands:
         return ""
 
     async def switch(self, name: str, rest: str) -> str:
-        """Change to the agent `name` and send it `rest`; from planning to building, the plan goes along (S2.18)."""
+        """Change to the agent `name` and send it `rest`; from planning to building, the plan goes along."""
         before = self._talk.session.agent.id
         hands_over = not rest and (before, name) == (PLANNER, BUILDER) and await self._planned()
         await self.agent(name)

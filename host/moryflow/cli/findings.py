@@ -132,7 +132,7 @@ def _placed(record: LoadRecord) -> str:
 
 
 def _lock(home: Path) -> Iterable[Finding]:
-    """Compare what is installed with what a person agreed to, file by file (R18)."""
+    """Compare what is installed with what a person agreed to, file by file."""
     from moryflow.managing.lock import FILE
     from moryflow.managing.syncing import drifts
 

@@ -147,7 +147,7 @@ def settings_of_plugins(host: Host) -> tuple[tuple[str, Any], ...]:
 def warn(host: Host, given: Flags) -> None:
     """Say on standard error what is wrong with configuration or plugins, in one line each.
 
-    A deny that may be lost is said also under ``-q`` (D26).
+    A deny that may be lost is said also under ``-q``.
     """
     for problem in (*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)):
         if problem.fatal or not given.quiet:

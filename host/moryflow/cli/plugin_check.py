@@ -93,7 +93,7 @@ def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:
 
 
 def with_clashes(verdict: ProbeVerdict, taken: Mapping[str, str]) -> ProbeVerdict:
-    """Return a verdict that says which of its tools a host would leave out, because others have their names (D57)."""
+    """Return a verdict that says which of its tools a host would leave out, because others have their names."""
     clashes = [name for name in verdict.tools if name.casefold() in taken]
     if not clashes:
         return verdict

@@ -13,7 +13,7 @@ from moryflow_sdk.texts import visible
 from .text import first_line, plain, told_result
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
-"""What is said of an output that was cut, by interface language (D73)."""
+"""What is said of an output that was cut, by interface language."""
 
 DIFF_LINES = 30
 """Rows that what a call has changed may take."""

@@ -115,7 +115,7 @@ async def open_session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
 
 
 async def confirm_mode(mode: str | None, flags: Flags) -> None:
-    """Ask once before full access (S0.69).
+    """Ask once before full access.
 
     :raises ConfigError: it was refused, or nobody could be asked and ``-y`` was not given.
     """

@@ -45,10 +45,10 @@ def reading(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
 
 
 def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:
-    """Return the configuration and all that is wrong with it, also what plugins say of the rules (D4).
+    """Return the configuration and all that is wrong with it, also what plugins say of the rules.
 
     A plugin's function ``check_rules`` is given the rules in matching order and yields ``(rule, sentence)``, or ``(rule,
-    sentence, True)`` where a deny is lost and the check must fail (D26).
+    sentence, True)`` where a deny is lost and the check must fail.
     """
 
     async def work(host: Any) -> tuple[Config, list[Problem]]:
@@ -59,7 +59,7 @@ def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:
 
 
 def _agents(host: Any) -> Iterator[Problem]:
-    """Yield the rules of agents that cannot be understood: they fail the check wherever they stand (R37)."""
+    """Yield the rules of agents that cannot be understood: they fail the check wherever they stand."""
     for agent in host.agents.values():
         for rule in (rule for rule in agent.rules if rule.problem):
             text = f"a permission rule of the agent {agent.id}: {rule.problem}"

@@ -9,7 +9,7 @@ from .compacting import divider
 from .text import first_line, plain, told_result
 
 SUMMARY = {"en": "summary", "zh": "摘要"}
-"""What a person reads before a summary, by interface language (D73)."""
+"""What a person reads before a summary, by interface language."""
 
 CHANGES = ("agent", "mode", "model")
 """What a marker may say that concerns the turns after it."""

@@ -1,4 +1,4 @@
-"""``session show --stats``: the counts that fall out of runs, calls, questions and the ledger (S2.20)."""
+"""``session show --stats``: the counts that fall out of runs, calls, questions and the ledger."""
 
 from __future__ import annotations
 

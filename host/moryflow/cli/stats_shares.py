@@ -1,4 +1,4 @@
-"""What gates, instructions, summaries, servers and searches did in a session, and which part of it was theirs (S2.20)."""
+"""What gates, instructions, summaries, servers and searches did in a session, and which part of it was theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``moryflow config prompt``: the system prompt and its parameters, default or the person's own (S0-h)."""
+"""``moryflow config prompt``: the system prompt and its parameters, default or the person's own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_prompt(ctx: click.Context) -> None:
 
 
 def _current(config: Any) -> dict[str, Any]:
-    """Return mode, text and overridden parameters; the default mode has none (S0.79)."""
+    """Return mode, text and overridden parameters; the default mode has none."""
     from moryflow.agents import DEFAULT_PROMPT
 
     section = config.section(SECTION)

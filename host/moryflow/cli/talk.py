@@ -176,7 +176,7 @@ class Conversation:
             await self.turn(line)
 
     async def _offer_room(self, source: Source) -> None:
-        """Ask whether to shorten a conversation that does not fit any more, where nothing does so by itself (D18)."""
+        """Ask whether to shorten a conversation that does not fit any more, where nothing does so by itself."""
         full, self._full = self._full, False
         if not (full and source.interactive) or self.host.compaction.settings(self.host.config).automatic:
             return

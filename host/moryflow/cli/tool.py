@@ -183,7 +183,7 @@ def _or_a_rule(ruling: Any) -> str:
 
 
 def _event(done: Any, name: str, ms: int) -> dict[str, Any]:
-    """Return the ``tool.result`` object of CONTRACT §2, with the hooks that were called."""
+    """Return the event ``tool.result``, with the hooks that were called."""
     from moryflow.kernel.events import now
 
     result, ruling = done.result, done.ruling

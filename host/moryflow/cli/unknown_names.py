@@ -29,7 +29,7 @@ def unknown_names(host: Host) -> Iterator[Problem]:
 
 
 def _agent(host: Host) -> Iterator[Problem]:
-    """Say that the configured agent is not there, so that the default one answers (D43)."""
+    """Say that the configured agent is not there, so that the default one answers."""
     key = "agents.runtime.agent.id"
     name = host.config.get(key)
     hidden = name in host.agents and host.agents[name].hidden
@@ -43,7 +43,7 @@ def _agent(host: Host) -> Iterator[Problem]:
 
 
 def _estimator(host: Host) -> Iterator[Problem]:
-    """Say that nothing counts tokens under the configured name, so that characters are counted (S0.17)."""
+    """Say that nothing counts tokens under the configured name, so that characters are counted."""
     key = "agents.runtime.compaction.estimator"
     name = host.config.get(key)
     if not name or not isinstance(name, str):
@@ -71,7 +71,7 @@ def _disabled(host: Host) -> Iterator[Problem]:
 
 
 def _tools(host: Host, hook: str) -> Iterator[Problem]:
-    """Say which entries of a hook can never apply, and which arguments of theirs no tool has (S0.98, S0.100)."""
+    """Say which entries of a hook can never apply, and which arguments of theirs no tool has."""
     path = (*_HOOKS, hook)
     layer = next((layer for layer in reversed(host.config.layers) if isinstance(layer.find(path), list)), None)
     for index, entry in enumerate(layer.find(path) if layer is not None else ()):

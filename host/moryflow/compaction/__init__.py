@@ -1,4 +1,4 @@
-"""Long conversations: when to shorten them, where to cut, who summarises, how it becomes true (ARCHITECTURE §6).
+"""Long conversations: when to shorten them, where to cut, who summarises, how it becomes true.
 
 Nothing is exported here: the settings are needed to read a configuration, the rest only once a turn runs.
 """

@@ -1,4 +1,4 @@
-"""The internal agent that writes summaries, and its prompts (S1.15–S1.18, S1.24–S1.27, D19).
+"""The internal agent that writes summaries, and its prompts.
 
 It is offered no tool and can start no agent. It is not among the host's agents, and no file or plugin can take its name.
 """
@@ -48,12 +48,12 @@ Write what was done and found in it, and what the verbatim rest needs to be unde
 
 
 def instructions(language: str = "en") -> str:
-    """Return the summarizer's prompt, with headings in the language of the conversation (D17)."""
+    """Return the summarizer's prompt, with headings in the language of the conversation."""
     return _INSTRUCTIONS.format(*ASKED[language])
 
 
 def turn_instructions(language: str) -> str:
-    """Return what is added where the first part of a turn is covered: it gets a section of its own (S1.11)."""
+    """Return what is added where the first part of a turn is covered: it gets a section of its own."""
     return _TURN.format(line=TURN_BEGINS, heading=TURN[language])
 
 

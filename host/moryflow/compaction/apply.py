@@ -1,4 +1,4 @@
-"""Makes a compaction true, or records why it is not: nodes, run and events in one transaction (S1.27–S1.32, D21)."""
+"""Makes a compaction true, or records why it is not: nodes, run and events in one transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Record:
     begun: str = field(default_factory=now)
 
     async def pending(self) -> None:
-        """Record that a compaction is being written; it shows at once (S1.19)."""
+        """Record that a compaction is being written; it shows at once."""
         pen = Journal(self.writing.fork)
         pen.run(self._run("running", None))
         job, focus = self.writing.job, self.writing.focus
@@ -39,7 +39,7 @@ class Record:
     async def done(self, payload: Payload, live: LiveSession) -> bool:
         """Append the compaction node behind the active one if everything it covered still holds; return whether it did.
 
-        The check is part of the transaction: the store refuses the commit when another node has become active (D21).
+        The check is part of the transaction: the store refuses the commit when another node has become active.
         """
         from moryflow.store import Outdated
 
@@ -66,11 +66,11 @@ class Record:
         return True
 
     async def stale(self, reason: str) -> None:
-        """Keep the run of a compaction that is not true any more, without any effect (S1.31, S1.32)."""
+        """Keep the run of a compaction that is not true any more, without any effect."""
         await self._end("stale", "completed", reason)
 
     async def failed(self, reason: str) -> None:
-        """Record why there is no summary; the turn goes on (S0.25)."""
+        """Record why there is no summary; the turn goes on."""
         await self._end("failed", "model_error", reason)
 
     async def abandoned(self, reason: str) -> None:
@@ -122,13 +122,13 @@ class Record:
 
 
 def note_pruning(journal: Journal, pruning: Pruning, tokens: float, trigger: str) -> None:
-    """Note a prune node and its event; nothing is deleted, files neither (S0.28)."""
+    """Note a prune node and its event; nothing is deleted, files neither."""
     journal.node("prune", {"nodes": dict(pruning.nodes)})
     journal.event("compaction", **pruned_event(pruning, tokens, trigger))
 
 
 def pruned_event(pruning: Pruning, tokens: float, trigger: str) -> Mapping[str, Any]:
-    """Return the fields of a prune's event (S0.26)."""
+    """Return the fields of a prune's event."""
     return {
         "kind": "prune",
         "state": "done",
@@ -140,7 +140,7 @@ def pruned_event(pruning: Pruning, tokens: float, trigger: str) -> Mapping[str, 
 
 
 def scope_can_be_shortened(scope: TurnScope) -> bool:
-    """Whether no call at the end of the path waits for its result; only then may nodes be added (invariant 6)."""
+    """Whether no call at the end of the path waits for its result; only then may nodes be added."""
     path = scope.live.hold.path
     answered: set[str] = set()
     for node in reversed(path):

@@ -1,4 +1,4 @@
-"""Where to cut: what stays verbatim, what the summary will stand for (S1.8–S1.11, D15, D20). Pure functions."""
+"""Where to cut: what stays verbatim, what the summary will stand for. Pure functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cut:
 
 
 def legal_places(nodes: Sequence[Node]) -> list[int]:
-    """Return the places where the nodes may be cut: before a prompt, an answer or a note, with no call open (S1.10)."""
+    """Return the places where the nodes may be cut: before a prompt, an answer or a note, with no call open."""
     answered = {node.payload.get("call_id") for node in nodes if node.kind == "tool"}
     open_calls: set[str] = set()
     places: list[int] = []
@@ -76,7 +76,7 @@ def turn_of(nodes: Sequence[Node], at: int) -> int:
 
 
 def _recent(places: Sequence[int], begins: Sequence[int], tail: Sequence[float], keep: float, start: int) -> int:
-    """Walk from the end, then to the start of that turn, or of the next one where that would be far more (S1.8, S1.9)."""
+    """Walk from the end, then to the start of that turn, or of the next one where that would be far more."""
     at = next((place for place in places if tail[place] <= keep), len(tail))
     begin = max((begin for begin in begins if begin <= at), default=start)
     if tail[begin] <= _FAR * keep:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .memory import Memory
 
 UNKNOWN_WINDOW = 32_000
-"""Tokens to reckon with where the window is unknown; the limit is then 120,000 characters (S0.15), about as much."""
+"""Tokens to reckon with where the window is unknown; the limit is then 120,000 characters, about as much."""
 
 _SHARE, _OVERHEAD_SHARE = 8, 2
 """A history of less than this part of the window is far below every limit, where prompt and tools have fewer characters than

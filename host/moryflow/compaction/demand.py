@@ -1,4 +1,4 @@
-"""What a person asks for: compact now, undo the last compaction (S0.29)."""
+"""What a person asks for: compact now, undo the last compaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def compact_now(host: Host, session: Session, focus: str = "") -> Mapping[str, Any]:
-    """Compact `session`; `focus` says what to keep above all. The next turn finds it prepared (S0.27).
+    """Compact `session`; `focus` says what to keep above all. The next turn finds it prepared.
 
     :raises ConfigError: there is nothing to compact, a turn runs, or no summary could be had.
     :raises SessionBusy: another process holds the session.
@@ -66,7 +66,7 @@ def _require_idle(session: Session) -> None:
 
 
 def _require_closed(scope: TurnScope) -> None:
-    """Nothing may come between a call and its result (invariant 6)."""
+    """Nothing may come between a call and its result."""
     if not scope_can_be_shortened(scope):
         raise ConfigError(
             "the last turn has calls without a result",

@@ -1,4 +1,4 @@
-"""What the host knows better than any model: files, stored outputs, denials, failures, effects of hooks (S1.13, S1.14).
+"""What the host knows better than any model: files, stored outputs, denials, failures, effects of hooks.
 
 Facts are read from nodes and the ledger, kept whole in the compaction node's `details`, and joined with those of the
 compaction before, so that no number of compactions loses one.

@@ -1,4 +1,4 @@
-"""Decides at each pause of a turn whether to shorten the view, and does it (S0.12, S1.19–S1.21, D18)."""
+"""Decides at each pause of a turn whether to shorten the view, and does it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TurnCompaction:
             await self._fit()
 
     async def recover(self) -> bool:
-        """Shorten the view because the provider refused it: summary, then harder pruning, at last without images (D60)."""
+        """Shorten the view because the provider refused it: summary, then harder pruning, at last without images."""
         if not self._settings.automatic:
             return False
         await self._drop_background()
@@ -106,7 +106,7 @@ class TurnCompaction:
         return compacted or fitted or await self._add(plan_images(visible, pruned(self._path), float("inf")), "recovery")
 
     async def after_turn(self) -> None:
-        """Prune what the next turn will not need, and take what a turn beside it has finished (S4.5, D18)."""
+        """Prune what the next turn will not need, and take what a turn beside it has finished."""
         if not self._settings.automatic or not scope_can_be_shortened(self._scope):
             return
         waits = self._memory.working(self._scope.session) and not self._scope.live.kept
@@ -118,7 +118,7 @@ class TurnCompaction:
             self._note_prune(self._ordinary, self._meter.view(self._view()), "after_turn")
 
     async def on_demand(self, focus: str) -> Mapping[str, Any]:
-        """Compact now because a person asks (S0.29).
+        """Compact now because a person asks.
 
         :raises ConfigError: there is nothing to compact, or it did not work; the message says why.
         """
@@ -187,7 +187,7 @@ class TurnCompaction:
         return self._limit.exceeded(await self._tokens()) or await self._excess() > 0
 
     async def _beside(self) -> bool:
-        """Whether the summary can be written beside the turn: the window has room for one turn more (D18)."""
+        """Whether the summary can be written beside the turn: the window has room for one turn more."""
         if self._settings.mode == "background":
             return not await self._excess()
         sizes = turn_sizes(self._view(), self._meter)[-self._settings.protected_turns - 1 :]
@@ -339,7 +339,7 @@ class TurnCompaction:
             await record.abandoned("a summary was needed at once")
 
     async def _take_finished(self, *, wait: bool = False) -> None:
-        """Apply or record what a background fork has written, at this pause of the turn (S1.30)."""
+        """Apply or record what a background fork has written, at this pause of the turn."""
         found = await self._memory.finished(self._scope.session, wait=wait)
         if found is None:
             return

@@ -28,7 +28,7 @@ _MARKS = r"[0-9!-/:-@\[-`{-~]"
 
 
 def chars(text: str) -> float:
-    """Return characters / 4, exactly (S0.17)."""
+    """Return characters / 4, exactly."""
     return len(text) / 4
 
 
@@ -69,7 +69,7 @@ class Meter:
         self._counted: tuple[Node | None, Counted | None] = (None, None)
 
     def message(self, message: Message) -> float:
-        """Return about how many tokens `message` costs, its images and calls included (D60)."""
+        """Return about how many tokens `message` costs, its images and calls included."""
         found = self._known.get(message.node)
         if found is None or found[0] is not message.text:
             found = (message.text, self._count(message))
@@ -82,7 +82,7 @@ class Meter:
         return self._measured(messages)[0]
 
     def characters(self, messages: Sequence[Message]) -> int:
-        """Return the characters of `messages`, arguments of calls included (S0.15)."""
+        """Return the characters of `messages`, arguments of calls included."""
         return self._measured(messages)[1]
 
     def last_counted(self, path: Sequence[Node]) -> Counted | None:

@@ -41,7 +41,7 @@ class Memory:
         return self._settings[1]
 
     def meters(self, context: ContextBuilder, name: str, plugin_set: PluginSet) -> tuple[Meter, Meter]:
-        """Return the session's meter with the chosen estimator (S0.17), and the one for what must not be exceeded."""
+        """Return the session's meter with the chosen estimator, and the one for what must not be exceeded."""
         key = f"{name}@{plugin_set.id}"
         found = self._meters.get(context)
         if found is None or found[0] != key:

@@ -72,11 +72,11 @@ def room_for(
 
 @dataclass(frozen=True)
 class Job:
-    """What a summarizer is given, and what must still hold when its result is applied (D21).
+    """What a summarizer is given, and what must still hold when its result is applied.
 
     :ivar anchor: the active node when it was planned.
     :ivar base: the compaction that counted then.
-    :ivar covered: nodes the summary will stand for; `prefix` of them begin a turn that is split (S1.11).
+    :ivar covered: nodes the summary will stand for; `prefix` of them begin a turn that is split.
     :ivar meter: what `sizes` were measured with.
     :ivar kept: nodes that stay, the first of them is `first_kept`.
     """
@@ -139,7 +139,7 @@ class Job:
         return sum(size for node, size in zip(self.covered, self.sizes, strict=False) if node.id in kept)
 
     def moved(self, node: str) -> Job | None:
-        """Return the job with another first kept node; ``None`` when that is no place to cut (D22)."""
+        """Return the job with another first kept node; ``None`` when that is no place to cut."""
         if node == self.first_kept:
             return self
         places = {self.visible[place].id: place for place in legal_places(self.visible) if place >= max(self.start, 1)}
@@ -216,7 +216,7 @@ def _size(node: Node, placeholder: str, context: ContextBuilder, meter: Meter) -
 
 
 def still_true(job: Job, path: Sequence[Node]) -> str:
-    """Return why `job` may not be applied to `path` any more; empty when it may (S1.30, S1.31, D21)."""
+    """Return why `job` may not be applied to `path` any more; empty when it may."""
     head, _ = effective(path)
     if (head.id if head is not None else None) != job.base:
         return "another compaction counts now"
@@ -224,7 +224,7 @@ def still_true(job: Job, path: Sequence[Node]) -> str:
 
 
 def is_prepared(path: Sequence[Node]) -> bool:
-    """Whether the conversation was compacted and nothing but a prompt came after it (S0.27, D59).
+    """Whether the conversation was compacted and nothing but a prompt came after it.
 
     The active node itself says so: no clock, nothing to consume, and it holds across processes.
     """

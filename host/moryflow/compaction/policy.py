@@ -1,4 +1,4 @@
-"""What counts as too long, by name (D13)."""
+"""What counts as too long, by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Limit:
 
 
 def usable(window: int, output_budget: int | None = None) -> float:
-    """Return what is left of the window beside the answer (S0.14)."""
+    """Return what is left of the window beside the answer."""
     return window - (min(OUTPUT_BUDGET, window * OUTPUT_SHARE) if output_budget is None else min(output_budget, window))
 
 
@@ -54,7 +54,7 @@ POLICIES: Mapping[str, Callable[[int, CompactionSettings], Limit]] = {"share": _
 
 
 def limit_of(window: int | None, settings: CompactionSettings) -> Limit:
-    """Return the limit for a context window; for an unknown one the character limit, as tokens (S0.13, S0.15)."""
+    """Return the limit for a context window; for an unknown one the character limit, as tokens."""
     if not window or window < 0:
         tokens = settings.fallback_char_limit / 4
         return Limit(tokens, most=tokens)

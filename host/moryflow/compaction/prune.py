@@ -1,4 +1,4 @@
-"""Old tool outputs become one line; the call and its result stay a pair (D15, D16, S0.19, S4.14). Pure functions."""
+"""Old tool outputs become one line; the call and its result stay a pair. Pure functions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PruneLimits:
     """How far pruning may go.
 
     :ivar protect: tokens of the newest outputs that stay.
-    :ivar minimum: less saved than this is not worth a lost prompt cache (D15).
+    :ivar minimum: less saved than this is not worth a lost prompt cache.
     :ivar turns: the newest finished turns are left alone.
     """
 
@@ -130,7 +130,7 @@ def plan_cut(nodes: Sequence[Node], done: Mapping[str, str], room: float, size: 
 def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tools: Sequence[str], size: Size) -> Pruning:
     """Return what takes `excess` tokens away, where outputs and images can.
 
-    Older outputs go first, then the newest ones are cut, then those go that are never pruned otherwise, images last (D60).
+    Older outputs go first, then the newest ones are cut, then those go that are never pruned otherwise, images last.
     """
     found = Pruning()
 
@@ -199,7 +199,7 @@ def unseen_from(nodes: Sequence[Node]) -> int:
 
 
 def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -> Pruning:
-    """Return what leaves out images, the oldest first, until `excess` tokens are gone: the last resort (D60)."""
+    """Return what leaves out images, the oldest first, until `excess` tokens are gone: the last resort."""
     shown = [node for node in nodes if node.kind in ("user", "tool") and node.payload.get("images") and node.id not in done]
     found: dict[str, str] = {}
     saved = 0.0
@@ -212,7 +212,7 @@ def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -
 
 
 def placeholder(payload: Mapping[str, Any], hint: str = "") -> str:
-    """Return the line that stands for an output: tool, first line, size, stored path, and a hint (D16)."""
+    """Return the line that stands for an output: tool, first line, size, stored path, and a hint."""
     output = payload.get("output", "")
     first = next((line.strip() for line in output.splitlines() if line.strip()), "")
     cut = first if len(first) <= _FIRST_LINE else first[: _FIRST_LINE - 1] + "…"

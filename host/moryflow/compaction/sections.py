@@ -1,4 +1,4 @@
-"""The text of a summary: the model's sections, then those that the host writes itself (D17)."""
+"""The text of a summary: the model's sections, then those that the host writes itself."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def bodies(text: str) -> dict[str, str]:
 
 
 def merged(text: str, previous: str, asked: Sequence[str]) -> str:
-    """Return `text` with those of the `asked` sections of the summary before that it leaves out (D17)."""
+    """Return `text` with those of the `asked` sections of the summary before that it leaves out."""
     here, before = bodies(text), bodies(previous)
     left_out = [heading for heading in asked if before.get(heading) and heading not in here]
     titles = {_key(title): title for title in _HEADING.findall(previous)}

@@ -76,7 +76,7 @@ class Summarizer:
     answers: list[str] = field(default_factory=list[str])
 
     async def summary(self, history: Sequence[Message], prefix: Sequence[Message], previous: str) -> str:
-        """Return the written sections, merged with those of `previous`; the beginning of a split turn has its own (S1.11).
+        """Return the written sections, merged with those of `previous`; the beginning of a split turn has its own.
 
         :raises SummaryFailed: the answer is no summary, far too long, or a tool call.
         :raises ModelError: the model cannot be asked.

@@ -1,4 +1,4 @@
-"""A span of a conversation as text for the summarizer: bounded, with tool output shortened (S0.22)."""
+"""A span of a conversation as text for the summarizer: bounded, with tool output shortened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Size = Callable[[str], float]
 
 
 def whole_or_chunks(write: Callable[[int], Sequence[str]], size: Size, room: float) -> list[str]:
-    """Return a conversation in one piece, its outputs as long as fits; in several where even short ones do not (S0.22).
+    """Return a conversation in one piece, its outputs as long as fits; in several where even short ones do not.
 
     :param write: returns the entries with outputs of at most so many characters.
     """

@@ -1,4 +1,4 @@
-"""Runs one compaction from its plan to a payload: hooks, the summarizer, the host's sections, the checks (D22)."""
+"""Runs one compaction from its plan to a payload: hooks, the summarizer, the host's sections, the checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Declined(MoryflowError):
 
 @dataclass(frozen=True)
 class Payload:
-    """What a compact fork hands to the host, which alone writes nodes (S1.26, S1.27)."""
+    """What a compact fork hands to the host, which alone writes nodes."""
 
     summary: str
     first_kept_node_id: str
@@ -49,7 +49,7 @@ class Payload:
     details: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the payload of a compaction node (S1.3)."""
+        """Return the payload of a compaction node."""
         return {
             "summary": self.summary,
             "first_kept_node_id": self.first_kept_node_id,
@@ -76,7 +76,7 @@ class Writing:
     model: str = ""
     remarks: list[str] = field(default_factory=list[str])
     answers: list[str] = field(default_factory=list[str])
-    """What the compact agent said, also where it did not become a summary (S1.28)."""
+    """What the compact agent said, also where it did not become a summary."""
 
     async def payload(self) -> Payload:
         """Return the payload.
@@ -120,7 +120,7 @@ class Writing:
         return await self.fork.around.dispatcher.transform(self.fork, "compaction", plan)
 
     def _changed(self, plan: CompactionPlan) -> Job:
-        """Return the job as plugins changed it; what they may not ask for is left out and said (D22)."""
+        """Return the job as plugins changed it; what they may not ask for is left out and said."""
         job = self.job.moved(plan.first_kept)
         if job is None:
             self.remarks.append(f"a plugin named {plan.first_kept!r} as first kept node; that is no place to cut")
@@ -150,7 +150,7 @@ class Writing:
                 self.remarks.append(_UNCLOSED)
 
     def _model(self) -> tuple[ModelProvider, ModelInfo]:
-        """Return the configured model, or the session's own (S1.18)."""
+        """Return the configured model, or the session's own."""
         if self.settings.model is None:
             return self.main
         try:
@@ -160,7 +160,7 @@ class Writing:
             return self.main
 
     def _messages(self, nodes: Sequence[Any]) -> list[Message]:
-        """Return nodes as messages: outputs as they were before pruning; the summarizer shortens them itself (S0.22)."""
+        """Return nodes as messages: outputs as they were before pruning; the summarizer shortens them itself."""
         return paired([message for node in nodes if (message := message_of(node)) is not None])
 
     async def _facts(self) -> Facts:
@@ -193,7 +193,7 @@ class Writing:
     # ---------------------------------------------------------------- the checks
 
     def _check(self, written: str, summary: str) -> None:
-        """Refuse what must not stand for a conversation; holds for plugins' summaries too (D22).
+        """Refuse what must not stand for a conversation; holds for plugins' summaries too.
 
         :raises SummaryFailed: it is empty or does not shrink what it replaces.
         """
@@ -253,7 +253,7 @@ def first_plan(
 
 
 def forked(scope: TurnScope, turn: str) -> TurnScope:
-    """Return the compact agent's scope: same session and generation, own run, ledger and costs (S1.15, S1.28)."""
+    """Return the compact agent's scope: same session and generation, own run, ledger and costs."""
     from moryflow.kernel.ledger import Ledger
 
     from .agent import COMPACT_AGENT

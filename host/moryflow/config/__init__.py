@@ -1,4 +1,4 @@
-"""Configuration: layers, checks, origins, and edits that keep comments (CONTRACT §1, ARCHITECTURE §7)."""
+"""Configuration: layers, checks, origins, and edits that keep comments."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Config:
         ]
 
     def rules(self) -> list[Rule]:
-        """Return the permission rules in matching order: the user's, then inline ones (D56)."""
+        """Return the permission rules in matching order: the user's, then inline ones."""
         return list(self._rules)
 
     @property

@@ -1,4 +1,4 @@
-"""Change one value of a configuration file and nothing else (D44–D46).
+"""Change one value of a configuration file and nothing else.
 
 Comments, order, trailing commas, line ends, byte-order mark, mode bits and a symbolic link all stay. The result is
 parsed and compared with what was meant before it is written; a file that does not parse is never written to.
@@ -26,7 +26,7 @@ Change = Callable[[str, Any], tuple[str, Any] | None]
 
 
 def append_rule(file: Path, rule: Mapping[str, Any]) -> bool:
-    """Append a permission rule; return ``False`` when it is in force already (D5).
+    """Append a permission rule; return ``False`` when it is in force already.
 
     :raises ConfigError: the file does not parse or cannot be written.
     """
@@ -118,7 +118,7 @@ def _node(text: str, path: tuple[str, ...]) -> Any:
 
 
 def _in_force(rules: list[Any], entry: Mapping[str, Any]) -> bool:
-    """Whether `entry` stands there and no later rule of its domain may overrule it: the last match decides (D4)."""
+    """Whether `entry` stands there and no later rule of its domain may overrule it: the last match decides."""
     same = [rule for rule in rules if isinstance(rule, dict) and rule.get("domain") == entry["domain"]]
     while same and same[-1].get("decision") == entry["decision"]:
         if same.pop() == entry:

@@ -1,4 +1,4 @@
-"""The last version of the user's file that could be read: it holds while the file cannot be (D26, D44)."""
+"""The last version of the user's file that could be read: it holds while the file cannot be."""
 
 from __future__ import annotations
 

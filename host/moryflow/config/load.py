@@ -76,7 +76,7 @@ def _good(copy: Path) -> Layer | None:
 
 
 def _distrusted(layer: Layer, why: Doubt, problems: list[Problem], *, good: Layer | None = None) -> Layer:
-    """Return of a file that others may have written what loosens nothing, and say so (R17)."""
+    """Return of a file that others may have written what loosens nothing, and say so."""
     message = f"this file gives no allow rules and loosens nothing, because {why.reason}"
     problems.append(Problem(layer.file, None, None, message, why.step, code="config_permissions"))
     return _loosening_nothing(layer, good)

@@ -17,7 +17,7 @@ _YES = ("1", "true", "yes", "on")
 
 def as_meant(layer: Layer) -> tuple[Layer, list[Problem]]:
     """Return `layer` with slips put right, and what they are."""
-    if layer.find(_MODE) == "ask":  # the older name of the mode `agent` (D1)
+    if layer.find(_MODE) == "ask":  # the older name of the mode `agent`
         layer = replace(layer, value=merged(layer.value, nested(_MODE, "agent")))
     problems: list[Problem] = []
     for path, meant in list(_slips(layer)):

@@ -14,8 +14,8 @@ class Problem(NamedTuple):
     """One thing that is wrong: where, what, and what helps.
 
     :param code: the class of the report, for example ``config_syntax`` or ``rule_invalid``.
-    :param fatal: a deny, a limit or a plugin that is switched off may be lost, so ``config check`` fails and runs say so
-        (D26).
+    :param fatal: a deny, a limit or a plugin that is switched off may be lost, so ``config check`` fails and runs say
+        so.
     """
 
     file: str

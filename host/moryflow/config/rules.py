@@ -1,4 +1,4 @@
-"""Permission rules as they stand in a configuration: what is wrong is named, and makes its domain ask (D26, R37)."""
+"""Permission rules as they stand in a configuration: what is wrong is named, and makes its domain ask."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _source(layer: Layer) -> Literal["inline", "user"]:
 
 
 def holds_deny(value: Any) -> bool:
-    """Whether `value`, which stands where nothing is read, holds what may have been meant as a deny (D26)."""
+    """Whether `value`, which stands where nothing is read, holds what may have been meant as a deny."""
     if isinstance(value, Mapping):
         return ("decision" in value and may_deny(value)) or any(map(holds_deny, value.values()))
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What still holds of a file that cannot be taken as it is: settings that loosen nothing, and readable denies (D26, R17)."""
+"""What still holds of a file that cannot be taken as it is: settings that loosen nothing, and readable denies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HARMLESS: Mapping[str, Fits] = {
     "strict": lambda value: value is True,
     "profile": lambda value: value == "remote",
 }
-"""What a file that others can write to, or that is not plain JSONC, may still set; none of it loosens anything (R17)."""
+"""What a file that others can write to, or that is not plain JSONC, may still set; none of it loosens anything."""
 
 _JSON5_BYTES = 64 * 1024
 """json5 needs about 15 ms a kilobyte; a larger file is not tried."""

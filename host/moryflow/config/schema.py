@@ -33,7 +33,7 @@ class RootSettings(Settings):
 
     schema_: str | None = Field(default=None, alias="$schema", description="for editors; Moryflow does not read it")
     model: str | None = Field(default=None, min_length=1, description="the model to use, for example openai/gpt-5")
-    profile: Literal["local", "remote"] = Field(default="local", description="remote: external tools stay off (D71)")
+    profile: Literal["local", "remote"] = Field(default="local", description="remote: external tools stay off")
     language: Literal["en", "zh"] = Field(default="en", description="of what people are shown")
     disabled_plugins: tuple[str, ...] = Field(default=(), description="plugins that are not loaded, by name")
     only_plugins: tuple[str, ...] | None = Field(default=None, description="load these besides the built-in ones, no others")
@@ -48,17 +48,17 @@ class RootSettings(Settings):
 class AgentSettings(Settings):
     """Which agent answers."""
 
-    id: str | None = Field(default=None, min_length=1, description="the agent of new sessions; unknown: the default one (D43)")
+    id: str | None = Field(default=None, min_length=1, description="the agent of new sessions; unknown: the default one")
 
 
 class ModeSettings(Settings):
     """How freely the agent works."""
 
-    default: Literal["agent", "full_access"] = Field(default="agent", description="the mode of new sessions (S0.70)")
+    default: Literal["agent", "full_access"] = Field(default="agent", description="the mode of new sessions")
 
 
 class PromptParams(Settings):
-    """Parameters of the custom prompt; one that is absent is the model's own default (S0.83)."""
+    """Parameters of the custom prompt; one that is absent is the model's own default."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -66,7 +66,7 @@ class PromptParams(Settings):
 
 
 class PromptSettings(Settings):
-    """The system prompt: the built-in one, or the person's own in its place (S0.81)."""
+    """The system prompt: the built-in one, or the person's own in its place."""
 
     mode: Literal["default", "custom"] = "default"
     text: str = ""
@@ -74,7 +74,7 @@ class PromptSettings(Settings):
 
 
 class PermissionRule(Settings):
-    """One rule. The last rule that matches decides (D4)."""
+    """One rule. The last rule that matches decides."""
 
     domain: Literal["read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool"]
     pattern: str
@@ -86,7 +86,7 @@ class PermissionRule(Settings):
 class ExternalToolSettings(Settings):
     """Tools of the person's own, in the folder ``tools`` of Moryflow's home."""
 
-    enabled: bool = Field(default=False, description="load them (D57)")
+    enabled: bool = Field(default=False, description="load them")
 
 
 RULES_PATH = "agents.runtime.permission.rules"

@@ -1,4 +1,4 @@
-"""MCP servers as they stand in a configuration: checked here, started by no part of this version (D7, R18, R20)."""
+"""MCP servers as they stand in a configuration: checked here, started by no part of this version."""
 
 from __future__ import annotations
 

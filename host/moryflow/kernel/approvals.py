@@ -1,4 +1,4 @@
-"""Questions to a person: stored before they are asked, answered once, answerable later and from elsewhere (D65)."""
+"""Questions to a person: stored before they are asked, answered once, answerable later and from elsewhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ApprovalDesk:
             self._loop.call_soon_threadsafe(function, *args)
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
-        """Store an answer; the first one stands (D65).
+        """Store an answer; the first one stands.
 
         :param reply: a word of :data:`~moryflow.kernel.replies.WORDS`.
         :raises MoryflowError: there is no such question, or `reply` is no such word.
@@ -71,7 +71,7 @@ class ApprovalDesk:
         return row
 
     def reconsider(self, session: str) -> None:
-        """Answer the open questions of `session`, and of its children, that its new mode lifts (D65)."""
+        """Answer the open questions of `session`, and of its children, that its new mode lifts."""
         for owners, ruling, future in tuple(self._open.values()):
             asks = [v for _, v in ruling.verdicts if v.decision == "ask"]
             if session in owners and not future.done() and all(getattr(v, "bypass", "never") == "mode" for v in asks):
@@ -204,7 +204,7 @@ class ApprovalDesk:
         journal.event("permission.replied", **_about(row), reply=row.reply, by=row.by, message=row.message)
 
     async def _remember(self, scope: TurnScope, journal: Journal, ruling: Ruling) -> None:
-        """Store each ask's own pattern. A grant holds at once, whatever becomes of the file (D44)."""
+        """Store each ask's own pattern. A grant holds at once, whatever becomes of the file."""
         rules = scope.around.services["rules"](scope, "moryflow")
         for item in ruling.remember:
             if item.scope == "none":

@@ -1,4 +1,4 @@
-"""From the text a model wrote to the one value that is judged, shown, recorded and run (R11)."""
+"""From the text a model wrote to the one value that is judged, shown, recorded and run."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Batch:
         return None
 
     async def _side_by_side(self, requests: Sequence[ToolRequest]) -> EndReason | None:
-        """Gates and counters in call order, bodies together, results in call order (D67)."""
+        """Gates and counters in call order, bodies together, results in call order."""
         judged: list[Judged] = []
         for request in requests:
             judged.append(await self._door.judge(request))

@@ -1,4 +1,4 @@
-"""What an answer holds for: the very question that was shown, and the very objects behind its targets (R11, R12, R18)."""
+"""What an answer holds for: the very question that was shown, and the very objects behind its targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body of a tool under its deadline (invariant 9): it ends, or it is given up, and the turn goes on."""
+"""The body of a tool under its deadline: it ends, or it is given up, and the turn goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the active path to the messages of a request: a pure function (invariant 7).
+"""From the active path to the messages of a request: a pure function.
 
 Pruning and compaction are nodes on the path; they change this view and never the history.
 """

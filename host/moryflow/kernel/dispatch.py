@@ -1,6 +1,6 @@
-"""Call hooks: one implementation at a time, in order, isolated, timed, recorded (ARCHITECTURE §4).
+"""Call hooks: one implementation at a time, in order, isolated, timed, recorded.
 
-Transforms fail open, gates fail closed (invariant 3). pluggy's own call is not used: it stops at the first exception,
+Transforms fail open, gates fail closed. pluggy's own call is not used: it stops at the first exception,
 runs in reverse registration order, does not await, and does not say whose implementation failed.
 """
 

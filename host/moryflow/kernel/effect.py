@@ -1,4 +1,4 @@
-"""What a call does, as one comparable text: by that a loop is noticed, however its calls are written (S0.60)."""
+"""What a call does, as one comparable text: by that a loop is noticed, however its calls are written."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def later(seconds: float) -> str:
 class Bus:
     """Hands each event to every subscriber, in order, on the loop.
 
-    Durable events arrive only after they were committed (invariant 6): the journal publishes them.
+    Durable events arrive only after they were committed: the journal publishes them.
     """
 
     def __init__(self) -> None:

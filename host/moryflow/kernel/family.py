@@ -1,4 +1,4 @@
-"""What a turn shares with the turns it starts in child sessions: rights, a budget, and what they spent (R4, D66)."""
+"""What a turn shares with the turns it starts in child sessions: rights, a budget, and what they spent."""
 
 from __future__ import annotations
 

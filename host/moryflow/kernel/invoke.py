@@ -1,4 +1,4 @@
-"""The one door to a tool body (invariant 1). Every call, from wherever it comes, passes the whole chain exactly once:
+"""The one door to a tool body. Every call, from wherever it comes, passes the whole chain exactly once:
 
 transform → validate → freeze and resolve → gates → question → decided → record → run → transform → truncate → cap.
 """
@@ -124,7 +124,7 @@ class Door:
         return Judged(call, owned, encoded=encoded, said=said)
 
     def _offered(self, name: str) -> OwnedTool:
-        """Return the tool, refusing one that this agent or model is not offered (R23)."""
+        """Return the tool, refusing one that this agent or model is not offered."""
         offered = offered_tools(self._scope)
         if name in offered:
             return offered[name]
@@ -277,7 +277,7 @@ class Door:
         return ask
 
     async def _after(self, judged: Judged, result: ToolResult) -> ToolResult:
-        """Let plugins change the result or stop the turn, truncate last, and cap it whatever they did (invariant 11)."""
+        """Let plugins change the result or stop the turn, truncate last, and cap it whatever they did."""
         stops: list[tuple[str, Verdict]] = []
         try:
             result = await self._dispatch.transform(self._scope, "tool_after", result, call=judged.call, verdicts=stops)

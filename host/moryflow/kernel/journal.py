@@ -1,4 +1,4 @@
-"""Collects what became true, commits it in one transaction, and only then tells anyone (invariant 6)."""
+"""Collects what became true, commits it in one transaction, and only then tells anyone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Journal:
         self._next.active = node_id or ROOT
 
     def only_after(self, node_id: str) -> None:
-        """Let the next commit store nothing unless `node_id` is the active node when it is written (D21)."""
+        """Let the next commit store nothing unless `node_id` is the active node when it is written."""
         self._next.after = node_id
 
     def event(self, kind: str, /, **data: Any) -> None:

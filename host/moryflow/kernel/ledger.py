@@ -1,4 +1,4 @@
-"""The record of hook calls: who was called, how long it took, what it changed (ARCHITECTURE §4)."""
+"""The record of hook calls: who was called, how long it took, what it changed."""
 
 from __future__ import annotations
 

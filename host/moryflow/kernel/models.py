@@ -1,4 +1,4 @@
-"""Choose a model, call it, try again when that can help (D55)."""
+"""Choose a model, call it, try again when that can help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tools an agent and a model are told of (S4.9, S4.10); what is not offered is refused when called (R23)."""
+"""Which tools an agent and a model are told of; what is not offered is refused when called."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def ordered(
     """Return `implementations` of one hook, ordered: by tier, then ``before=``/``after=`` within it, then by name.
 
     :param final: the built-in plugin that has the final phase to itself; it comes last.
-    :param among_user: built-in plugins that bring what the user wrote; they are ordered with the user's (S0.95).
+    :param among_user: built-in plugins that bring what the user wrote; they are ordered with the user's.
     :raises Cycle: the wishes of one tier contradict each other.
     """
     tiers: dict[str, list[Implementation]] = {tier: [] for tier in TIERS}

@@ -1,4 +1,4 @@
-"""How a turn ends: options in, result out, and the exit code of each end reason (CONTRACT §1)."""
+"""How a turn ends: options in, result out, and the exit code of each end reason."""
 
 from __future__ import annotations
 

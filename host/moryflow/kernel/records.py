@@ -51,7 +51,7 @@ class PluginSettings(NamedTuple):
 
 
 class LoadRecord(NamedTuple):
-    """What became of one plugin that was found; every surface shows it (invariant 5).
+    """What became of one plugin that was found; every surface shows it.
 
     :param error: why it failed; of a loaded plugin, what it had to leave out.
     :param reason: why it was skipped.
@@ -191,7 +191,7 @@ class HookFailure(NamedTuple):
     count: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]  # the method of tuples, which nobody calls
 
     def as_event(self) -> dict[str, Any]:
-        """Return the fields of ``plugin.failed`` or ``plugin.quarantined`` (CONTRACT §2)."""
+        """Return the fields of ``plugin.failed`` or ``plugin.quarantined``."""
         if self.quarantined:
             return {"plugin": self.plugin, "hook": self.hook, "reason": self.error, "count": self.count}
         place = {"file": self.file, "line": self.line, "hint": self.hint}
@@ -205,7 +205,7 @@ def _empty() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class PluginSet:
-    """All plugins of one generation; never changes once it was started (invariant 8).
+    """All plugins of one generation; never changes once it was started.
 
     :param id: hash of names, versions, sources and order; every turn records it.
     :param number: tells apart generations of this process, also those with equal content.

@@ -85,7 +85,7 @@ class RequestBuilder:
         return self._system
 
     async def system_prompt(self) -> SystemPrompt:
-        """Return the turn's system prompt: the base, what transforms made of it, then the blocks nobody can remove (D52)."""
+        """Return the turn's system prompt: the base, what transforms made of it, then the blocks nobody can remove."""
         scope = self._scope
         base = first_prompt(scope)
         if scope.purpose not in CHAT_PURPOSES:

@@ -61,7 +61,7 @@ class Surroundings:
 
 @dataclass(eq=False, repr=False)
 class LiveSession:
-    """A session held by this process: what may change while a turn runs (invariant 8)."""
+    """A session held by this process: what may change while a turn runs."""
 
     hold: Hold
     rights: Rights

@@ -1,4 +1,4 @@
-"""One user prompt to its end reason: the loop (S4.4, S4.5).
+"""One user prompt to its end reason: the loop.
 
 A step is one model call and its tool calls. Nodes are committed before anyone is told of them, and whatever may have an
 effect is on the disk before it runs. So a step of n calls, one after another, costs n + 1 commits: the answer with the
@@ -109,7 +109,7 @@ class Turn:
         return "doom_loop" if len(last) == MOST_PAUSES and len(set(last)) == 1 else None
 
     async def _answer(self, requests: RequestBuilder) -> Finished:
-        """Ask the model; a prompt that does not fit is compacted once and asked again (S1.20)."""
+        """Ask the model; a prompt that does not fit is compacted once and asked again."""
         try:
             return await self._answering.ask(requests)
         except ModelError as error:
@@ -165,7 +165,7 @@ class Turn:
         await self._journal.commit()
 
     def _take_inbox(self, *, whole: bool = True) -> None:
-        """Apply what waited for a pause; notes only where no call is open (invariant 6)."""
+        """Apply what waited for a pause; notes only where no call is open."""
         scope = self._scope
         for waiting in (scope.live.inbox, scope.live.notes) if whole else (scope.live.inbox,):
             while waiting:  # one by one: a thread of a plugin may add to it meanwhile

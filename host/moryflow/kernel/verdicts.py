@@ -1,6 +1,6 @@
 """Combine what the gates said, apply mode, and say what happens when nobody can be asked.
 
-Only this module looks at the session's mode to lift a verdict; gates never do (ARCHITECTURE §3).
+Only this module looks at the session's mode to lift a verdict; gates never do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Given = Sequence[tuple[str, Verdict]]
 
 
 def floor(missing_gates: Sequence[str], verdicts: Given) -> list[tuple[str, Verdict]]:
-    """Return the asks that stand under every call: for gates that are missing, and when no gate spoke (invariant 4)."""
+    """Return the asks that stand under every call: for gates that are missing, and when no gate spoke."""
     extra: list[tuple[str, Verdict]] = []
     if missing_gates:
         names = ", ".join(missing_gates)
@@ -27,7 +27,7 @@ def floor(missing_gates: Sequence[str], verdicts: Given) -> list[tuple[str, Verd
 
 
 def lifted(verdict: Verdict, mode: str) -> Verdict:
-    """Return `verdict` as it stands in `mode`: ``full_access`` turns what may be bypassed into allow (D2)."""
+    """Return `verdict` as it stands in `mode`: ``full_access`` turns what may be bypassed into allow."""
     liftable = isinstance(verdict, Ask | Deny) and verdict.bypass == "mode"
     if mode != "full_access" or not liftable:
         return verdict

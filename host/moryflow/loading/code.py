@@ -1,4 +1,4 @@
-"""Python files that plugins import for a person: consented to, safe to run, and run once per content (R17, D57)."""
+"""Python files that plugins import for a person: consented to, safe to run, and run once per content."""
 
 from __future__ import annotations
 

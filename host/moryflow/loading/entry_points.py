@@ -79,7 +79,7 @@ def look_around(cache: Path) -> Installed:
 
 
 def search_path() -> list[str]:
-    """Return ``sys.path`` without the current folder and without relative ones: a repository brings no plugins (R13)."""
+    """Return ``sys.path`` without the current folder and without relative ones: a repository brings no plugins."""
     try:
         here: Path | None = Path.cwd().resolve()
     except OSError:  # the folder was removed

@@ -1,4 +1,4 @@
-"""Which plugins are known to gate, remembered from their last good load (invariant 4)."""
+"""Which plugins are known to gate, remembered from their last good load."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Imported(NamedTuple):
 def sources_of(candidate: Candidate) -> Sources:
     """Read the files of a user's plugin.
 
-    :raises LoadFailure: they are not safe to run (R17), or cannot be read.
+    :raises LoadFailure: they are not safe to run, or cannot be read.
     """
     try:
         return read_sources(Path(candidate.target))

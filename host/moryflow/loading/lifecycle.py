@@ -43,7 +43,7 @@ async def start(
 
     :param contexts: makes the context that a plugin is given.
     :param reserved: by hook (``agents``, ``commands``, ``slash`` in ``chat``), names of the host's own that no plugin may take.
-    :param previous: the generation before; of a file that became wrong since, its agent or tools go on (D41).
+    :param previous: the generation before; of a file that became wrong since, its agent or tools go on.
     """
     make = contexts or plain_context(plugin_set.home)
     calls = [_begin(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
@@ -285,7 +285,7 @@ class _Taking:
         return ""
 
     def _claim(self, hook: str, name: str, by: Implementation) -> str:
-        """Give `name` to `by`, unless the host or an earlier plugin has it, in whatever case (D57)."""
+        """Give `name` to `by`, unless the host or an earlier plugin has it, in whatever case."""
         key = (hook, name.casefold())
         owner = "the host" if key[1] in self.reserved.get(hook, frozenset()) else self.owners.get(key)
         if owner is not None:

@@ -1,4 +1,4 @@
-"""Discover, load, order: one immutable :class:`PluginSet` per generation. A bad plugin becomes a record (invariant 5)."""
+"""Discover, load, order: one immutable :class:`PluginSet` per generation. A bad plugin becomes a record."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ class Loading:
         return before.life
 
     def _note_gate(self, candidate: Candidate) -> None:
-        """Remember that a gate is missing, unless a person disabled it by name (invariant 4)."""
+        """Remember that a gate is missing, unless a person disabled it by name."""
         name = candidate.name
         if name in self._settings.disabled or name in self._missing:
             return

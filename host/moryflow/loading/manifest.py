@@ -20,7 +20,7 @@ ATTRIBUTES = ("version", "api", "services", "gate", "config_path", "config_model
 class Manifest(NamedTuple):
     """A plugin's own words, checked.
 
-    :param gate: losing this plugin must raise the floor (invariant 4).
+    :param gate: losing this plugin must raise the floor.
     :param config_path: where its settings live; empty means ``plugins.<name>``.
     """
 

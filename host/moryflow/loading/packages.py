@@ -1,4 +1,4 @@
-"""Import installed plugins, and import them again when their files have changed (ARCHITECTURE §4, reload of packages)."""
+"""Import installed plugins, and import them again when their files have changed."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class PlainContext:
         return self
 
     def read(self, path: Path) -> bytes:
-        """Return the content of a Python file that only its owner may write and that a person consented to (R17)."""
+        """Return the content of a Python file that only its owner may write and that a person consented to."""
         if self.safe_mode:
             raise PluginError("safe mode runs no code of the person's own", where=str(path))
         return read_consented(path, self.home)

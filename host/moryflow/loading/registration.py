@@ -21,7 +21,7 @@ from .manifest import did_you_mean
 _ORDERING = ("tryfirst", "trylast", "hookwrapper", "wrapper", "optionalhook")
 _HOOKABLE = (FunctionType, MethodType, staticmethod, classmethod)
 LONGEST = 600.0
-"""Seconds that an implementation may ask for at most: nothing waits for ever (invariant 9)."""
+"""Seconds that an implementation may ask for at most: nothing waits for ever."""
 
 
 class Registry(pluggy.PluginManager):

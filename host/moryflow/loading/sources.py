@@ -42,7 +42,7 @@ class Sources(NamedTuple):
 
 
 def read_owned(path: Path) -> bytes:
-    """Return the content of a regular file that only its owner, the user or root, may change (R17).
+    """Return the content of a regular file that only its owner, the user or root, may change.
 
     :raises PluginError: it may be changed by others, or is not a regular file.
     """
@@ -70,7 +70,7 @@ def read_owned(path: Path) -> bytes:
 
 
 def check_owned(path: Path, status: os.stat_result | None = None) -> None:
-    """Refuse what somebody else could have written (R17).
+    """Refuse what somebody else could have written.
 
     :param status: of `path`; with it the folders on the way are not looked at again.
     :raises PluginError: with the command that puts it right.

@@ -1,6 +1,6 @@
 """Whether the JSON Schema of a tool can be sent to a model service, looked at once when the tool is accepted.
 
-Nothing is fetched for it (R28). A schema that one service refuses makes every request of the turn fail, not only calls of
+Nothing is fetched for it. A schema that one service refuses makes every request of the turn fail, not only calls of
 the tool; so what they refuse, and what a validator or a converter would never end with, is refused here with its reason.
 """
 

@@ -68,7 +68,7 @@ class Package:
     requires: tuple[str, ...] = ()
     digest: str = ""
     start_files: tuple[str, ...] = ()
-    """``.pth`` files: Python runs them at every start (R31)."""
+    """``.pth`` files: Python runs them at every start."""
 
 
 def package_of(name: str, version: str, requires: Iterable[str], entry_points: str, tree: Tree, **more: Any) -> Package:

@@ -1,4 +1,4 @@
-"""Where what is installed differs from the lock: the answer that is kept, cheap enough for every start (R18)."""
+"""Where what is installed differs from the lock: the answer that is kept, cheap enough for every start."""
 
 from __future__ import annotations
 

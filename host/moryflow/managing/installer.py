@@ -1,4 +1,4 @@
-"""The one place that runs uv, pip and (through them) git: argument lists, operands behind ``--`` (R25, R26)."""
+"""The one place that runs uv, pip and (through them) git: argument lists, operands behind ``--``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SETTINGS = {
 _SHARED = (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("UV_INDEX_URL", "PIP_INDEX_URL"), ("UV_FIND_LINKS", "PIP_FIND_LINKS"))
 """What uv is told of where packages are, and the name under which pip is told the same."""
 _NOWHERE = Path(sys.executable).anchor
-"""Where installers run: a folder that a person works in may hold a ``pip.py`` or a ``uv.toml`` of somebody else (R13)."""
+"""Where installers run: a folder that a person works in may hold a ``pip.py`` or a ``uv.toml`` of somebody else."""
 LONGEST = 1800.0
 """Seconds after which an installation is given up."""
 _COMMIT = re.compile(r"Resolved \S+ to commit ([0-9a-f]{40})")

@@ -1,4 +1,4 @@
-"""``plugins.lock`` in the home: what was installed, from where, its hash, and what a person agreed to (R18)."""
+"""``plugins.lock`` in the home: what was installed, from where, its hash, and what a person agreed to."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Manager:
         refuse_bad([(package.name, package.version)])
         if package.start_files:
             names = ", ".join(package.start_files)
-            problem = f"{package.name} brings {names}, which Python would run at every start (R31)"
+            problem = f"{package.name} brings {names}, which Python would run at every start"
             raise InstallError(problem, next_step="ask its author what it is for")
 
     def plan(self, origin: Origin, package: Package) -> list[tuple[str, str]]:
@@ -138,7 +138,7 @@ class Manager:
         own = {found.site / name for name in found.start_files()} if found.editable else set()
         if crept := sorted(start_files() - starts - own):
             names = ", ".join(str(path) for path in crept)
-            problem = f"{names} came along, which Python would run at every start; all was removed again (R31)"
+            problem = f"{names} came along, which Python would run at every start; all was removed again"
             raise InstallError(problem, next_step="ask the author of the plugin what it is for")
         for name in sorted(set(installed_packages()) - before - {normal(shown.name)}):
             for card in installed_packages()[name].package().cards:

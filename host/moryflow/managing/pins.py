@@ -10,7 +10,7 @@ from .packages import Installed, installed_packages, normal
 
 HOST = "moryflow"
 BAD_RELEASES: Mapping[str, tuple[str, ...]] = {"litellm": ("1.82.7", "1.82.8")}
-"""Releases that are never installed: these two were malicious (R31)."""
+"""Releases that are never installed: these two were malicious."""
 
 
 def host_pins(installed: Mapping[str, Installed] | None = None) -> dict[str, str]:
@@ -121,7 +121,7 @@ def refuse_bad(items: Iterable[tuple[str, str]]) -> None:
     """
     for name, version in items:
         if bad_release(name, version):
-            raise InstallError(f"{name} {version} is known to be malicious and is not installed (R31)")
+            raise InstallError(f"{name} {version} is known to be malicious and is not installed")
 
 
 def _applies(wanted: object, extras: frozenset[str]) -> bool:

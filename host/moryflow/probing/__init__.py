@@ -1,4 +1,4 @@
-"""The probe: code not seen before, by content hash, goes first through a child process with limits (ARCHITECTURE §4).
+"""The probe: code not seen before, by content hash, goes first through a child process with limits.
 
 It is a fault detector, not a sandbox: an endless loop, ``os._exit`` or a crash costs the probe and not the host.
 """

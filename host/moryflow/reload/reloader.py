@@ -1,4 +1,4 @@
-"""Notice what a person saves, build a new generation of it, and let the next turn begin with that (ARCHITECTURE §1)."""
+"""Notice what a person saves, build a new generation of it, and let the next turn begin with that."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Reloader:
             self._loop.call_later(_LINGER, self._shells.discard, event.data["call_id"])
 
     def _doubt(self, root: Path) -> None:
-        """Let code wait that changed while a shell command ran: the command may have written it (ARCHITECTURE §7)."""
+        """Let code wait that changed while a shell command ran: the command may have written it."""
         keeper = self._host.gate.keeper(self._host.home)
         if self._shells and root not in keeper.doubted:
             keeper.doubted.add(root)

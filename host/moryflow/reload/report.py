@@ -32,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """The event ``reload`` (CONTRACT §2).
+    """The event ``reload``.
 
     :param kept: files that are wrong now, so that what they gave before goes on, with what is wrong.
     :param waiting: files with tools that appeared and wait for a person.

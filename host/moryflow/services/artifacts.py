@@ -1,7 +1,7 @@
-"""Outputs that are too large for the context: files with a row each (D62).
+"""Outputs that are too large for the context: files with a row each.
 
 A file goes into the vault, where the agent can read it, or below Moryflow's home when the vault cannot be written or
-the profile is ``remote`` (D37, D71). The file expires; the row stays and says so (D38).
+the profile is ``remote``. The file expires; the row stays and says so.
 """
 
 from __future__ import annotations

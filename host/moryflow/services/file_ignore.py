@@ -1,4 +1,4 @@
-"""What ``.gitignore`` and ``.ignore`` leave out, as ``rg`` reads them (S2.13).
+"""What ``.gitignore`` and ``.ignore`` leave out, as ``rg`` reads them.
 
 The nearest file speaks first, the last matching line of a file wins, any ``.ignore`` speaks before every
 ``.gitignore``, and a folder that is left out is not entered, so nothing in it can be taken back.
@@ -18,7 +18,7 @@ from .file_walk import CONTENT, folder_at
 
 NAMES = (".ignore", ".gitignore")
 ALWAYS = frozenset({".git", ".agent-output"})
-"""Never searched: the repository's own store, and stored outputs, which would come back in a circle (D36)."""
+"""Never searched: the repository's own store, and stored outputs, which would come back in a circle."""
 
 MAX_BYTES = 1024 * 1024
 EVERY_FOLDER = re.compile(r".*(?P<ps_d>/)$")

@@ -1,4 +1,4 @@
-"""Listing and walking folders by descriptor: links are shown, never followed (R12)."""
+"""Listing and walking folders by descriptor: links are shown, never followed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reaching an object without following a single link, and making sure it is the one that was judged (R12).
+"""Reaching an object without following a single link, and making sure it is the one that was judged.
 
 Every walk starts at the root's descriptor and opens one component at a time with ``O_NOFOLLOW``, so a link that
 another process puts in the way is an error and never a detour.

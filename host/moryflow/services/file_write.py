@@ -1,4 +1,4 @@
-"""Changing files: replace by rename, create without replacing, move, remove; always what was judged (R12)."""
+"""Changing files: replace by rename, create without replacing, move, remove; always what was judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``files`` service: what was judged is what is opened, written, moved and removed (R12, D8)."""
+"""The ``files`` service: what was judged is what is opened, written, moved and removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .paths import PathResolver
 class VaultFiles:
     """Implements :class:`moryflow_sdk.services.Files` for one vault.
 
-    :param home: Moryflow's own folder; nothing in it is ever changed through here (R14).
+    :param home: Moryflow's own folder; nothing in it is ever changed through here.
     :param user_home: what ``~`` stands for.
     :param case_sensitive: whether the vault's volume tells ``A`` from ``a``; found out when not given.
     """
@@ -128,7 +128,7 @@ class VaultFiles:
         return path
 
     def _refuse_home(self, *targets: Target) -> None:
-        """The host's own folder is closed to every tool in every mode (R14), also where a gate is missing."""
+        """The host's own folder is closed to every tool in every mode, also where a gate is missing."""
         for target in targets:
             self._refuse_home_path(path_of(target), target)
 

@@ -20,7 +20,7 @@ DONE = Done()
 
 
 class InfoService:
-    """What a plugin says about a session waits in the inbox until the turn pauses (invariant 6).
+    """What a plugin says about a session waits in the inbox until the turn pauses.
 
     It is put there at once, on whatever thread: the inbox is a list that everyone adds to at its end.
     """

@@ -1,4 +1,4 @@
-"""Folders of stored outputs: created private, written whole, never left through a link (D36, R12)."""
+"""Folders of stored outputs: created private, written whole, never left through a link."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def new_id() -> str:
 
 
 def file_name(created: datetime, tool: str, output_id: str) -> str:
-    """Return ``<UTC time>-<tool>-<id>.txt`` (D36)."""
+    """Return ``<UTC time>-<tool>-<id>.txt``."""
     safe = re.sub(r"[^A-Za-z0-9_]+", "_", tool)[:40] or "tool"
     return f"{created.astimezone(UTC):{_STAMP}}-{safe}-{output_id}.txt"
 
@@ -68,7 +68,7 @@ def parse_name(name: str) -> tuple[datetime, str] | None:
 
 
 def put(content: Content, name: str, places: Iterable[Place]) -> Stored:
-    """Write `content` as `name` into the first of `places` that takes it; a path is moved (D37).
+    """Write `content` as `name` into the first of `places` that takes it; a path is moved.
 
     :raises OSError: none of them could be written; nothing is left behind.
     """
@@ -99,7 +99,7 @@ def read(place: Place, name: str, offset: int, limit: int) -> bytes:
 
 
 def remove_due(place: Place, due: Callable[[str, datetime], bool]) -> list[str]:
-    """Remove the files of our naming that are `due`, given id and time of making; return their ids (D38)."""
+    """Remove the files of our naming that are `due`, given id and time of making; return their ids."""
     removed: list[str] = []
     with opened(place) as folder:
         with os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""From the path a tool was given to the object that is judged (D8, R5, R10, R20).
+"""From the path a tool was given to the object that is judged.
 
 A path is a plain name: ``~`` and ``~/…`` start at the person's home; ``$HOME``, ``%2e``, ``file://`` and back quotes
 are literal characters. Links are followed here, one component at a time, so that nothing needs to be followed later.
@@ -53,7 +53,7 @@ class PathResolver:
         self.vault = self.follow(self.given_vault).path
 
     def resolve(self, path: str, *, domain: str = "read", base: str | None = None, as_stored: bool = False) -> Target:
-        """Return the target of `path`; what cannot be resolved carries ``error`` and must be denied (R20)."""
+        """Return the target of `path`; what cannot be resolved carries ``error`` and must be denied."""
         given = path if isinstance(path, str) else repr(path)
         try:
             whole = self.absolute(path, base)
@@ -120,7 +120,7 @@ class PathResolver:
         return Found(current, status if status or missing else _status(current))
 
     def text(self, path: str) -> str:
-        """Return the canonical text of an absolute, resolved path; compared by components (R5)."""
+        """Return the canonical text of an absolute, resolved path; compared by components."""
         return _text_below(self.vault, path) or f"fs:{path}"
 
     def lexical_path(self, target: Target) -> str | None:

@@ -1,4 +1,4 @@
-"""The user's permission rules, and how an *always* is stored (S0.44, D5, D44)."""
+"""The user's permission rules, and how an *always* is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canonical target strings (S0.41); files go to :meth:`Files.resolve`."""
+"""Canonical target strings; files go to :meth:`Files.resolve`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def resolved(request: TargetRequest, files: Callable[[], Files]) -> Target:
 
 
 def _url(request: TargetRequest) -> Target:
-    """Return a URL in the one form that is matched and fetched (R16)."""
+    """Return a URL in the one form that is matched and fetched."""
     from urllib.parse import urlsplit, urlunsplit
 
     target = Target(domain=request.domain, kind="url", text=f"url:{request.value}", given=request.value)

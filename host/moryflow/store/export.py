@@ -1,4 +1,4 @@
-"""A session and those it started as JSON Lines: nothing left out, and the same bytes again after an import (S2.14).
+"""A session and those it started as JSON Lines: nothing left out, and the same bytes again after an import.
 
 Each session is a block: its first line is the session, the last one counts the lines; between them stand all nodes of all
 branches and the records beside them. The blocks of child sessions follow, each behind its parent; the last line of the first

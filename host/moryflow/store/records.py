@@ -158,7 +158,7 @@ class Commit:
 
     :ivar nodes: appended in order, the first below the active node.
     :ivar active: the node that is active afterwards; the last new one when ``None``, none at all when :data:`ROOT`.
-    :ivar after: the node that must be active before, else nothing is stored; any when ``None`` (D21).
+    :ivar after: the node that must be active before, else nothing is stored; any when ``None``.
     :ivar events: without `seq`; the store numbers them.
     :ivar plugin_state: ``(plugin, "session" or "turn:<id>")`` to JSON; ``None`` removes it.
     :ivar session: fields of the session to set: ``title``, ``mode``, ``agent``, ``model``, ``vault``, ``grants``.

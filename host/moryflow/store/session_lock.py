@@ -78,7 +78,7 @@ class Hold:
         return len(found.commit.nodes)
 
     async def switch(self, node_id: str | None) -> None:
-        """Make another node the active one; ``None`` is the place before the first. Nothing is appended (S1.7)."""
+        """Make another node the active one; ``None`` is the place before the first. Nothing is appended."""
         self._require_held()
         await self._database.write(lambda to: switch(to, self.session.id, self.epoch, node_id), self._show)
 

@@ -177,7 +177,7 @@ class Store:
         return await self._database.read(work)
 
     async def nodes(self, session: str) -> list[Node]:
-        """Return all nodes of all branches, in their order (S1.6)."""
+        """Return all nodes of all branches, in their order."""
         return await self._database.read(lambda db: list(reading.nodes_of(db, session)))
 
     async def labels(self, session: str) -> dict[str, str]:
@@ -195,7 +195,7 @@ class Store:
         return await self._database.read(lambda db: reading.call_ids_of(db, session))
 
     async def approvals(self, session: str | None = None, state: str | None = None) -> list[ApprovalRow]:
-        """Return stored questions, oldest first (D65)."""
+        """Return stored questions, oldest first."""
         return await self._database.read(lambda db: reading.approvals_of(db, session=session, state=state))
 
     async def approval(self, approval_id: str) -> ApprovalRow:
@@ -206,7 +206,7 @@ class Store:
         return await self._database.read(lambda db: reading.approval_of(db, approval_id))
 
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
-        """Answer a stored question and return how it stands; the first answer stands (D65). Needs no hold.
+        """Answer a stored question and return how it stands; the first answer stands. Needs no hold.
 
         :raises StoreError: ``not_found``, or ``invalid`` for an unknown reply.
         """
@@ -248,7 +248,7 @@ class Store:
         return await self._database.read(lambda db: [text(plugin) for (plugin,) in execute(db, statement, (newest,))])
 
     async def artifacts(self, session: str | None = None, *, state: str | None = None, limit: int = 100) -> list[Artifact]:
-        """Return records of stored outputs, newest first (D62)."""
+        """Return records of stored outputs, newest first."""
         return await self._database.read(lambda db: reading.artifacts_of(db, session=session, state=state, limit=limit))
 
     async def artifact(self, artifact_id: str) -> Artifact | None:
@@ -257,7 +257,7 @@ class Store:
         return found[0] if found else None
 
     async def update_artifact(self, artifact_id: str, **changes: Any) -> None:
-        """Change a record's `state`, `expires` or `path`; the row itself stays (D38, D62)."""
+        """Change a record's `state`, `expires` or `path`; the row itself stays."""
         await self._database.write(lambda to: writing.update_artifact(to, artifact_id, changes))
 
     async def plugin_state(self, session: str) -> dict[tuple[str, str], Any]:
@@ -315,7 +315,7 @@ class Store:
                 lock.release()
 
     async def export(self, session: str) -> AsyncIterator[str]:
-        """Yield a session and those it started as JSON Lines, without their newlines, from one snapshot (S2.14)."""
+        """Yield a session and those it started as JSON Lines, without their newlines, from one snapshot."""
         from .export import export_lines
 
         async for line in self._database.stream(lambda db: export_lines(db, session)):

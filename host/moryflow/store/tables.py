@@ -185,7 +185,7 @@ HOOK_CALLS = Table(
     ("session", "turn", "step", "hook", "plugin", "plugin_hash", "position", "outcome", "us", "call_id", "delta", "count"),
     json=frozenset({"delta"}),
 )  # fmt: skip
-# The first answer to a question stands, whatever is written later (D65).
+# The first answer to a question stands, whatever is written later.
 APPROVALS = Table(
     "approvals", ApprovalRow,
     ("id", "session", "call_id", "turn", "kind", "request", "state", "reply", "message", "by", "created", "replied_at"),

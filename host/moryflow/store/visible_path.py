@@ -12,9 +12,9 @@ from .records import Node
 
 
 def effective(path: Sequence[Node]) -> tuple[Node | None, Sequence[Node]]:
-    """Return the compaction that counts, if any, and the nodes that stay visible beside its summary (S1.4, S1.5).
+    """Return the compaction that counts, if any, and the nodes that stay visible beside its summary.
 
-    The last valid compaction on the path wins that no later marker voids; ``first_kept_node_id`` is inclusive (D20).
+    The last valid compaction on the path wins that no later marker voids; ``first_kept_node_id`` is inclusive.
     Before the kept tail stand the prompt of the turn that it begins in, and what a plugin protected.
     """
     voided: set[str] = set()

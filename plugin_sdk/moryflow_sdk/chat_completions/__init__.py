@@ -1,7 +1,7 @@
 """A client for the chat-completions protocol, for providers whose service speaks it.
 
 It holds the rules that every such provider needs: bytes to JSON values whatever a server sends, tool calls from pieces,
-an error for every way to fail, and no redirects with credentials (R29). h11 is imported when the first call is prepared,
+an error for every way to fail, and no redirects with credentials. h11 is imported when the first call is prepared,
 not before.
 """
 

@@ -23,7 +23,7 @@ class Endpoint:
     :param output_field: name of the output limit; OpenAI's own newer models take ``max_completion_tokens`` only.
     :param short_ids: tool call ids must be nine letters or digits (Mistral).
     :param send_reasoning: send earlier ``reasoning_content`` back (DeepSeek's thinking models want it between tool calls).
-    :param system_messages: whether it takes ``several``; where ``one``, a summary goes as a user message (D17).
+    :param system_messages: whether it takes ``several``; where ``one``, a summary goes as a user message.
     :param timeout: seconds without a byte until the call counts as stalled.
     """
 

@@ -121,7 +121,7 @@ def is_error(value: Mapping[str, Any]) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait that a server asks for: ``retry-after-ms``, seconds, or a date (D55)."""
+    """Return the seconds to wait that a server asks for: ``retry-after-ms``, seconds, or a date."""
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000

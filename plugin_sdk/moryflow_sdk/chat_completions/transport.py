@@ -158,7 +158,7 @@ class Answered:
 
 
 class Wire:
-    """The connections to one endpoint: no redirects (R29), no cookies, time limits on everything.
+    """The connections to one endpoint: no redirects, no cookies, time limits on everything.
 
     :raises ModelError: the environment names a proxy that cannot be used.
     :raises ValueError: a header cannot be written.

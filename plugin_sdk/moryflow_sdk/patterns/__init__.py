@@ -1,4 +1,4 @@
-"""What a rule's pattern matches (D6, S0.40–S0.43).
+"""What a rule's pattern matches.
 
 * ``*`` alone matches every target of its domain.
 * ``regex:…`` must match a whole target to allow it, and is searched in it to ask or deny.
@@ -38,7 +38,7 @@ PREFIXES: dict[str, tuple[str, ...]] = {
     "task": ("task:",),
     "tool": ("tool:",),
 }
-"""How the targets of each domain begin (S0.41)."""
+"""How the targets of each domain begin."""
 
 KINDS = tuple(dict.fromkeys(prefix for prefixes in PREFIXES.values() for prefix in prefixes))
 _PATH_DOMAINS = ("read", "edit", "web_fetch")
@@ -143,7 +143,7 @@ def _in_order(segments: tuple[str, ...], text: str) -> bool:
 
 
 def escape(text: str) -> str:
-    """Return a pattern for a text domain that matches `text` alone (D5)."""
+    """Return a pattern for a text domain that matches `text` alone."""
     escaped = text.replace("\\", "\\\\").replace("*", "\\*")
     return f"shell:{escaped}" if escaped.startswith("regex:") else escaped
 

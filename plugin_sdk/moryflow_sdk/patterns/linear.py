@@ -1,4 +1,4 @@
-"""Regular expressions in linear time: what a rule's author wrote can be wrong, but it cannot hang the gate (D6).
+"""Regular expressions in linear time: what a rule's author wrote can be wrong, but it cannot hang the gate.
 
 The standard library parses the pattern; the matching is a simulation of all paths at once, kept as a lazily built
 table. Back-references, look-around and atomic groups are refused, because no such simulation exists for them.

@@ -1,4 +1,4 @@
-"""``permission allow|ask|deny``: write one rule to the configuration, checked before and remarked on after (S0.48, D4)."""
+"""``permission allow|ask|deny``: write one rule to the configuration, checked before and remarked on after."""
 
 from __future__ import annotations
 

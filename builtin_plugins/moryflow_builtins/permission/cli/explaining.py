@@ -1,4 +1,4 @@
-"""``permission explain``: what happens to one input, and every rule that had a say (R22)."""
+"""``permission explain``: what happens to one input, and every rule that had a say."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Explained:
     remarks: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON of it (CONTRACT §2)."""
+        """Return the JSON of it."""
         decision, cause = outcome(self.verdict, mode=self.mode, headless=False)
         return {
             "v": 1,
@@ -151,7 +151,7 @@ def _missed_by_a_slash(policy: Watched, decision: Decision) -> Iterator[str]:
 
 
 def _matched_in_part(policy: Watched, decision: Decision) -> Iterator[str]:
-    """Name each expression that would allow the input if it need not match all of it (D6)."""
+    """Name each expression that would allow the input if it need not match all of it."""
     for rule in (rule for layer in policy.layers for rule in layer.rules if rule not in policy.matched):
         if rule.decision == "allow" and rule.pattern.startswith("regex:"):
             searched = compile_rule(rule.replace(decision="ask"))

@@ -1,4 +1,4 @@
-"""``permission lint``: what is wrong, useless or dangerous in the rules (D4, D26)."""
+"""``permission lint``: what is wrong, useless or dangerous in the rules."""
 
 from __future__ import annotations
 

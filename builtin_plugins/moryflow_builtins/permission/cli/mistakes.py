@@ -1,4 +1,4 @@
-"""Patterns that compile but match nothing, because targets are never written like that (S0.41, SECURITY §2)."""
+"""Patterns that compile but match nothing, because targets are never written like that."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Nearby:
         return next((other for found in sorted(later) if (other := self._shapes[found]).covers(shape)), None)
 
     def deciding(self, domain: str, text: str) -> Hit | None:
-        """Return what decides about the target `text`: the last rule that matches (D4)."""
+        """Return what decides about the target `text`: the last rule that matches."""
         places = {place for places in self._beginning(domain, text) for place in places}
         probe = simple(text)
         return next((hit for place in sorted(places, reverse=True) if (hit := probe(self._shapes[place].compiled))), None)

@@ -1,4 +1,4 @@
-"""Sets of rules to begin with (S0.48). They are ordinary rules; what a person writes after them wins."""
+"""Sets of rules to begin with. They are ordinary rules; what a person writes after them wins."""
 
 from __future__ import annotations
 

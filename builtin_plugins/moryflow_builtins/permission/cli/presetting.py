@@ -1,4 +1,4 @@
-"""``permission preset``: write a set of rules to the configuration, having shown what changes (S0.48)."""
+"""``permission preset``: write a set of rules to the configuration, having shown what changes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def missing(mine: Sequence[Rule], preset: Preset) -> list[Rule]:
 
 
 def in_force(held: Sequence[Rule], rule: Rule) -> bool:
-    """Whether `rule` is among those of its domain and none after it may overrule it, as when an *always* is stored (D5)."""
+    """Whether `rule` is among those of its domain and none after it may overrule it, as when an *always* is stored."""
     tail = takewhile(lambda one: one.decision == rule.decision, reversed(held))
     return _key(rule) in map(_key, tail)
 

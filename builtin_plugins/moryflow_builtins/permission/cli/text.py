@@ -1,4 +1,4 @@
-"""Plain, aligned text for a terminal; nothing that a rule or a command holds can move its cursor (R3)."""
+"""Plain, aligned text for a terminal; nothing that a rule or a command holds can move its cursor."""
 
 from __future__ import annotations
 

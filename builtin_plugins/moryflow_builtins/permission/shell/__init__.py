@@ -1,4 +1,4 @@
-"""Shell commands: parsed whole, every simple command, redirection and known operand judged (SECURITY §2)."""
+"""Shell commands: parsed whole, every simple command, redirection and known operand judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command brings (R35): folders that are moved, copied or linked, and archives that are unpacked, by every path in them.
+"""What a command brings: folders that are moved, copied or linked, and archives that are unpacked, by every path in them.
 
 What is read of an archive is bounded. One that cannot be read, or that the command may have changed before, asks.
 """

@@ -1,4 +1,4 @@
-"""Files whose content a command runs, and whether they are as they were when a rule was stored (R18).
+"""Files whose content a command runs, and whether they are as they were when a rule was stored.
 
 A state is ``sha256:…``, ``absent``, or ``is:/usr/bin/x`` for a file of the system, which only its updates change.
 """

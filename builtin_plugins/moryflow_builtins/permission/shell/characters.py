@@ -1,4 +1,4 @@
-"""Characters that make a command look like another one (R24, SECURITY §2.7)."""
+"""Characters that make a command look like another one."""
 
 from __future__ import annotations
 

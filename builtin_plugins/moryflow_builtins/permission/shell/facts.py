@@ -1,4 +1,4 @@
-"""What is known about one command: what it reads, writes and runs, and what a wildcard does not cover (R8, R9)."""
+"""What is known about one command: what it reads, writes and runs, and what a wildcard does not cover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interpreters: what they run must be in the command for a rule to have covered it (SECURITY §2.3)."""
+"""Interpreters: what they run must be in the command for a rule to have covered it."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _run_file(args: Sequence[Arg], index: int, facts: Facts, name: str, *, runs_
 
 
 def _only_says(args: Sequence[Arg], language: str) -> bool:
-    """Whether the one word after the program makes it say its version or its usage, and end (R6)."""
+    """Whether the one word after the program makes it say its version or its usage, and end."""
     if len(args) != 2:
         return False
     word = args[1].text

@@ -1,4 +1,4 @@
-"""Judge everything a shell text runs, reads and writes; the most severe part decides (R6, R9)."""
+"""Judge everything a shell text runs, reads and writes; the most severe part decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One simple command as rules see it, and what a rule has to spell out to cover it (SECURITY §2.2–§2.4)."""
+"""One simple command as rules see it, and what a rule has to spell out to cover it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Line:
 
     @property
     def storable(self) -> bool:
-        """Whether a stored rule could cover this command (D5)."""
+        """Whether a stored rule could cover this command."""
         one_line = not any("\n" in word.text for word in self.words)
         return one_line and bool(self.words) and not self.uncovered(_EXACT, ())
 

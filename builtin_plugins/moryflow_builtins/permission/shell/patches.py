@@ -1,4 +1,4 @@
-"""Patches (R35): ``git apply``, ``git am`` and ``patch`` change what stands in a text; its paths are judged like operands.
+"""Patches: ``git apply``, ``git am`` and ``patch`` change what stands in a text; its paths are judged like operands.
 
 What is read here is a little more than what any of them reads: a path too many is judged, none is missed. A text that is
 not understood asks.

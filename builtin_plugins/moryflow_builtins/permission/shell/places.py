@@ -1,4 +1,4 @@
-"""Files that a command names, in every folder it may run in (R9)."""
+"""Files that a command names, in every folder it may run in."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Places:
                     self._add(part)
 
     def repository(self, bases: Bases) -> str:
-        """Return a git directory that git would use there and that is not the vault's own; empty when there is none (R15)."""
+        """Return a git directory that git would use there and that is not the vault's own; empty when there is none."""
         known = self._repositories
         for base in sorted(filter(None, bases)):
             if base not in known:
@@ -229,7 +229,7 @@ def _likely(path: Arg) -> Arg | None:
 
 
 def _named(part: Judged) -> Judged:
-    """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that (R22)."""
+    """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
     if part.decision != "ask" or part.rule is None or part.rule.source == "default":
         return part
     return replace(part, reason=f"{part.target}: {part.reason}")

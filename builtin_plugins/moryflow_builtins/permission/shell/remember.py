@@ -1,4 +1,4 @@
-"""What *always* stores for a command (D5)."""
+"""What *always* stores for a command."""
 
 from __future__ import annotations
 

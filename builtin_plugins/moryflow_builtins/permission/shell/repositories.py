@@ -1,4 +1,4 @@
-"""Which repository git would use in a folder: its configuration can name programs that git runs (R15).
+"""Which repository git would use in a folder: its configuration can name programs that git runs.
 
 Git looks in the folder and in each one above it: for ``.git``, then whether the folder is a git directory itself. What
 is looked for here is a little wider than what git accepts, so that no repository of git's is missed.

@@ -1,4 +1,4 @@
-"""A second look at a text that was not understood: which commands may it hold? For denials only (R6)."""
+"""A second look at a text that was not understood: which commands may it hold? For denials only."""
 
 from __future__ import annotations
 

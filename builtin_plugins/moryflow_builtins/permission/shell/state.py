@@ -1,4 +1,4 @@
-"""Builtins of the shell that change what later commands do (R19), and those that move."""
+"""Builtins of the shell that change what later commands do, and those that move."""
 
 from __future__ import annotations
 

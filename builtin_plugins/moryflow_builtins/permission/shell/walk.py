@@ -1,4 +1,4 @@
-"""Follow a script in the order it runs: which commands, in which folders (SECURITY §2.1, §2.5).
+"""Follow a script in the order it runs: which commands, in which folders.
 
 A folder is an absolute path, or ``None`` when it is not known. After each step there may be several: ``cd`` may have
 worked or not. All of them are judged.

@@ -1,4 +1,4 @@
-"""From a word as written to the arguments that a program gets, as far as that is known before it runs (R24)."""
+"""From a word as written to the arguments that a program gets, as far as that is known before it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that run another command: what they are given is judged too (SECURITY §2.2)."""
+"""Programs that run another command: what they are given is judged too."""
 
 from __future__ import annotations
 
