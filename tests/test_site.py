@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from moryflow.hooks.plugin_set import Stage
 from moryflow.kernel.outcome import EXIT_CODES, EndReason
-from moryflow.kernel.records import Stage
 from moryflow.store.errors import _SENTENCES
 from moryflow_sdk import HOOKS
 from moryflow_sdk.errors import RETRYABLE, ModelErrorCode

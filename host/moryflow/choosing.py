@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from moryflow_sdk import Agent, ConfigError, PluginError, thaw
 
 from moryflow.base.builtins import RESERVED
+from moryflow.hooks.plugin_set import PluginSet
 from moryflow.store import SessionRow
 
 from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from .config import Config
-from .kernel.plugins import PluginSet
 from .kernel.scope import TurnScope
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
+from moryflow.hooks.plugin_set import LoadFailure, PluginSet, PluginSettings
+from moryflow.loading import dispose, load_plugin_set, start
 
 from .config import Config, load_config
-from .kernel.plugins import PluginSet, PluginSettings, dispose, load_plugin_set, start
-from .kernel.records import LoadFailure
 from .loading.code import LoadedCode
 from .loading.discovery import Candidate, discover
 from .loading.hub import Hub

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, MoryflowError
 
 from moryflow.base.paths import readable_vault
+from moryflow.hooks.dispatcher import Dispatcher
+from moryflow.hooks.plugin_set import PluginSet
+from moryflow.loading import dispose
 from moryflow.store import Hold, SessionRow, Store
 
 from .agents import DEFAULT_AGENT
@@ -22,11 +25,9 @@ from .consent import Consents, items
 from .generation import STRICT_WAIT, Leases, Sources
 from .kernel.approvals import ApprovalDesk
 from .kernel.compacting import Compaction, NoCompaction
-from .kernel.dispatch import Dispatcher
 from .kernel.events import Bus
 from .kernel.models import Models
 from .kernel.outcome import RunOptions
-from .kernel.plugins import PluginSet, dispose
 from .kernel.scope import Surroundings, TurnScope
 from .loading.discovery import discover
 from .loading.projects import being_written
@@ -37,11 +38,12 @@ from .session import Session
 from .settling import DirectResult, direct_result
 
 if TYPE_CHECKING:
+    from moryflow.hooks.plugin_set import OwnedTool
+
     from .authoring.fire import FireResult
     from .compaction.memory import Memory
     from .kernel.family import Started
     from .kernel.journal import Journal
-    from .kernel.plugins import OwnedTool
     from .kernel.request import RequestBuilder
 
 

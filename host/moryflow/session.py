@@ -32,7 +32,7 @@ from .turn_queue import TurnQueue
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
 
-    from moryflow.kernel.quarantine import Quarantine
+    from moryflow.hooks.quarantine import Quarantine
 
     from .host import Host
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from moryflow.kernel.dispatch import Dispatcher
-from moryflow.kernel.ledger import Ledger
-from moryflow.kernel.plugins import PluginSet, PluginSettings, dispose, load_plugin_set, start
-from moryflow.kernel.quarantine import Quarantine
+from moryflow.hooks.dispatcher import Dispatcher
+from moryflow.hooks.ledger import Ledger
+from moryflow.hooks.plugin_set import PluginSet, PluginSettings
+from moryflow.hooks.quarantine import Quarantine
+from moryflow.loading import dispose, load_plugin_set, start
 from moryflow_sdk import ToolCall, ToolResult
 
 ROUNDS = 2000

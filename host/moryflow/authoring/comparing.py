@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import HOOKS, SystemBlock
 
-from moryflow.kernel.values import summary_of
+from moryflow.hooks.checks import summary_of
 
 from .difference import Difference, first_difference
 from .rerunning import as_json

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from moryflow_sdk import HOOKS, ConfigError, PluginError
 
-from moryflow.kernel.plugins import PluginSet, PluginSettings, dispose, load_plugin_set, start
+from moryflow.hooks.plugin_set import PluginSet, PluginSettings
+from moryflow.loading import dispose, load_plugin_set, start
 from moryflow.loading.discovery import Candidate, discover, in_development
 from moryflow.loading.plugin_context import plain_context
 

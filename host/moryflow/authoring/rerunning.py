@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import HOOKS, Ruling, ToolCall, ToolError, thaw
 
 from moryflow.compaction.agent import COMPACT_AGENT
-from moryflow.kernel.dispatch import Withheld
+from moryflow.hooks.dispatcher import Withheld
 from moryflow.kernel.prepare import call_as_judged
 from moryflow.kernel.request import first_params, first_prompt
 from moryflow.looking import looking_scope
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from moryflow_sdk import NodeView
 
+    from moryflow.hooks.plugin_set import HookFailure, PluginSet
     from moryflow.host import Host
-    from moryflow.kernel.records import HookFailure, PluginSet
     from moryflow.kernel.scope import TurnScope
 
     from .recorded import Recorded, Turn

@@ -13,7 +13,7 @@ from .rebuilding import Moment
 if TYPE_CHECKING:
     from moryflow_sdk import Event
 
-    from moryflow.kernel.records import Implementation
+    from moryflow.hooks.plugin_set import Implementation
 
     from .recorded import Turn
 

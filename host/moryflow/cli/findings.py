@@ -22,7 +22,7 @@ from .hosting import MOST_NOTES, left_out, settings_of_plugins
 from .unknown_names import unknown_names
 
 if TYPE_CHECKING:
-    from moryflow.kernel.records import LoadRecord
+    from moryflow.hooks.plugin_set import LoadRecord
 
 MOST_DAMAGES = 10
 REPAIR = "moryflow doctor --repair (it keeps the file aside, and goes on with what is sound in it)"

@@ -22,7 +22,7 @@ from .text import plain
 from .unknown_names import unknown_names
 
 if TYPE_CHECKING:
-    from moryflow.kernel.records import LoadRecord
+    from moryflow.hooks.plugin_set import LoadRecord
     from moryflow.store import Store
 
 T = TypeVar("T")

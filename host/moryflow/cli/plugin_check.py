@@ -53,7 +53,7 @@ def check(ctx: click.Context, what: str | None) -> int:
 
 def _code(candidate: Candidate) -> list[Path]:
     """Return the files of a plugin; those of one that removed itself meanwhile are none."""
-    from moryflow.kernel.records import LoadFailure
+    from moryflow.hooks.plugin_set import LoadFailure
     from moryflow.loading.importing import code_of
 
     try:
@@ -160,7 +160,7 @@ def _candidates(desk: Desk, what: str) -> list[Candidate]:
 
 def _with_problem(row: Row) -> Candidate:
     """Return a candidate with what is known to be wrong with it, as that another has its name."""
-    from moryflow.kernel.records import LoadFailure
+    from moryflow.hooks.plugin_set import LoadFailure
 
     record, candidate = row.record, row.candidate
     assert candidate is not None

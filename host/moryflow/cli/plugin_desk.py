@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from moryflow.config import Config
-    from moryflow.kernel.records import PluginSettings
+    from moryflow.hooks.plugin_set import PluginSettings
     from moryflow.managing.listing import Row
     from moryflow.managing.manager import Manager
 

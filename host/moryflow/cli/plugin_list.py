@@ -11,7 +11,7 @@ from .plugin_desk import Desk, as_document
 from .text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
-    from moryflow.kernel.records import LoadRecord
+    from moryflow.hooks.plugin_set import LoadRecord
     from moryflow.managing.figures import HookFigures
     from moryflow.managing.listing import Row
 

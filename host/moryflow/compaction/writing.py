@@ -254,7 +254,7 @@ def first_plan(
 
 def forked(scope: TurnScope, turn: str) -> TurnScope:
     """Return the compact agent's scope: same session and generation, own run, ledger and costs."""
-    from moryflow.kernel.ledger import Ledger
+    from moryflow.hooks.ledger import Ledger
 
     from .agent import COMPACT_AGENT
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from moryflow_sdk import ToolError
 
-from .calls import guarded, leave, theirs
-from .records import OwnedTool
-from .workers import Broken, Overrun
+from moryflow.hooks.call import guarded, leave, theirs
+from moryflow.hooks.plugin_set import OwnedTool
+from moryflow.hooks.threads import Broken, Overrun
 
 TIMEOUT = 60.0
 """Seconds that a tool may run which names no other time and does not come with the host."""

@@ -26,22 +26,23 @@ from moryflow_sdk import (
     Verdict,
 )
 
+from moryflow.hooks.call import theirs
+from moryflow.hooks.checks import apart, taken
+from moryflow.hooks.dispatcher import Withheld
+from moryflow.hooks.plugin_set import OwnedTool
+
 from .allocator import LARGE_BLOCK, return_large_blocks
 from .approvals import OnAsk, call_row
 from .arguments import parse, unacceptable
 from .binding import still_holds
 from .bodies import Deadline, run_body
-from .calls import theirs
-from .dispatch import Withheld
 from .journal import Journal
 from .offer import offered_tools
 from .offspring import OFFSPRING
 from .prepare import call_as_judged
 from .preview import preview_of
-from .records import OwnedTool
 from .results import as_result, capped, failure, raised, refusal, tool_payload
 from .scope import TurnScope
-from .values import apart, taken
 from .verdicts import combine, floor, refused, tightened
 from .views import ToolView
 

@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 
 from moryflow_sdk import Agent, ModelInfo, Tool
 
-from .records import OwnedTool
+from moryflow.hooks.plugin_set import OwnedTool
+
 from .scope import TurnScope
 
 

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 from moryflow_sdk import Target, TargetRequest, ToolCall, ToolError
 
+from moryflow.hooks.plugin_set import OwnedTool
+from moryflow.hooks.threads import text_of
+
 from .arguments import canonical, digest, validated
 from .effect import effect_of
-from .records import OwnedTool
 from .scope import TurnScope
-from .workers import text_of
 
 T = TypeVar("T")
 

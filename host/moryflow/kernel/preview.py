@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from moryflow_sdk import ToolCall, ToolContext, ToolError, thaw
 
-from .records import OwnedTool
+from moryflow.hooks.checks import apart
+from moryflow.hooks.plugin_set import OwnedTool
+from moryflow.hooks.threads import Broken, Overrun, text_of
+
 from .scope import TurnScope
-from .values import apart
 from .views import View
-from .workers import Broken, Overrun, text_of
 
 TIMEOUT = 10.0
 """Seconds that a tool's preview may take; after that the arguments are shown."""

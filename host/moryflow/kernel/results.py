@@ -10,8 +10,9 @@ from typing import Any
 
 from moryflow_sdk import Denied, Ruling, ToolCall, ToolError, ToolResult
 
-from .calls import describe, theirs
-from .records import OwnedTool
+from moryflow.hooks.call import describe, theirs
+from moryflow.hooks.plugin_set import OwnedTool
+
 from .scope import TurnScope
 
 CAP_FACTOR = 4

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from moryflow_sdk import Agent, Artifact, Event, ModelInfo, Rule, SpawnResult, Turn, Usage
 
-from .calls import describe, theirs
+from moryflow.hooks.call import describe, theirs
+from moryflow.hooks.ledger import Ledger
+from moryflow.hooks.plugin_set import HookFailure
+from moryflow.hooks.quarantine import Quarantine
+
 from .compacting import MakeCompaction, no_compaction
 from .events import now
 from .family import Budget, Rights, Spent, Started
-from .ledger import Ledger
-from .quarantine import Quarantine
-from .records import HookFailure
 from .remains import Remains
 from .views import View
 
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
     from moryflow_sdk.services import Files
 
     from moryflow.config import Config
+    from moryflow.hooks.dispatcher import Dispatcher
+    from moryflow.hooks.plugin_set import OwnedTool, PluginSet
     from moryflow.store import Hold, RunRow, SessionRow, Store
 
     from .approvals import ApprovalDesk
-    from .dispatch import Dispatcher
     from .events import Bus
     from .journal import Journal
     from .models import Models
     from .outcome import EndReason
-    from .records import OwnedTool, PluginSet
 
 
 @dataclass(eq=False, repr=False)

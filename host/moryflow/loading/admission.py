@@ -9,7 +9,7 @@ from .units import Fingerprints
 
 
 class Admission(Protocol):
-    """Says no by raising :class:`~moryflow.kernel.records.LoadFailure`, or ``Pending`` for not yet.
+    """Says no by raising :class:`~moryflow.hooks.plugin_set.LoadFailure`, or ``Pending`` for not yet.
 
     :ivar prints: content hashes of installed code.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moryflow_sdk import HOOKS
 
-from moryflow.kernel.records import ConfigReader, Implementation, LoadFailure, LoadRecord, Plugin, PluginSet, PluginSettings
+from moryflow.hooks.plugin_set import ConfigReader, Implementation, LoadFailure, LoadRecord, Plugin, PluginSet, PluginSettings
 
 from .discovery import Candidate
 from .importing import Imported

@@ -8,7 +8,7 @@ from types import ModuleType
 from moryflow_sdk import PluginError
 
 from moryflow.consent import Consents
-from moryflow.kernel.calls import describe
+from moryflow.hooks.call import describe
 
 from .admission import Admission, admit_all
 from .aside import printing_aside

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from moryflow_sdk import PluginError
 from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
-from moryflow.kernel.records import LoadFailure, Tier
+from moryflow.hooks.plugin_set import LoadFailure, Tier
 
 from .entry_points import Found, installed
 from .projects import entry_points_of

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from moryflow_sdk import PluginError
 
 from moryflow import __version__
-from moryflow.kernel.calls import describe, root_of
-from moryflow.kernel.records import LoadFailure, Plugin
+from moryflow.hooks.call import describe, root_of
+from moryflow.hooks.plugin_set import LoadFailure, Plugin
 
 from . import packages
 from .aside import printing_aside

@@ -15,8 +15,8 @@ from typing import Any
 
 from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext
 
-from moryflow.kernel.calls import Outcome, call, describe, root_of
-from moryflow.kernel.records import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
+from moryflow.hooks.call import Outcome, call, describe, root_of
+from moryflow.hooks.plugin_set import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
 
 from .agent_tools import unknown_tools
 from .plugin_context import plain_context

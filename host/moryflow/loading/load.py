@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from moryflow_sdk import HOOKS
 
-from moryflow.kernel.order import Cycle, ordered
-from moryflow.kernel.records import (
+from moryflow.hooks.ordering import Cycle, ordered
+from moryflow.hooks.plugin_set import (
     ConfigReader,
     Implementation,
     LoadFailure,
@@ -23,7 +23,7 @@ from moryflow.kernel.records import (
     PluginSet,
     PluginSettings,
 )
-from moryflow.kernel.workers import Life
+from moryflow.hooks.threads import Life
 
 from .admission import Admission, admit_all
 from .discovery import Candidate, NameReserved, discover

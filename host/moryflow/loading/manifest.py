@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from moryflow_sdk import API
 from moryflow_sdk.services import SERVICES
 
-from moryflow.kernel.records import LoadFailure
+from moryflow.hooks.plugin_set import LoadFailure
 
 ATTRIBUTES = ("version", "api", "services", "gate", "config_path", "config_model")
 """What a plugin's module may say about itself."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 
-from moryflow.kernel.records import LoadFailure
+from moryflow.hooks.plugin_set import LoadFailure
 
 from .units import Unit
 

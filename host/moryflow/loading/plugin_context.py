@@ -13,7 +13,7 @@ from typing import Any, cast
 from moryflow_sdk import PluginContext, PluginError
 
 from moryflow.base.paths import make_folder
-from moryflow.kernel.records import Plugin
+from moryflow.hooks.plugin_set import Plugin
 
 from .admission import Admission, admit_all
 from .code import LoadedCode, read_consented

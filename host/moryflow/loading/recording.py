@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from moryflow.kernel.calls import describe, root_of
-from moryflow.kernel.records import Implementation, LoadFailure, LoadRecord, Plugin
+from moryflow.hooks.call import describe, root_of
+from moryflow.hooks.plugin_set import Implementation, LoadFailure, LoadRecord, Plugin
 
 from .importing import Imported, pressed
 from .tool_items import next_step, place_of

@@ -14,7 +14,7 @@ from moryflow_sdk import HOOKS, HookOptions, hookspecs
 from moryflow_sdk.markers import PROJECT
 from moryflow_sdk.type_hints import parameters
 
-from moryflow.kernel.records import Implementation, LoadFailure, Plugin
+from moryflow.hooks.plugin_set import Implementation, LoadFailure, Plugin
 
 from .manifest import did_you_mean
 

@@ -9,7 +9,7 @@ from moryflow_sdk import freeze
 from moryflow_sdk.secrets import hide, know, masked, names_secret, secret_values
 from pydantic import BaseModel, ValidationError
 
-from moryflow.kernel.records import ConfigReader, LoadFailure
+from moryflow.hooks.plugin_set import ConfigReader, LoadFailure
 
 from .manifest import Manifest
 

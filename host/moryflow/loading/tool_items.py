@@ -15,8 +15,8 @@ from moryflow_sdk import Tool
 from moryflow_sdk.targets import DOMAINS
 from moryflow_sdk.type_hints import parameters
 
-from moryflow.kernel.records import Implementation
-from moryflow.kernel.workers import text_of
+from moryflow.hooks.plugin_set import Implementation
+from moryflow.hooks.threads import text_of
 
 from .manifest import did_you_mean
 from .tool_schemas import accepted, can_be_sent

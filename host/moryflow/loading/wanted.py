@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moryflow.kernel.records import LoadFailure, PluginSettings
+from moryflow.hooks.plugin_set import LoadFailure, PluginSettings
 
 from .discovery import Candidate
 

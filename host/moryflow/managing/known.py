@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from moryflow.base.paths import keep
-from moryflow.kernel.records import LoadRecord, PluginSet
+from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 
 FILE = "plugins.json"
 _KEEP = 1000

@@ -9,7 +9,7 @@ from pathlib import Path
 from moryflow.base.builtins import BUILTINS
 from moryflow.config import Config
 from moryflow.consent import Consents
-from moryflow.kernel.records import LoadFailure, LoadRecord, PluginSettings
+from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSettings
 from moryflow.loading.discovery import Candidate, NameReserved, discover
 from moryflow.loading.gate_memory import GateMemory, looks_like_gate
 from moryflow.loading.wanted import TAKEN_HINT
@@ -58,7 +58,7 @@ def rows(home: Path, config: Config, settings: PluginSettings) -> list[Row]:
 
 def _builtins(home: Path, config: Config, known: Mapping[str, Known]) -> dict[str, LoadRecord]:
     """Load those of our own that nothing is known of, and remember them; they do not begin and do not contribute."""
-    from moryflow.kernel.plugins import load_plugin_set
+    from moryflow.loading import load_plugin_set
 
     missing = [dotted for dotted in BUILTINS if key_of("builtin", "", dotted) not in known]
     if not missing:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moryflow.kernel.quarantine import Quarantine
+    from moryflow.hooks.quarantine import Quarantine
 
 FILE = "released.json"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow.base.builtins import BUILTINS
-from moryflow.kernel.records import LoadFailure
+from moryflow.hooks.plugin_set import LoadFailure
 from moryflow.loading.discovery import Candidate, discover
 
 from .errors import InstallError

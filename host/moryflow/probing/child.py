@@ -18,8 +18,8 @@ from typing import Any, cast
 
 from moryflow_sdk import PluginContext
 
-from moryflow.kernel.calls import describe, root_of
-from moryflow.kernel.records import LoadFailure, LoadRecord, PluginSet
+from moryflow.hooks.call import describe, root_of
+from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.loading.alone import load_alone
 from moryflow.loading.aside import leave_as_it_is
 from moryflow.loading.discovery import Candidate

@@ -14,7 +14,7 @@ from typing import Any
 from moryflow_sdk.secrets import hide
 
 from moryflow.consent import Consents
-from moryflow.kernel.records import LoadFailure, Pending
+from moryflow.hooks.plugin_set import LoadFailure, Pending
 from moryflow.loading.discovery import Candidate
 from moryflow.loading.entry_points import look_around
 from moryflow.loading.importing import sources_of

@@ -10,7 +10,7 @@ from moryflow_sdk import HOOKS, Tool
 from moryflow_sdk.secrets import hidden, masked
 
 from moryflow.config import Config, Problem
-from moryflow.kernel.records import LoadRecord, PluginSet
+from moryflow.hooks.plugin_set import LoadRecord, PluginSet
 
 _LIVE = (
     "agents.runtime", "plugins", "model", "models", "limits", "disabledPlugins", "onlyPlugins", "safeMode", "mcp", "$schema",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.authoring.difference import first_difference
 from moryflow.authoring.rebuilding import UNKNOWN, _backward, _forward
-from moryflow.kernel.values import changed
+from moryflow.hooks.checks import changed
 from moryflow_sdk import ChatParams, Message, ToolResult
 
 TEXT = st.text(max_size=8)

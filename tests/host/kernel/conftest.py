@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from moryflow.config import Config
 from moryflow.config.layers import Layer, merged, nested
-from moryflow.kernel.dispatch import Dispatcher
-from moryflow.kernel.ledger import Ledger
-from moryflow.kernel.plugins import HookFailure, LoadRecord, PluginSet, PluginSettings, dispose, load_plugin_set, start
-from moryflow.kernel.quarantine import Quarantine
+from moryflow.hooks.dispatcher import Dispatcher
+from moryflow.hooks.ledger import Ledger
+from moryflow.hooks.plugin_set import HookFailure, LoadRecord, PluginSet, PluginSettings
+from moryflow.hooks.quarantine import Quarantine
+from moryflow.loading import dispose, load_plugin_set, start
 
 _numbers = itertools.count(1)
 HEAD = "from moryflow_sdk import *\n"

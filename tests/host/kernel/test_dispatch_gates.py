@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from moryflow.kernel import deadlines
+from moryflow.hooks import deadlines
 from moryflow_sdk import Allow, Ask, Deny, Ruling, Stop, ToolCall
 
 CALL = ToolCall(id="c1", tool="read", args={})

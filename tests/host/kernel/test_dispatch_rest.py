@@ -10,8 +10,8 @@ import threading
 from typing import Any
 
 import pytest
-from moryflow.kernel import deadlines
-from moryflow.kernel.watchdog import Watchdog
+from moryflow.hooks import deadlines
+from moryflow.hooks.watchdog import Watchdog
 from moryflow_sdk import Event, SystemBlock, ToolCall, ToolResult
 
 CALL = ToolCall(id="c1", tool="read", args={})
@@ -169,7 +169,7 @@ async def test_failures_and_overruns_are_counted_apart(bench: Any):
 
 
 async def test_a_redactor_is_never_quarantined(bench: Any):
-    from moryflow.kernel.dispatch import Withheld
+    from moryflow.hooks.dispatcher import Withheld
 
     bench.user("redacts", "@hookimpl(on_failure='withhold')\ndef tool_after(result):\n    raise ValueError\n")
     scope = await bench.scope()
@@ -397,10 +397,11 @@ def test_exit_does_not_wait_for_threads_of_plugins(bench: Any):
 import asyncio, sys
 from pathlib import Path
 from types import SimpleNamespace
-from moryflow.kernel.dispatch import Dispatcher
-from moryflow.kernel.ledger import Ledger
-from moryflow.kernel.plugins import *
-from moryflow.kernel.quarantine import Quarantine
+from moryflow.hooks.dispatcher import Dispatcher
+from moryflow.hooks.ledger import Ledger
+from moryflow.hooks.plugin_set import PluginSettings
+from moryflow.loading import dispose, load_plugin_set, start
+from moryflow.hooks.quarantine import Quarantine
 from moryflow_sdk import ToolCall
 config = SimpleNamespace(section=lambda dotted: {}, origin=lambda dotted: None)
 async def main():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from moryflow.kernel.dispatch import Withheld
+from moryflow.hooks.dispatcher import Withheld
 from moryflow_sdk import (
     HOOKS,
     ChatParams,

@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from moryflow.kernel.bodies import Deadline, run_body
-from moryflow.kernel.plugins import dispose, load_plugin_set, start
+from moryflow.loading import dispose, load_plugin_set, start
 
 TOOL = """
 @tool
@@ -158,8 +158,8 @@ async def test_an_unloaded_plugin_can_be_freed(bench: Any):
 def _scope(plugin_set: Any) -> Any:
     from types import SimpleNamespace
 
-    from moryflow.kernel.ledger import Ledger
-    from moryflow.kernel.quarantine import Quarantine
+    from moryflow.hooks.ledger import Ledger
+    from moryflow.hooks.quarantine import Quarantine
 
     return SimpleNamespace(
         plugin_set=plugin_set, ledger=Ledger(), quarantine=Quarantine(), session="s", turn="t", step=1, view=lambda name: None
@@ -291,7 +291,7 @@ async def test_a_contribute_hook_that_hangs_holds_up_nobody_for_ever(bench: Any)
 
 
 def test_loading_needs_no_loop_and_no_home(bench: Any, tmp_path: Any):
-    from moryflow.kernel.plugins import PluginSettings
+    from moryflow.hooks.plugin_set import PluginSettings
 
     missing = tmp_path / "not" / "there"
     loaded = load_plugin_set(home=missing, builtins=(), settings=PluginSettings(), config=bench.config)

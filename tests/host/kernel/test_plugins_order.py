@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel.order import Cycle, ordered
-from moryflow.kernel.records import TIERS, Implementation
-from moryflow.kernel.workers import Life
+from moryflow.hooks.ordering import Cycle, ordered
+from moryflow.hooks.plugin_set import TIERS, Implementation
+from moryflow.hooks.threads import Life
 from moryflow_sdk import HookOptions
 
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from moryflow.kernel.workers import AWAKE, PATIENCE, Worker
+from moryflow.hooks.threads import AWAKE, PATIENCE, Worker
 
 
 async def test_a_call_for_which_no_thread_can_be_started_fails_and_is_not_made_later(monkeypatch: pytest.MonkeyPatch):

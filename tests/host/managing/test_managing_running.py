@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from moryflow import open_host
 from moryflow.config import load_config
-from moryflow.kernel.quarantine import Quarantine
-from moryflow.kernel.records import PluginSettings
+from moryflow.hooks.plugin_set import PluginSettings
+from moryflow.hooks.quarantine import Quarantine
 from moryflow.managing.figures import figures, quarantined_of
 from moryflow.managing.listing import rows
 from moryflow.managing.releases import Releases, release

@@ -243,7 +243,7 @@ async def _called(dispatcher: Any, scope: Any, hook: str, given: dict[str, Any])
     info = HOOKS[hook]
     scope.failures = list[Any]()
     before = len(scope.ledger.chain())
-    withheld = import_module("moryflow.kernel.dispatch").Withheld
+    withheld = import_module("moryflow.hooks.dispatcher").Withheld
     try:
         if info.kind == "gate":
             value = await dispatcher.gates(scope, hook, **given)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import HOOKS
 
 if TYPE_CHECKING:
-    from .records import Implementation
+    from .plugin_set import Implementation
 
 LIMIT = 3
 _Key = tuple[str, str, str, int]

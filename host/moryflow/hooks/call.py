@@ -13,10 +13,10 @@ from time import perf_counter_ns
 from types import CoroutineType, coroutine
 from typing import Any
 
+from .checks import apart
 from .deadlines import Meter, longest
-from .records import Implementation
-from .values import apart
-from .workers import Broken, Overrun, harmless, text_of
+from .plugin_set import Implementation
+from .threads import Broken, Overrun, harmless, text_of
 
 
 @dataclass(slots=True)

@@ -14,12 +14,12 @@ from typing import Any, Protocol, TypeVar
 
 from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Stop, SystemBlock, Turn, Verdict
 
-from .calls import Outcome, call, describe, root_of, theirs
+from .call import Outcome, call, describe, root_of, theirs
+from .checks import VERDICTS, blocks, changed, judged, summary_of
 from .ledger import Ledger, Place
+from .plugin_set import HookFailure, Implementation, PluginSet
 from .quarantine import Quarantine
-from .records import HookFailure, Implementation, PluginSet
-from .values import VERDICTS, blocks, changed, judged, summary_of
-from .workers import Broken
+from .threads import Broken
 
 T = TypeVar("T")
 _IN_PLACE: Mapping[str, tuple[type, ...]] = {"tool_before": VERDICTS, "tool_after": (Stop,)}

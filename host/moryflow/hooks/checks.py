@@ -28,7 +28,7 @@ from moryflow_sdk import (
 from .bounds import TEXT_LIMITS, out_of_bounds, text_size
 
 if TYPE_CHECKING:
-    from .records import Implementation
+    from .plugin_set import Implementation
 
 DELTA_LIMIT = 65536
 """Characters of JSON that either side of one change may take in the store."""

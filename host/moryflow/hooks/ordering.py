@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
-from .records import TIERS, Implementation
+from .plugin_set import TIERS, Implementation
 
 
 class Cycle(Exception):

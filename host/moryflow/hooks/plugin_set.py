@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from moryflow_sdk import Agent, Command, HookOptions, ModelProvider, PluginError, Tool
 
 if TYPE_CHECKING:
-    from .workers import Life
+    from .threads import Life
 
 Tier = Literal["builtin", "installed", "user"]
 TIERS: tuple[Tier, ...] = ("builtin", "installed", "user")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 from moryflow_sdk import Frozen
 from moryflow_sdk.secrets import hidden
 
-from .values import DELTA_LIMIT
+from .checks import DELTA_LIMIT
 
 if TYPE_CHECKING:
     from moryflow.store import HookCallRow
 
-    from .records import Implementation
+    from .plugin_set import Implementation
 
 Place = tuple[str, str, int, str | None]
 """Session, turn, step and call id of the hook calls that follow."""

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from .calls import root_of, within
-from .records import HookFailure, PluginSet
+from .call import root_of, within
+from .plugin_set import HookFailure, PluginSet
 
 log = logging.getLogger(__name__)
 LIMIT = 1.0
