@@ -36,7 +36,7 @@ SLOW = (
     "tests/host/cli/test_cli_mistakes.py",
     "tests/host/cli/test_cli_odd_objects.py",
     "tests/host/cli/test_cli_terminal.py",
-    "tests/host/managing/",
+    "tests/host/packages/",
     "tests/sdk/conformance/",
     "tests/test_documents.py",
     "tests/test_packaging.py",

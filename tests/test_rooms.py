@@ -22,7 +22,7 @@ PACKAGES = {
     "moryflow_sdk": ROOT / "plugin_sdk" / "moryflow_sdk",
     "moryflow_builtins": ROOT / "builtin_plugins" / "moryflow_builtins",
 }
-KERNEL_MUST_NOT_SEE = ("cli", "server", "acp", "authoring", "reload")
+KERNEL_MUST_NOT_SEE = ("cli", "server", "acp", "authoring", "plugins")
 FILE_LIMIT, FILE_GOAL = 400, 300
 FUNCTION_LIMIT, FUNCTION_GOAL = 60, 40
 
@@ -37,7 +37,7 @@ ROOM_OF: dict[str, tuple[str, ...]] = {
     "starlette": ("moryflow.server",),
     "sse_starlette": ("moryflow.server",),
     "uvicorn": ("moryflow.server",),
-    "watchdog": ("moryflow.reload",),
+    "watchdog": ("moryflow.plugins.reload",),
 }
 """Libraries that may be imported at module level in one room only."""
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
 from moryflow.hooks.plugin_set import LoadFailure, PluginSet, PluginSettings
-from moryflow.loading import dispose, load_plugin_set, start
+from moryflow.packages.lock_check import put_back
+from moryflow.plugins import dispose, load_plugin_set, start
+from moryflow.plugins.discovery import Candidate, discover
+from moryflow.plugins.last_seen import recall, remember
+from moryflow.plugins.load import NOTHING
+from moryflow.plugins.plugin_context import plain_context
+from moryflow.plugins.user_code import LoadedCode
+from moryflow.plugins.watch_registry import Hub
 
 from .config import Config, load_config
-from .loading.code import LoadedCode
-from .loading.discovery import Candidate, discover
-from .loading.hub import Hub
-from .loading.load import NOTHING
-from .loading.plugin_context import plain_context
-from .managing.drift import put_back
-from .managing.known import recall, remember
 
 if TYPE_CHECKING:
-    from .probing import Gatekeeper
+    from moryflow.plugins.preflight import Gatekeeper
 
 DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
 """Variable that names plugins which lie elsewhere and are being written, as ``PATH`` does; ``moryflow dev`` sets it."""
@@ -206,7 +206,7 @@ class Gate:
 
     def keeper(self, home: Path) -> Gatekeeper:
         """Return the gatekeeper, as things are installed now."""
-        from .probing import Gatekeeper
+        from moryflow.plugins.preflight import Gatekeeper
 
         if self._keeper is None:
             self._keeper = Gatekeeper(home, news=self._tell)

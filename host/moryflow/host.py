@@ -15,13 +15,16 @@ from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, MoryflowE
 from moryflow.base.paths import readable_vault
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.plugin_set import PluginSet
-from moryflow.loading import dispose
+from moryflow.plugins import dispose
+from moryflow.plugins.consent import Consents, items
+from moryflow.plugins.discovery import discover
+from moryflow.plugins.projects import being_written
+from moryflow.plugins.releases import Releases
 from moryflow.store import Hold, SessionRow, Store
 
 from .agents import DEFAULT_AGENT
 from .choosing import agent_of, base_prompt, named_agent, refuse_failed
 from .config import Config
-from .consent import Consents, items
 from .generation import STRICT_WAIT, Leases, Sources
 from .kernel.approvals import ApprovalDesk
 from .kernel.compacting import Compaction, NoCompaction
@@ -29,10 +32,7 @@ from .kernel.events import Bus
 from .kernel.models import Models
 from .kernel.outcome import RunOptions
 from .kernel.scope import Surroundings, TurnScope
-from .loading.discovery import discover
-from .loading.projects import being_written
 from .looking import blank_session, looking_scope
-from .managing.releases import Releases
 from .services import SERVICES
 from .session import Session
 from .settling import DirectResult, direct_result

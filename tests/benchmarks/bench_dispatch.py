@@ -14,7 +14,7 @@ from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.ledger import Ledger
 from moryflow.hooks.plugin_set import PluginSet, PluginSettings
 from moryflow.hooks.quarantine import Quarantine
-from moryflow.loading import dispose, load_plugin_set, start
+from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow_sdk import ToolCall, ToolResult
 
 ROUNDS = 2000

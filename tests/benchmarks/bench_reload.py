@@ -13,7 +13,7 @@ from typing import Any
 
 from measuring import Figure, place
 from moryflow import open_host
-from moryflow.reload import Reloader
+from moryflow.plugins.reload import Reloader
 
 SAVES = 60
 RELOADS = 1000

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import HOOKS, ConfigError, PluginError
 
 from moryflow.hooks.plugin_set import PluginSet, PluginSettings
-from moryflow.loading import dispose, load_plugin_set, start
-from moryflow.loading.discovery import Candidate, discover, in_development
-from moryflow.loading.plugin_context import plain_context
+from moryflow.plugins import dispose, load_plugin_set, start
+from moryflow.plugins.discovery import Candidate, discover, in_development
+from moryflow.plugins.plugin_context import plain_context
 
 from .comparing import NOT_CALLED, Found, at, failing, given_to, made_otherwise
 from .difference import first_difference
@@ -105,7 +105,7 @@ async def _tried_out(host: Host, candidate: Candidate, path: Path) -> None:
 
     :raises PluginError: it does not load.
     """
-    from moryflow.probing import probe
+    from moryflow.plugins.preflight import probe
 
     verdict = await probe(candidate, home=host.home, config=host.config.section(""), seconds=PATIENCE)
     if not verdict.ok:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import click
 
-from moryflow.consent import said_yes_with
 from moryflow.generation import DEVELOPMENT
-from moryflow.reload import Reloader, Report
+from moryflow.plugins.consent import said_yes_with
+from moryflow.plugins.reload import Reloader, Report
 
 from .consenting import question
 from .hosting import host_for

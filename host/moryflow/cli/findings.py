@@ -133,8 +133,8 @@ def _placed(record: LoadRecord) -> str:
 
 def _lock(home: Path) -> Iterable[Finding]:
     """Compare what is installed with what a person agreed to, file by file."""
-    from moryflow.managing.lock import FILE
-    from moryflow.managing.syncing import drifts
+    from moryflow.packages.lock import FILE
+    from moryflow.packages.sync import drifts
 
     if not (home / FILE).exists():
         return

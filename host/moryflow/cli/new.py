@@ -145,7 +145,7 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
 
 def _consent(home: Path, scaffold: Scaffold) -> None:
     """Note that a person asked for these files, so that a host that is running takes them."""
-    from moryflow.consent import Consents
+    from moryflow.plugins.consent import Consents
 
     for path in scaffold.files:
         Consents(home).give(path)

@@ -16,9 +16,9 @@ from .plugin_desk import Desk, quoted
 from .text import columns, plain, show
 
 if TYPE_CHECKING:
-    from moryflow.loading.discovery import Candidate
-    from moryflow.managing.listing import Row
-    from moryflow.probing import ProbeVerdict
+    from moryflow.packages.inventory import Row
+    from moryflow.plugins.discovery import Candidate
+    from moryflow.plugins.preflight import ProbeVerdict
 
 
 @click.command("check")
@@ -30,7 +30,7 @@ def check(ctx: click.Context, what: str | None) -> int:
 
     Without NAME or PATH every plugin that is installed, or is a file of your own.
     """
-    from moryflow.loading.slips import slips
+    from moryflow.plugins.syntax_warnings import slips
 
     desk = Desk(ctx)
     documents: list[dict[str, Any]] = []
@@ -54,7 +54,7 @@ def check(ctx: click.Context, what: str | None) -> int:
 def _code(candidate: Candidate) -> list[Path]:
     """Return the files of a plugin; those of one that removed itself meanwhile are none."""
     from moryflow.hooks.plugin_set import LoadFailure
-    from moryflow.loading.importing import code_of
+    from moryflow.plugins.importer import code_of
 
     try:
         return code_of(candidate)
@@ -64,7 +64,7 @@ def _code(candidate: Candidate) -> list[Path]:
 
 def probed(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
     """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
-    from moryflow.managing.trial import tried
+    from moryflow.packages.trial import tried
 
     return tried(candidates, desk.home, desk.config.section(""))
 
@@ -120,7 +120,7 @@ def said(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str:
 
 def _undeclared(candidate: Candidate, verdict: ProbeVerdict) -> list[str]:
     """Return the hooks that a plugin implements and its manifest, which people agree to, does not name."""
-    from moryflow.managing.listing import manifest_card
+    from moryflow.packages.inventory import manifest_card
 
     card = manifest_card(candidate)
     return [hook for hook in verdict.hooks if card is not None and hook not in card.hooks]
@@ -128,7 +128,7 @@ def _undeclared(candidate: Candidate, verdict: ProbeVerdict) -> list[str]:
 
 def _everyone(desk: Desk) -> list[Candidate]:
     """Return every plugin that a host would try: not what is disabled, nor what waits for a person."""
-    from moryflow.consent import Consents
+    from moryflow.plugins.consent import Consents
 
     consents = Consents(desk.home)
     return [
@@ -173,7 +173,7 @@ def _with_problem(row: Row) -> Candidate:
 def _at(path: Path) -> list[Candidate]:
     from moryflow_sdk import ConfigError
 
-    from moryflow.loading.discovery import in_development
+    from moryflow.plugins.discovery import in_development
 
     if not os.path.lexists(path):
         raise ConfigError("there is nothing to check", where=str(path), next_step="moryflow plugin check NAME or PATH")
@@ -186,8 +186,8 @@ def _of_project(folder: Path) -> list[Candidate]:
     """Return the plugins of a project that need not be installed; its packages come first on the path."""
     from moryflow_sdk import ConfigError
 
-    from moryflow.loading.discovery import Candidate
-    from moryflow.managing.packages import manifest_file, package_in_folder
+    from moryflow.packages.distributions import manifest_file, package_in_folder
+    from moryflow.plugins.discovery import Candidate
 
     package = package_in_folder(folder)
     if not package.cards:

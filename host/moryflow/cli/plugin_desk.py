@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from moryflow.config import Config
     from moryflow.hooks.plugin_set import PluginSettings
-    from moryflow.managing.listing import Row
-    from moryflow.managing.manager import Manager
+    from moryflow.packages.inventory import Row
+    from moryflow.packages.manager import Manager
 
 
 class Desk:
@@ -27,7 +27,7 @@ class Desk:
     def __init__(self, ctx: click.Context) -> None:
         from moryflow.base.paths import home_folder
         from moryflow.config import load_config
-        from moryflow.managing.drift import put_back
+        from moryflow.packages.lock_check import put_back
 
         self.flags: Flags = flags_of(ctx)
         self.home: Path = home_folder(None, os.environ)
@@ -43,7 +43,7 @@ class Desk:
 
     def rows(self) -> list[Row]:
         """Return every plugin that is found."""
-        from moryflow.managing.listing import rows
+        from moryflow.packages.inventory import rows
 
         return rows(self.home, self.config, self.settings)
 
@@ -52,7 +52,7 @@ class Desk:
 
         :raises ConfigError: there is none.
         """
-        from moryflow.managing.packages import normal
+        from moryflow.packages.distributions import normal
 
         same = [row for row in rows if row.name == name]
         of_package = [row for row in rows if (made := row.package) and normal(made) == normal(name)]
@@ -70,8 +70,8 @@ class Desk:
 
     def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
         """Return what installs, telling and asking on standard error."""
-        from moryflow.managing.manager import Manager
-        from moryflow.managing.trial import Trial
+        from moryflow.packages.manager import Manager
+        from moryflow.packages.trial import Trial
 
         trial = Trial(self.home, self.config.section(""), self.settings.disabled)
         return Manager(self.home, os.environ, self.tell, self.ask, trial, building, downgrading)
@@ -113,7 +113,7 @@ def drift_notices(home: Path) -> list[str]:
         return []
     from moryflow_sdk import MoryflowError
 
-    from moryflow.managing.drift import quick_drifts
+    from moryflow.packages.lock_check import quick_drifts
 
     try:
         return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]

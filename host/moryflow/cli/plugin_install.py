@@ -27,9 +27,9 @@ def install(ctx: click.Context, what: str, editable: bool, build: bool, allow_do
     What it says of itself is shown first, read without running it. What Moryflow runs on stays as it is. After your yes it
     is tried in the probe; when it does not load, all is as it was before, and the exit code is 3.
     """
-    from moryflow.managing.installing import install as run
-    from moryflow.managing.origins import origin_of
-    from moryflow.managing.trial import DoesNotLoad
+    from moryflow.packages.install import install as run
+    from moryflow.packages.origins import origin_of
+    from moryflow.packages.trial import DoesNotLoad
 
     desk = Desk(ctx)
     try:
@@ -55,9 +55,9 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
     """
     from moryflow_sdk import ConfigError, MoryflowError
 
-    from moryflow.managing.lock import plugin_named
-    from moryflow.managing.trial import DoesNotLoad
-    from moryflow.managing.updating import update as run
+    from moryflow.packages.lock import plugin_named
+    from moryflow.packages.trial import DoesNotLoad
+    from moryflow.packages.update import update as run
 
     desk = Desk(ctx)
     manager = desk.manager(building=build, downgrading=allow_downgrade)
@@ -96,7 +96,7 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
 @click.pass_context
 def sync(ctx: click.Context, dry_run: bool) -> int:
     """Install what plugins.lock names, in the very versions that were agreed to."""
-    from moryflow.managing.syncing import sync as run
+    from moryflow.packages.sync import sync as run
 
     desk = Desk(ctx)
     done = run(desk.manager(), dry_run=dry_run)

@@ -12,8 +12,8 @@ from .text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import LoadRecord
-    from moryflow.managing.figures import HookFigures
-    from moryflow.managing.listing import Row
+    from moryflow.packages.hook_stats import HookFigures
+    from moryflow.packages.inventory import Row
 
 
 @click.command("list")
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def list_plugins(ctx: click.Context) -> int:
     """List every plugin that was found, and what became of it when it was last loaded. Loads none."""
-    from moryflow.managing.figures import all_quarantined
+    from moryflow.packages.hook_stats import all_quarantined
 
     desk = Desk(ctx)
     rows, out = desk.rows(), all_quarantined(desk.home)
@@ -123,7 +123,7 @@ def _figures(item: HookFigures) -> str:
 
 def _ledger(desk: Desk, name: str) -> tuple[list[HookFigures], list[str]]:
     """Return what the ledger says of a plugin, and the hooks that were quarantined and not brought back."""
-    from moryflow.managing.figures import figures_of, quarantined_of, store_of
+    from moryflow.packages.hook_stats import figures_of, quarantined_of, store_of
 
     from .event_loop import run_on_loop
 
@@ -144,7 +144,7 @@ def _agreed(desk: Desk, name: str) -> dict[str, Any] | None:
     """Return what the lock has of a plugin."""
     from dataclasses import asdict
 
-    from moryflow.managing.lock import Lockfile, plugin_named
+    from moryflow.packages.lock import Lockfile, plugin_named
 
     entry = plugin_named(Lockfile(desk.home).read(), name)
     return asdict(entry) if entry else None

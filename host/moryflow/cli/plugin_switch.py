@@ -12,7 +12,7 @@ from .plugin_desk import Desk
 from .text import plain, show
 
 if TYPE_CHECKING:
-    from moryflow.managing.listing import Row
+    from moryflow.packages.inventory import Row
 
 
 @click.command("disable")
@@ -70,7 +70,7 @@ def _switch_on(desk: Desk, name: str, listed: list[str]) -> list[str]:
 
 def _agree(desk: Desk, row: Row | None) -> list[str]:
     """Note that a person agreed to a file that appeared, or to a package that came in by another way."""
-    from moryflow.consent import Consents
+    from moryflow.plugins.consent import Consents
 
     if row is None or row.candidate is None:
         return []
@@ -82,8 +82,8 @@ def _agree(desk: Desk, row: Row | None) -> list[str]:
 
 def _lock(desk: Desk, row: Row) -> list[str]:
     """Write an installed package into the lock as it is, after showing what it is."""
-    from moryflow.managing.growth import screen
-    from moryflow.managing.locking import lock_installed
+    from moryflow.packages.adopt import lock_installed
+    from moryflow.packages.consent_diff import screen
 
     assert row.candidate is not None
     locked = lock_installed(desk.home, row.candidate.source.split(" ")[0])
@@ -96,8 +96,8 @@ def _lock(desk: Desk, row: Row) -> list[str]:
 
 def _bring_back(desk: Desk, name: str) -> list[str]:
     """Release what sessions have quarantined."""
-    from moryflow.managing.figures import quarantined_now
-    from moryflow.managing.releases import release
+    from moryflow.packages.hook_stats import quarantined_now
+    from moryflow.plugins.releases import release
 
     hooks = quarantined_now(desk.home, name)
     if not hooks:
@@ -112,7 +112,7 @@ def _bring_back(desk: Desk, name: str) -> list[str]:
 @click.pass_context
 def uninstall(ctx: click.Context, name: str) -> None:
     """Remove a plugin: its package, or its file, which is moved aside. Its settings and its data stay."""
-    from moryflow.managing.removing import remove, target_of
+    from moryflow.packages.uninstall import remove, target_of
 
     desk = Desk(ctx)
     rows = desk.rows()

@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from typing import Any
 
 _PLUGINS = "moryflow_plugins."
-"""How the modules of a person's own plugins begin (:mod:`moryflow.loading.sources`, too much to import for a word)."""
+"""How the modules of a person's own plugins begin (:mod:`moryflow.plugins.sources`, too much to import for a word)."""
 NAME = "standard output"
 """What an error is told with that has no file's name."""
 _MAIN = threading.main_thread()

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 _PLUGINS = "moryflow_plugins."
-"""How the modules of a person's own files begin (:mod:`moryflow.loading.sources`, too much to import for a word)."""
+"""How the modules of a person's own files begin (:mod:`moryflow.plugins.sources`, too much to import for a word)."""
 _ENDS = (SystemExit, KeyboardInterrupt)
 
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import click
 from moryflow_sdk import MoryflowError
 
-from moryflow.consent import said_yes_with
-from moryflow.reload import Reloader, Report
+from moryflow.plugins.consent import said_yes_with
+from moryflow.plugins.reload import Reloader, Report
 from moryflow.waiting import with_background
 
 from .consenting import question

@@ -26,7 +26,7 @@ def allow(ctx: click.Context, file: str) -> None:
     import os
 
     from moryflow.base.paths import home_folder
-    from moryflow.consent import Consents
+    from moryflow.plugins.consent import Consents
 
     home = home_folder(None, os.environ)
     path = file_called(home, file)
@@ -108,7 +108,7 @@ async def make(found: Any, path: Path, flags: Flags) -> None:
 
     from moryflow_sdk import ConfigError
 
-    from moryflow.consent import Consents
+    from moryflow.plugins.consent import Consents
 
     from .questions import confirm
 
@@ -163,8 +163,8 @@ async def owner_tried_out(host: Any, tool: str, flags: Flags) -> None:
 def _owners(host: Any, tool: str) -> set[str]:
     """Return the plugins that had `tool` when they were last loaded, or whose manifest names it."""
     from moryflow.generation import wanted_plugins
-    from moryflow.managing.known import recall
-    from moryflow.managing.listing import rows
+    from moryflow.packages.inventory import rows
+    from moryflow.plugins.last_seen import recall
 
     remembered = {known.record.name for known in recall(host.home).values() if tool in known.record.tools}
     found = rows(host.home, host.config, wanted_plugins(host.config))
@@ -193,7 +193,7 @@ def _defining(home: Path, tool: str) -> list[Path]:
 
     from moryflow_sdk import PluginError
 
-    from moryflow.loading.sources import read_owned
+    from moryflow.plugins.sources import read_owned
 
     found: list[Path] = []
     for path in sorted((home / "tools").glob("*.py")):

@@ -192,7 +192,7 @@ async def test_files_of_somebody_else_are_refused(box):
 
 async def test_a_file_that_waits_for_consent_is_not_run_and_is_named(box):
     """What appeared while a host ran may be an agent's work: no code of it runs before a person said yes (ARCHITECTURE §7)."""
-    from moryflow.consent import Consents
+    from moryflow.plugins.consent import Consents
 
     marker = box.bench.home / "ran"
     file = box.write("mine", f"{TOOL}\nopen({str(marker)!r}, 'w')\n")

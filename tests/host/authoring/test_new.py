@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from moryflow.authoring.scaffold import agent_scaffold, plugin_scaffold, tool_scaffold
 from moryflow.config import load_config
-from moryflow.consent import Consents
+from moryflow.plugins.consent import Consents
 from moryflow_sdk import ConfigError
 
 SWITCH = "agents.runtime.tools.external.enabled"

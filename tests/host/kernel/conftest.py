@@ -17,7 +17,7 @@ from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.ledger import Ledger
 from moryflow.hooks.plugin_set import HookFailure, LoadRecord, PluginSet, PluginSettings
 from moryflow.hooks.quarantine import Quarantine
-from moryflow.loading import dispose, load_plugin_set, start
+from moryflow.plugins import dispose, load_plugin_set, start
 
 _numbers = itertools.count(1)
 HEAD = "from moryflow_sdk import *\n"

@@ -400,7 +400,7 @@ from types import SimpleNamespace
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.ledger import Ledger
 from moryflow.hooks.plugin_set import PluginSettings
-from moryflow.loading import dispose, load_plugin_set, start
+from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.hooks.quarantine import Quarantine
 from moryflow_sdk import ToolCall
 config = SimpleNamespace(section=lambda dotted: {}, origin=lambda dotted: None)

@@ -57,7 +57,7 @@ def test_a_second_start_reads_no_metadata(bench: Any):
     bench.installed("mine", "")
     _let_pass(bench.site)
     code = (
-        "import sys; from pathlib import Path; from moryflow.loading.entry_points import installed\n"
+        "import sys; from pathlib import Path; from moryflow.plugins.entry_points import installed\n"
         "names = [found.name for found in installed(Path(sys.argv[1]))]\n"
         "print('mine' in names, 'importlib_metadata' in sys.modules)"
     )

@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from moryflow.kernel.bodies import Deadline, run_body
-from moryflow.loading import dispose, load_plugin_set, start
+from moryflow.plugins import dispose, load_plugin_set, start
 
 TOOL = """
 @tool

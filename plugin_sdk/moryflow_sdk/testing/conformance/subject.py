@@ -91,7 +91,7 @@ class Subject:
 
         What hangs, ends the process or changes what is everyone's would do that to pytest.
         """
-        candidates: list[Any] = import_module("moryflow.loading.discovery").in_development(self.path)
+        candidates: list[Any] = import_module("moryflow.plugins.discovery").in_development(self.path)
         if not candidates:
             return Refusal("discover", "there is no plugin here", hint=f"add {_ENTRY_POINTS} to its pyproject.toml")
         candidate = next((each for each in candidates if each.name == self.name), candidates[0])
@@ -100,7 +100,7 @@ class Subject:
             return Refusal(problem.stage, problem.message, problem.file, problem.line, problem.hint)
         home = self.root / "probe"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        [said] = import_module("moryflow.probing").probe_all([candidate], home=home, config={}, seconds=LONGEST)
+        [said] = import_module("moryflow.plugins.preflight").probe_all([candidate], home=home, config={}, seconds=LONGEST)
         return None if said.ok else Refusal(said.stage, said.error, said.file, said.line, said.hint, said.fatal)
 
     # ---------------------------------------------------------------- the code

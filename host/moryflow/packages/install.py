@@ -1,0 +1,188 @@
+"""``plugin install``: fetch, show, ask, install that very thing, check it, write it down."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from moryflow_sdk import ConfigError, MoryflowError
+from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+
+from moryflow.plugins.consent import Consents
+from moryflow.plugins.discovery import discover
+
+from .consent_diff import changed, screen
+from .distributions import installed_packages, normal, package_in_folder, package_in_wheel
+from .errors import InstallError
+from .lock import Locked, plugin_named
+from .manager import Manager, refuse_reserved
+from .manifest_summary import Card, Package
+from .origins import Origin
+from .single_files import content_of, file_digest, file_entry, plugin_name, put_file, write_new
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of one installation.
+
+    :param action: ``installed``, ``unchanged`` or ``updated``.
+    :param changes: what differs from what was agreed to before, a line each.
+    """
+
+    action: str
+    entry: Locked
+    also: tuple[tuple[str, str], ...] = ()
+    changes: tuple[str, ...] = ()
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        return tuple(self.entry.plugins)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A package that was read and may be installed: what it is, and what is handed to the installer."""
+
+    package: Package
+    origin: Origin
+    commit: str = ""
+
+
+def install(origin: Origin, manager: Manager) -> Done:
+    """Install a plugin after the person has seen what it is.
+
+    :raises InstallError: it cannot or must not be installed; the environment is as it was.
+    :raises ConfigError: nobody can be asked.
+    """
+    if origin.kind == "file":
+        return install_file(origin.path, manager)
+    with _folder(origin) as folder:
+        ready = read(origin, Path(folder), manager)
+        known = manager.lock.read()
+        before = plugin_named(known, ready.package.name)
+        if before is not None and is_there(before, ready.package):
+            return Done("unchanged", before)
+        also = manager.plan(ready.origin, ready.package)
+        manager.tell(screen(ready.package, origin=shown_origin(origin), also=also, editable=origin.kind == "editable"))
+        changes = changed(before.plugins, ready.package.cards).lines if before else ()
+        _tell_notes(manager, ready.package, changes)
+        changes += refuse_older(manager, ready.package, also)
+        manager.ask(f"Install {ready.package.name}?")
+        return finish(origin, ready, manager, also=tuple(also), changes=changes, action="installed")
+
+
+def read(origin: Origin, folder: Path, manager: Manager) -> Ready:
+    """Fetch a package and read what it is; nothing is installed and nothing of it imported.
+
+    :raises InstallError: it cannot be fetched, or is not something to install.
+    """
+    if origin.kind in ("folder", "editable", "git"):
+        manager.tell(f"moryflow: building {origin.text}, which runs its build script")
+    if origin.kind == "editable":
+        package = package_in_folder(origin.path)
+        manager.refuse(package)
+        return Ready(package, origin)
+    fetched = manager.installer.fetch(origin, folder)
+    package = package_in_wheel(fetched.wheel)
+    manager.refuse(package)
+    return Ready(package, Origin("archive", str(fetched.wheel)), fetched.commit)
+
+
+def finish(
+    origin: Origin,
+    ready: Ready,
+    manager: Manager,
+    *,
+    action: str,
+    also: tuple[tuple[str, str], ...] = (),
+    changes: tuple[str, ...] = (),
+) -> Done:
+    """Install what was agreed to, try it, and write it into the lock.
+
+    :raises DoesNotLoad: what was there before is there still.
+    """
+    entry = manager.put(ready.origin, ready.package, origin, also, ready.commit)
+    return Done(action, entry, also, changes)
+
+
+def refuse_older(manager: Manager, package: Package, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Say what would become older, a line each, and return those lines.
+
+    :raises ConfigError: nobody has said that it may.
+    """
+    found = manager.older(package, also)
+    for item in found:
+        manager.tell(f"  {item}")
+    if found and not manager.downgrading:
+        first = found[0]
+        problem = f"{first.name} {first.then} is older than {first.name} {first.now}, which is there"
+        raise ConfigError(problem, next_step="the same command with --allow-downgrade, if that is what you want")
+    return tuple(map(str, found))
+
+
+def is_there(entry: Locked, package: Package) -> bool:
+    """Whether the package is installed exactly as the lock says."""
+    found = installed_packages().get(normal(entry.name))
+    if found is None or entry.hash != package.digest:
+        return False
+    if not package.digest:
+        return found.editable and str(found.project) == entry.origin and not changed(entry.plugins, package.cards).lines
+    return found.package().digest == package.digest
+
+
+def install_file(path: Path, manager: Manager) -> Done:
+    """Copy a plugin in one file into the home; agreeing to it is agreeing that it runs."""
+    data, name = content_of(path), plugin_name(path)
+    refuse_reserved(name, f"give the file another name: {path}")
+    target = manager.home / "plugins" / f"{name}.py"
+    if lost := leads_nowhere(target):
+        raise InstallError(lost, where=str(target), next_step=LOST_HINT)
+    same = target.is_file() and target.read_bytes() == data
+    entry = file_entry(name, path, data)
+    known = manager.lock.read().get(entry.name)
+    if same and known is not None and known.hash == entry.hash:
+        return Done("unchanged", known)
+    package = Package(path.name, "", (Card(name),), digest=file_digest(data))
+    manager.tell(screen(package, origin=str(path)))
+    _tell_notes(manager, package, (f"{target} is there already and goes aside",) if target.exists() and not same else ())
+    manager.ask(f"Copy it to {target}?")
+    with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
+        alone = Path(folder, f"{name}.py")
+        write_new(alone, data)
+        manager.trial.file(name, alone)
+    manager.lock.put(entry)  # first: a host that runs and sees the file appear finds that a person agreed to it
+    try:
+        put_file(manager.home, name, data)
+    except (OSError, MoryflowError):
+        manager.lock.remove(entry.name) if known is None else manager.lock.put(known)
+        raise
+    Consents(manager.home).give(target)
+    return Done("installed", entry)
+
+
+def shown_origin(origin: Origin) -> str:
+    """Return where something comes from, in a person's words."""
+    return f"the package index ({origin.text})" if origin.kind == "index" else origin.text
+
+
+def _tell_notes(manager: Manager, package: Package, changes: tuple[str, ...]) -> None:
+    for line in changes:
+        manager.tell(f"  changed: {line}")
+    from moryflow.base.builtins import BUILTINS
+
+    names = {card.name for card in package.cards}
+    for other in discover(manager.home, BUILTINS):
+        own = other.tier == "installed" and normal(other.source.split(" ")[0]) == normal(package.name)
+        same_file = other.tier == "user" and other.file.endswith(f"/{package.name}")
+        if other.name in names and not own and not same_file:
+            manager.tell(f"  NOTE: the name {other.name} is taken by a plugin of the tier {other.tier}: {other.source}")
+
+
+def _folder(origin: Origin) -> AbstractContextManager[str]:
+    return nullcontext("") if origin.kind == "editable" else tempfile.TemporaryDirectory(prefix="moryflow-")
+
+
+__all__ = ["Done", "Ready", "finish", "install", "install_file", "is_there", "read", "refuse_older", "shown_origin"]

@@ -1,0 +1,162 @@
+"""Every plugin there is and what is known of it, without importing a third party's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from moryflow.base.builtins import BUILTINS
+from moryflow.config import Config
+from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSettings
+from moryflow.plugins.consent import Consents
+from moryflow.plugins.discovery import Candidate, NameReserved, discover
+from moryflow.plugins.known_gates import GateMemory, looks_like_gate
+from moryflow.plugins.last_seen import Known, key_of, recall, remember
+from moryflow.plugins.selection import TAKEN_HINT
+
+from .manifest_summary import Card, card_of
+
+NEVER = "not loaded yet; the next run loads it, moryflow plugin check {name} tries it first"
+CHANGED = "changed since it was last loaded; moryflow plugin check {name} tries it"
+WAITING = "waits for your consent: moryflow plugin enable {name}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One plugin that was found.
+
+    :param record: what became of it when it was last loaded, or what is known of it without that.
+    :param known: the remembered load; ``None`` when it has never been loaded as it is.
+    :param card: its manifest.
+    """
+
+    record: LoadRecord
+    candidate: Candidate | None = None
+    known: Known | None = None
+    card: Card | None = None
+    tokens: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def package(self) -> str:
+        """The distribution that brings it, empty where none does."""
+        candidate = self.candidate
+        return candidate.source.split(" ")[0] if candidate is not None and candidate.tier == "installed" else ""
+
+
+def rows(home: Path, config: Config, settings: PluginSettings) -> list[Row]:
+    """Return every plugin in the order in which they are loaded, what is absent though it judged calls included."""
+    known = recall(home)
+    looking = _Looking(home, known, _builtins(home, config, known), settings)
+    found = [looking.row(candidate) for candidate in discover(home, BUILTINS)]
+    return [*found, *_absent(home, found, settings)]
+
+
+def _builtins(home: Path, config: Config, known: Mapping[str, Known]) -> dict[str, LoadRecord]:
+    """Load those of our own that nothing is known of, and remember them; they do not begin and do not contribute."""
+    from moryflow.plugins import load_plugin_set
+
+    missing = [dotted for dotted in BUILTINS if key_of("builtin", "", dotted) not in known]
+    if not missing:
+        return {}
+    plugin_set = load_plugin_set(home=home, builtins=missing, settings=PluginSettings(safe_mode=True), config=config)
+    remember(plugin_set)
+    return {record.source: record for record in plugin_set.records if record.tier == "builtin"}
+
+
+class _Looking:
+    """Says what is known of each candidate; what a person wants comes first."""
+
+    def __init__(self, home: Path, known: Mapping[str, Known], own: Mapping[str, LoadRecord], settings: PluginSettings) -> None:
+        self._home = home
+        self._known = known
+        self._own = own
+        self._settings = settings
+        self._consents = Consents(home)
+        self._taken: dict[str, Candidate] = {}
+
+    def row(self, candidate: Candidate) -> Row:
+        """Return what is known of one candidate."""
+        before = self._known.get(key_of(candidate.tier, candidate.name, candidate.source))
+        base = before.record if before else self._own.get(candidate.source) or _unknown(candidate)
+        card = manifest_card(candidate)
+        if before is None and card is not None:
+            base = base._replace(hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate)
+        return Row(self._state(base, candidate, before), candidate, before, card, before.tokens if before else {})
+
+    def _state(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
+        if isinstance(candidate.problem, NameReserved):
+            return _refused(base, candidate.problem)
+        if reason := _unwanted(base.name, candidate, self._settings):
+            return base._replace(status="skipped", reason=reason, error="", stage="")
+        other = self._taken.setdefault(base.name, candidate)
+        if other is not candidate:
+            error = f"the name {base.name!r} is taken by the {other.tier} plugin {other.source}, which comes first"
+            return base._replace(status="failed", stage="discover", error=error, hint=TAKEN_HINT)
+        if candidate.problem is not None:
+            return _refused(base, candidate.problem)
+        return base if candidate.tier == "builtin" else self._third(base, candidate, before)
+
+    def _third(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
+        if candidate.tier == "user" and self._consents.is_waiting(candidate.target):
+            return _pending(base, WAITING)
+        if before is None:
+            return _pending(base, NEVER)
+        return _pending(base, CHANGED) if before.changed(self._home) else base
+
+
+def _refused(base: LoadRecord, problem: LoadFailure) -> LoadRecord:
+    place = {"file": problem.file or base.file, "line": problem.line, "hint": problem.hint}
+    return base._replace(status="failed", stage="discover", error=problem.message, **place)
+
+
+def _pending(base: LoadRecord, reason: str) -> LoadRecord:
+    return base._replace(status="pending", reason=reason.format(name=base.name), error="", stage="", hint="")
+
+
+def _unwanted(name: str, candidate: Candidate, settings: PluginSettings) -> str:
+    third = candidate.tier != "builtin"
+    if name in settings.disabled:
+        return "disabled"
+    if third and settings.safe_mode:
+        return "safe mode loads built-in plugins only"
+    if third and settings.only is not None and name not in settings.only:
+        return "not among the plugins asked for (MORYFLOW_PLUGINS)"
+    return ""
+
+
+def _unknown(candidate: Candidate) -> LoadRecord:
+    """Return what there is to say of a plugin that has not been loaded yet."""
+    record = LoadRecord(candidate.name, candidate.version, candidate.tier, "pending", candidate.source)
+    gate = looks_like_gate(candidate.manifest, candidate.file if candidate.tier == "user" else "")
+    return record._replace(file=candidate.file, line=candidate.line, gate=gate)
+
+
+def manifest_card(candidate: Candidate) -> Card | None:
+    """Return what the ``plugin.toml`` of a candidate says, ``None`` when it has none."""
+    if not candidate.manifest:
+        return None
+    try:
+        data = Path(candidate.manifest).read_bytes()
+    except OSError:
+        return None
+    return card_of(candidate.name, candidate.target, candidate.version, data)
+
+
+def _absent(home: Path, found: Iterable[Row], settings: PluginSettings) -> Iterable[Row]:
+    """Name what judged calls when it was last loaded and is not there any more."""
+    here = {row.name for row in found}
+    for tier, name in GateMemory(home).names():
+        if name in here or name in settings.disabled:
+            continue
+        error = "it judged tool calls when it was last loaded, and is not there any more"
+        hint = f"put it back, or: moryflow plugin disable {name}"
+        kept = "user" if tier == "user" else "installed"
+        yield Row(LoadRecord(name, "", kept, "failed", "last load", "discover", error, hint=hint, gate=True))
+
+
+__all__ = ["Row", "manifest_card", "rows"]

@@ -1,0 +1,158 @@
+"""What the commands of this room share: the home, the environment, and how a person is told and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from moryflow.base.builtins import BUILTINS
+from moryflow.plugins.discovery import is_reserved
+
+from .consent_diff import Older, older
+from .distributions import installed_packages, normal, start_files, wheel_names
+from .errors import InstallError
+from .installer import Installer
+from .lock import Locked, Lockfile, entry_for
+from .manifest_summary import Package
+from .origins import Origin
+from .pins import host_pins, refuse_bad, refuse_breaking, refuse_conflicts
+from .rollback import InstallLock, Rollback, recover
+from .trial import Trial
+
+
+@dataclass
+class Manager:
+    """Installs, and looks at what it has done.
+
+    :param tell: shows a line or a screen to the person.
+    :param ask: asks a question, and raises unless the answer is yes.
+    :param trial: tries what was installed.
+    :param building: whether a package of an index may be built from its sources.
+    :param downgrading: whether something may become older than it is.
+    """
+
+    home: Path
+    environ: Mapping[str, str]
+    tell: Callable[[str], None]
+    ask: Callable[[str], None]
+    trial: Trial
+    building: bool = False
+    downgrading: bool = False
+
+    @property
+    def lock(self) -> Lockfile:
+        return Lockfile(self.home)
+
+    @cached_property
+    def pins(self) -> dict[str, str]:
+        return host_pins()
+
+    @cached_property
+    def installer(self) -> Installer:
+        return Installer(self.environ, self.pins, self.building)
+
+    def refuse(self, package: Package) -> None:
+        """Refuse what is not installed whoever says yes.
+
+        :raises InstallError: it brings no plugin, a file that Python would run at every start, a release known to be
+            malicious, or it wants to move what the host runs on.
+        """
+        if not package.cards:
+            hint = "if it is a library, install it with pip"
+            raise InstallError(f"{package.name} brings no plugin: no entry point in moryflow.plugins", next_step=hint)
+        for card in package.cards:
+            refuse_reserved(card.name, "ask its author for another name: it is an entry point of the package")
+        refuse_conflicts(package, self.pins)
+        refuse_bad([(package.name, package.version)])
+        if package.start_files:
+            names = ", ".join(package.start_files)
+            problem = f"{package.name} brings {names}, which Python would run at every start"
+            raise InstallError(problem, next_step="ask its author what it is for")
+
+    def plan(self, origin: Origin, package: Package) -> list[tuple[str, str]]:
+        """Return what would be installed besides the plugin.
+
+        :raises InstallError: it does not fit, holds a release known to be malicious, or would break another plugin.
+        """
+        own = normal(package.name)
+        also = [(name, version) for name, version in self.installer.plan(origin) if normal(name) != own]
+        refuse_bad(also)
+        refuse_breaking([(package.name, package.version), *also])
+        return also
+
+    def older(self, package: Package, also: Sequence[tuple[str, str]]) -> list[Older]:
+        """Return what would be older than what is installed, or than what a person agreed to."""
+        return older([(package.name, package.version), *also], self.lock.read())
+
+    @contextmanager
+    def _taken_back_unless_good(self, shown: Package, origin: Origin, also: Sequence[tuple[str, str]]) -> Iterator[None]:
+        """Put everything back as it was when what is done meanwhile fails, is interrupted or killed."""
+        entry = self.lock.read().get(normal(shown.name))
+        files = wheel_names(origin.path) if origin.kind == "archive" else ()
+        with InstallLock(self.home) as held:
+            recover(self.home, held)
+            self.installer.held = held.descriptor
+            rollback = Rollback(self.home, [shown.name, *(name for name, _ in also)], files, entry, shown.name)
+            try:
+                yield
+            except BaseException:
+                rollback.take_back()
+                raise
+            rollback.done()
+
+    def put(self, origin: Origin, shown: Package, source: Origin, also: Sequence[tuple[str, str]], commit: str = "") -> Locked:
+        """Install what was shown, try it, and write it down; return its line of the lock.
+
+        :param source: where it came from, as a person named it.
+        :raises DoesNotLoad: it does not; everything is as it was before.
+        :raises InstallError: what is there is not what was shown, or a new ``.pth`` came along; likewise.
+        """
+        known = self.lock.read().get(normal(shown.name))
+        there = installed_packages().get(normal(shown.name))
+        before = [card.name for card in there.package().cards] if there is not None else list(known.plugins if known else ())
+        with self._taken_back_unless_good(shown, origin, also):
+            package = self._installed(origin, shown, also)
+            notes = self.trial.package(package.name, package.version, before=before)
+            entry = entry_for(package, source, commit=commit)
+            self.lock.put(entry)
+        for note in notes:
+            self.tell(f"moryflow: {note}")
+        return entry
+
+    def _installed(self, origin: Origin, shown: Package, also: Sequence[tuple[str, str]]) -> Package:
+        """Install what was shown, check that it is there and that nothing else crept in; return what is installed."""
+        before, starts = set(installed_packages()), start_files()
+        self.installer.install(origin, also)
+        found = installed_packages().get(normal(shown.name))
+        if found is not None and shown.digest and found.package().digest != shown.digest:
+            self.installer.install(origin, also, again=True)
+            found = installed_packages().get(normal(shown.name))
+        if found is None:
+            raise InstallError(f"{shown.name} is not there after its installation", next_step="moryflow doctor")
+        package = found.package()
+        if shown.digest and package.digest != shown.digest:
+            raise InstallError(f"what was installed as {shown.name} is not what was shown; it was removed again")
+        own = {found.site / name for name in found.start_files()} if found.editable else set()
+        if crept := sorted(start_files() - starts - own):
+            names = ", ".join(str(path) for path in crept)
+            problem = f"{names} came along, which Python would run at every start; all was removed again"
+            raise InstallError(problem, next_step="ask the author of the plugin what it is for")
+        for name in sorted(set(installed_packages()) - before - {normal(shown.name)}):
+            for card in installed_packages()[name].package().cards:
+                self.tell(f"moryflow: {name} came along and is a plugin too: moryflow plugin info {card.name}")
+        return replace(package, digest=shown.digest)
+
+
+def refuse_reserved(name: str, next_step: str) -> None:
+    """Refuse a plugin with the name of a built-in one: settings and rules of that name would mean both.
+
+    :raises InstallError: it has such a name.
+    """
+    if is_reserved(name, BUILTINS):
+        raise InstallError(f"the plugin name {name!r} belongs to a built-in plugin", next_step=next_step)
+
+
+__all__ = ["Manager", "refuse_reserved"]

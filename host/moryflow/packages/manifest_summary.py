@@ -1,0 +1,151 @@
+"""What a plugin says of itself, read without importing it: the card that is shown before a person agrees."""
+
+from __future__ import annotations
+
+import configparser
+import email
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from moryflow_sdk import API
+from moryflow_sdk.services import SERVICES
+
+from moryflow.plugins.entry_points import MANIFESTS, PLUGINS
+
+CAPABILITIES = ("network", "subprocess", "files")
+"""What a manifest may say about a plugin's own doings, in the order in which it is shown."""
+
+
+class Tree(Protocol):
+    """The files of a package by their path in it: a wheel, an installed package, a project's folder."""
+
+    def names(self) -> Iterable[str]: ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file, ``None`` when there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Card:
+    """One plugin of a package.
+
+    :param manifest: whether there is a ``plugin.toml``; without one nothing else here is known.
+    :param capabilities: declared, not enforced.
+    :param problem: what is wrong with the manifest.
+    """
+
+    name: str
+    target: str = ""
+    version: str = ""
+    manifest: bool = False
+    hooks: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    problem: str = ""
+
+    @property
+    def gate(self) -> bool:
+        return "tool_gate" in self.hooks
+
+    @property
+    def asks(self) -> dict[str, Any]:
+        """What a person agrees to, as it is kept in the lock."""
+        lists = {"hooks": list(self.hooks), "tools": list(self.tools), "services": list(self.services)}
+        return {"manifest": self.manifest, **lists, "capabilities": dict(self.capabilities)}
+
+
+@dataclass(frozen=True)
+class Package:
+    """A distribution, its plugins, and what it wants besides."""
+
+    name: str
+    version: str
+    cards: tuple[Card, ...] = ()
+    requires: tuple[str, ...] = ()
+    digest: str = ""
+    start_files: tuple[str, ...] = ()
+    """``.pth`` files: Python runs them at every start."""
+
+
+def package_of(name: str, version: str, requires: Iterable[str], entry_points: str, tree: Tree, **more: Any) -> Package:
+    """Return a package from its metadata and its files."""
+    plugins, manifests = _groups(entry_points)
+    cards = tuple(_card(plugin, target, version, manifests.get(plugin, ""), tree) for plugin, target in plugins.items())
+    return Package(name, version, cards, tuple(requires), **more)
+
+
+def metadata_of(text: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return name, version and requirements from a ``METADATA`` file."""
+    said = email.message_from_string(text)
+    return said.get("Name", ""), said.get("Version", ""), tuple(said.get_all("Requires-Dist") or ())
+
+
+class _EntryPoints(configparser.ConfigParser):
+    """``entry_points.txt``: like an INI file whose names keep their case."""
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+def _groups(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the entry points of plugins and of manifests."""
+    parser = _EntryPoints(delimiters=("=",), interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return {}, {}
+    found = [dict(parser.items(group)) if parser.has_section(group) else {} for group in (PLUGINS, MANIFESTS)]
+    return found[0], found[1]
+
+
+def _card(plugin: str, target: str, version: str, manifest: str, tree: Tree) -> Card:
+    place, _, leaf = manifest.partition(":")
+    data = tree.read("/".join([*place.split("."), leaf or "plugin.toml"])) if manifest else None
+    if data is None:
+        missing = f"its metadata names a manifest that is not there: {manifest}" if manifest else ""
+        return Card(plugin, target, version, problem=missing)
+    return card_of(plugin, target, version, data)
+
+
+def card_of(plugin: str, target: str, version: str, data: bytes) -> Card:
+    """Return what the manifest `data` says; what cannot be understood is named, not raised."""
+    try:
+        said = tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: endless digits, endless nesting
+        return Card(plugin, target, version, manifest=True, problem=f"its manifest is not valid TOML: {error}")
+    services = said.get("services", ())
+    if isinstance(services, Mapping):
+        services = [name for name, wanted in services.items() if wanted]
+    capabilities = said.get("capabilities")
+    return Card(
+        name=plugin,
+        target=target,
+        version=str(said.get("version", version)),
+        manifest=True,
+        hooks=_names(said.get("hooks")),
+        tools=_names(said.get("tools")),
+        services=_names(services),
+        capabilities=dict(capabilities) if isinstance(capabilities, Mapping) else {},
+        problem=_problem(plugin, said, _names(services)),
+    )
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(item) for item in value)) if isinstance(value, list | tuple) else ()
+
+
+def _problem(plugin: str, said: Mapping[str, Any], services: tuple[str, ...]) -> str:
+    """Say what will keep this plugin from loading."""
+    if said.get("api", API) != API:
+        return f"it was written for api = {said['api']!r} of the SDK; this host speaks api = {API}"
+    if said.get("name", plugin) != plugin:
+        return f"its manifest says name = {said['name']!r}"
+    unknown = [name for name in services if name not in SERVICES]
+    return f"it wants a service that this host does not have: {', '.join(unknown)}" if unknown else ""
+
+
+__all__ = ["CAPABILITIES", "Card", "Package", "Tree", "card_of", "metadata_of", "package_of"]

@@ -1,0 +1,280 @@
+"""What an installation is about to change is kept until the new code has been tried: a copy, and a note where it belongs.
+
+Whoever finds the note while nobody installs puts the copy back: so it ends well also when the process is killed, or pip is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib
+import json
+import os
+import shutil
+import site
+import stat
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from moryflow.base.paths import make_folder
+
+from .distributions import Installed, installed_packages, normal
+from .errors import InstallError
+from .lock import Locked, Lockfile
+from .lock_check import INSTALLING
+
+_NOTE = "note.json"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """One file as it was: where it belongs, and the name of its copy."""
+
+    place: str
+    copy: str
+
+
+class Rollback:
+    """The packages that one installation changes, as they were before.
+
+    :param names: of all that is to be installed; what else appears meanwhile is removed with them when it is asked for.
+    """
+
+    def __init__(self, home: Path, names: Iterable[str], files: Iterable[str], entry: Locked | None, locked_name: str) -> None:
+        self._home = home
+        self._folder = _folder(home)
+        self._before = set(installed_packages())
+        self._names = {normal(name) for name in names}
+        self._keep_copies(files, entry, locked_name)
+
+    def _keep_copies(self, files: Iterable[str], entry: Locked | None, locked_name: str) -> None:
+        """Copy what is there, and write the note last: without it nothing has been changed yet.
+
+        :raises InstallError: there is no room for it.
+        """
+        purelib = Path(sysconfig.get_path("purelib"))
+        fresh = [path for name in files if (path := _inside(purelib / name)) is not None]
+        try:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            make_folder(self._folder)
+            there = [path for item in _of(self._names) for path in _files(item)]
+            kept = [_copied(path, self._folder / str(number)) for number, path in enumerate(dict.fromkeys([*there, *fresh]))]
+            note = {
+                "names": sorted(self._names),
+                "sites": [str(folder) for folder in _sites()],
+                "left": [str(path) for path in _leftovers(_sites())],
+                "fresh": [str(path) for path in fresh],
+                "kept": [asdict(item) for item in kept if item is not None],
+                "locked": [locked_name, asdict(entry) if entry else None],
+            }
+            _write(self._folder / _NOTE, json.dumps(note))
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            problem = f"what is installed now cannot be kept for the case that the new one does not load: {error.strerror}"
+            raise InstallError(problem, where=str(error.filename or self._folder)) from error
+
+    def done(self) -> None:
+        """What was installed stays."""
+        _drop(self._folder)
+
+    def take_back(self) -> None:
+        """Put everything back as it was, and remove what came along.
+
+        :raises InstallError: it cannot be written; the note stays, and the next start tries again.
+        """
+        _restore(self._home, sorted(set(installed_packages()) - self._before))
+
+
+def recover(home: Path, held: InstallLock | None = None) -> list[str]:
+    """Put back what an installation was changing when it was killed; return what that was. Costs a look when there is none.
+
+    :param held: the lock, where the caller has it.
+    :raises InstallError: it cannot be written.
+    """
+    if not (_folder(home) / _NOTE).exists():
+        return []
+    if held is not None:
+        return _restore(home, ())
+    try:
+        with InstallLock(home):
+            return _restore(home, ())
+    except Busy:  # it runs; whoever starts meanwhile takes what is there
+        return []
+
+
+class Busy(InstallError):
+    """Another installation runs, or the installer of one that was killed still does."""
+
+
+class InstallLock:
+    """Held for the time of an installation; installers inherit it, so that it outlives a killed process as long as they do."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / f".{INSTALLING}.lock"
+        self.descriptor = -1
+
+    def __enter__(self) -> InstallLock:
+        try:
+            make_folder(self._file.parent)
+            self.descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.__exit__()
+            text, step = "another installation is running", "wait for it, then try again"
+            raise Busy(text, where=str(self._file), next_step=step) from error
+        except OSError as error:
+            raise InstallError(f"it cannot be written: {error.strerror}", where=str(error.filename or self._file)) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+# ---------------------------------------------------------------- putting back
+
+
+def _restore(home: Path, also: Iterable[str]) -> list[str]:
+    folder = _folder(home)
+    note = _read(folder / _NOTE)
+    if note is None:
+        return []
+    kept = [_Kept(**item) for item in note["kept"]]
+    try:
+        _remove_new(note, also)
+        for item in kept:
+            _put_back(folder / item.copy, Path(item.place))
+    except OSError as error:
+        step = f"make it writable; until then what is installed may be half of it: {folder}"
+        problem = f"an installation did not end well and cannot be taken back: {error.strerror}"
+        raise InstallError(problem, where=str(error.filename or folder), next_step=step) from error
+    name, entry = note["locked"]
+    lock = Lockfile(home)
+    before, now = (Locked(**entry) if entry else None), lock.read().get(normal(name))
+    if now != before:
+        lock.put(before) if before is not None else lock.remove(name)
+    _drop(folder)
+    importlib.invalidate_caches()
+    return list(note["names"])
+
+
+def _drop(folder: Path) -> None:
+    """Remove the note first, for what stands without it is not taken back; then the copies."""
+    (folder / _NOTE).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # another environment's are there
+        folder.parent.rmdir()
+
+
+def _remove_new(note: dict[str, Any], also: Iterable[str]) -> None:
+    """Remove the files of what is there now under these names, whole or half, and what an installer put aside."""
+    sites = [Path(folder) for folder in note["sites"]]
+    names = {*note["names"], *also}
+    found = [path for item in _of(names, sites) for path in _files(item)]
+    for path in dict.fromkeys([*found, *map(Path, note["fresh"])]):
+        _remove(path, sites)
+    for item in _of(names, sites):
+        shutil.rmtree(item.info, ignore_errors=True)
+    before = set(note["left"])
+    for path in _leftovers(sites):
+        if str(path) not in before:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _remove(path: Path, sites: list[Path]) -> None:
+    """Remove a file with its byte code, and the folders that are empty then."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        compiled.unlink(missing_ok=True)
+    for folder in (path.parent / "__pycache__", path.parent, *path.parents):
+        if folder in sites or not any(folder.is_relative_to(top) for top in sites):
+            continue
+        with suppress(OSError):  # it is not empty, or not there
+            folder.rmdir()
+
+
+def _put_back(copy: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = place.with_name(f".{place.name}.{os.getpid()}.back")
+    shutil.copy2(copy, fresh, follow_symlinks=False)
+    fresh.replace(place)
+
+
+def _copied(path: Path, copy: Path) -> _Kept | None:
+    """Keep a copy of a file; links are kept as links."""
+    try:
+        if stat.S_ISDIR(path.lstat().st_mode):
+            return None
+        shutil.copy2(path, copy, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _Kept(str(path), copy.name)
+
+
+def _files(item: Installed) -> list[Path]:
+    """Return what an installed distribution consists of, as far as it lies in this environment."""
+    named = [path for name in item.names() if (path := _inside(item.site / name)) is not None]
+    own = [path for path in sorted(item.info.rglob("*")) if path.is_file()] if item.info.is_dir() else [item.info]
+    return [*named, *own]
+
+
+def _folder(home: Path) -> Path:
+    """Return where copies are kept: one folder for each environment that uses this home."""
+    return home / INSTALLING / hashlib.sha256(sys.prefix.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def _inside(path: Path) -> Path | None:
+    """Return a path without ``..``, ``None`` when it leads out of the environment: metadata may say anything."""
+    plain = Path(os.path.normpath(path))
+    roots = {Path(sys.prefix), *_sites()}
+    return plain if any(plain.is_relative_to(root) for root in roots) else None
+
+
+def _of(names: Iterable[str], sites: Iterable[Path] | None = None) -> Iterator[Installed]:
+    """Yield what is installed under these names; of a killed installation there may be two versions."""
+    wanted = set(names)
+    for folder in _sites() if sites is None else sites:
+        with suppress(OSError):
+            for path in sorted(folder.iterdir()):
+                stem = path.name.removesuffix(".egg-info").split("-")[0]
+                if path.name.endswith((".dist-info", ".egg-info")) and normal(stem) in wanted:
+                    yield Installed(path)
+
+
+def _sites() -> list[Path]:
+    """Return the folders that installers write packages to."""
+    found = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
+    found += [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return [Path(folder) for folder in dict.fromkeys(found)]
+
+
+def _leftovers(sites: Iterable[Path]) -> list[Path]:
+    """Return what pip has moved aside for the time of an installation (``~name``)."""
+    return [path for folder in sites if folder.is_dir() for path in sorted(folder.iterdir()) if path.name.startswith("~")]
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a note so that it is whole or not there, also after a power cut."""
+    fresh = file.with_name(f"{file.name}.new")
+    with fresh.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    fresh.replace(file)
+
+
+__all__ = ["Busy", "InstallLock", "Rollback", "recover"]

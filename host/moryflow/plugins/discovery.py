@@ -1,0 +1,206 @@
+"""Find plugins without importing any: built-ins by name, entry points of installed packages, files of the user."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from moryflow_sdk import PluginError
+from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+
+from moryflow.hooks.plugin_set import LoadFailure, Tier
+
+from .code_units import unit_of
+from .entry_points import Found, installed
+from .projects import entry_points_of
+from .sources import check_owned
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+class Candidate(NamedTuple):
+    """A plugin that was found.
+
+    :param source: where it comes from, for people.
+    :param target: what to load: ``module``, ``module:attribute``, or a path.
+    :param file: the file that names it, for errors before its own file is known; likewise `line`.
+    :param manifest: its ``plugin.toml``, if it has one.
+    :param problem: why it cannot be loaded although it was found.
+    :param editable: the folder of the project, of a plugin that is installed from its sources.
+    """
+
+    name: str
+    tier: Tier
+    source: str
+    target: str
+    version: str = ""
+    file: str = ""
+    line: int = 0
+    manifest: str = ""
+    problem: LoadFailure | None = None
+    editable: str = ""
+
+
+def discover(home: Path, builtins: Sequence[str], development: Sequence[Path] = ()) -> Iterator[Candidate]:
+    """Yield every plugin there is: built-ins in the given order, installed ones by name, the user's own by name.
+
+    :param development: plugins that are being written elsewhere; each takes the place of one of its tier and name.
+    """
+    for dotted in builtins:
+        yield Candidate(dotted.rpartition(".")[2], "builtin", dotted, dotted)
+    for each in _third_party(home, development):
+        yield each._replace(problem=_reserved(each)) if is_reserved(each.name, builtins) else each
+
+
+def _third_party(home: Path, development: Sequence[Path]) -> Iterator[Candidate]:
+    own = [candidate for path in development for candidate in in_development(path)]
+    replaced = {(candidate.tier, candidate.name) for candidate in own}
+    for found in sorted(installed(home / "cache"), key=lambda item: (item.name, item.dist)):
+        if ("installed", found.name) not in replaced:
+            yield _installed(found)
+    yield from (candidate for candidate in own if candidate.tier == "installed")
+    yield from (each for each in _files(home / "plugins") if ("user", each.name) not in replaced)
+    yield from (candidate for candidate in own if candidate.tier == "user")
+
+
+class NameReserved(LoadFailure):
+    """A plugin has the name of a built-in one. It never stands for that one: not as a gate, not when a name is disabled."""
+
+
+def is_reserved(name: str, builtins: Iterable[str]) -> bool:
+    """Whether `name` is that of a built-in plugin, also in other letters or with other dashes in or around it."""
+    return _same(name) in {_same(dotted.rpartition(".")[2]) for dotted in builtins}
+
+
+def _same(name: str) -> str:
+    return re.sub(r"[-_.]+", "_", unicodedata.normalize("NFKC", name)).strip("_").casefold()
+
+
+def _reserved(candidate: Candidate) -> NameReserved:
+    if candidate.tier == "installed" and not candidate.editable:
+        hint = f"moryflow plugin uninstall {candidate.source.split(' ')[0]}, and ask its author for another name"
+    elif candidate.tier == "installed":
+        hint = "rename its entry point in pyproject.toml and install it again"
+    else:
+        hint = f"give it another name: {candidate.target}"
+    said = f"the name {candidate.name!r} belongs to a built-in plugin; this one was not loaded"
+    return NameReserved("discover", said, file=candidate.file, line=candidate.line, hint=hint)
+
+
+def _installed(found: Found) -> Candidate:
+    for root in found.roots:
+        if root not in sys.path:  # installed while this process runs: Python reads .pth files when it starts
+            sys.path.append(root)
+    if found.editable and not found.roots:
+        _reach(found)
+    return Candidate(
+        name=found.name,
+        tier="installed",
+        source=f"{found.dist} {found.version} ({found.value})".replace("  ", " "),
+        target=found.value,
+        version=found.version,
+        file=found.file,
+        line=found.line,
+        manifest=found.manifest,
+        problem=_unreadable(found) or _bad_name(found.name, found.file),
+        editable=found.editable,
+    )
+
+
+def _reach(found: Found) -> None:
+    """Make the code of a project importable that a ``.pth`` file brings by a program of its own, run when Python starts.
+
+    That program is not run here; the module is looked for where projects have it.
+    """
+    top = found.value.partition(":")[0].partition(".")[0].strip()
+    if not top.isidentifier() or unit_of(found.value) is not None:
+        return
+    for root in (Path(found.editable, "src"), Path(found.editable)):
+        if (root / top / "__init__.py").is_file() or (root / f"{top}.py").is_file():
+            sys.path.append(str(root))
+            return
+
+
+def _files(folder: Path) -> Iterator[Candidate]:
+    """Yield ``plugins/*.py`` and ``plugins/NAME/__init__.py``. Names that start with a dot or underscore are left out."""
+    try:
+        check_owned(folder)
+        paths = sorted(folder.iterdir())
+    except FileNotFoundError:
+        yield from filter(None, [_lost("plugins", folder)])
+        return
+    except (OSError, PluginError) as error:
+        unsafe = _refused(error)
+        yield Candidate("plugins", "user", str(folder), str(folder), file=str(folder), problem=unsafe)
+        return
+    yield from (candidate for path in paths if (candidate := _of_file(path)) is not None)
+
+
+def _of_file(path: Path) -> Candidate | None:
+    """Return the plugin that is a file, or a folder with ``__init__.py``; ``None`` for anything else.
+
+    A link that leads nowhere may have been one, and a gate: it is named.
+    """
+    main = path / "__init__.py"
+    package = main.is_file()
+    if path.name.startswith((".", "_")):
+        return None
+    if not (package or path.suffix == ".py"):
+        return None if path.suffix else _lost(path.name, main)
+    name = path.name if package else path.stem
+    toml = path / "plugin.toml"
+    return Candidate(
+        name=name,
+        tier="user",
+        source=str(path),
+        target=str(path),
+        file=str(path / "__init__.py" if package else path),
+        manifest=str(toml) if package and toml.is_file() else "",
+        problem=_bad_name(name, str(path)),
+    )
+
+
+def in_development(path: Path) -> list[Candidate]:
+    """Return the plugins at `path`: a file, a package, or a project with entry points in its ``pyproject.toml``."""
+    if (path / "pyproject.toml").is_file():
+        return [_installed(found) for found in entry_points_of(path)]
+    single = _of_file(path)
+    if single is not None:
+        return [single]
+    text = "there is no plugin here: a .py file, a package, or a project with entry points of moryflow.plugins"
+    problem = LoadFailure("discover", text, file=str(path), hint="moryflow new plugin NAME writes one")
+    return [Candidate(path.stem, "user", str(path), str(path), file=str(path), problem=problem)]
+
+
+def _lost(name: str, path: Path) -> Candidate | None:
+    """Return a plugin of which only a link is left, ``None`` when `path` is or is below none that leads nowhere."""
+    said = leads_nowhere(path)
+    if not said:
+        return None
+    problem = LoadFailure("discover", said, file=str(path), hint=LOST_HINT)
+    return Candidate(name, "user", str(path), str(path), file=str(path), problem=problem)
+
+
+def _unreadable(found: Found) -> LoadFailure | None:
+    if not found.problem:
+        return None
+    return LoadFailure("discover", found.problem, file=found.file, hint="reinstall the package, or uninstall it")
+
+
+def _bad_name(name: str, file: str) -> LoadFailure | None:
+    if _NAME.fullmatch(name):
+        return None
+    words = re.findall(r"[A-Za-z0-9_-]+", name)
+    hint = f"rename it, for example to {'-'.join(words).lstrip('_-') or 'mine'}"
+    return LoadFailure("discover", f"{name!r} is not a plugin name: letters, digits, - and _", file=file, hint=hint)
+
+
+def _refused(error: Exception) -> LoadFailure:
+    if isinstance(error, PluginError):
+        return LoadFailure("discover", error.message, file=error.where, hint=error.next_step)
+    file, reason = str(getattr(error, "filename", None) or ""), getattr(error, "strerror", None) or error
+    return LoadFailure("discover", f"the folder cannot be read: {reason}", file=file, hint="make it a folder that you may read")

@@ -1,0 +1,194 @@
+"""Turn a candidate into a plugin object: the one place where plugin code is imported."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from moryflow_sdk import PluginError
+
+from moryflow import __version__
+from moryflow.hooks.call import describe, root_of
+from moryflow.hooks.plugin_set import LoadFailure, Plugin
+
+from . import package_import as packages
+from .code_units import Fingerprints, unit_of
+from .discovery import Candidate
+from .import_output import printing_aside
+from .manifest import ATTRIBUTES
+from .package_import import import_module
+from .sources import PREFIX, Sources, digest, forget, keep, load_sources, read_sources
+
+Check = Callable[[str], None]
+"""Called with the hash of code before it is imported; raises when it is not to be."""
+
+
+class Imported(NamedTuple):
+    """A plugin object, the hash of its sources, and how to let go of its modules."""
+
+    object: Any
+    hash: str
+    file: str
+    forget: Callable[[], None] | None = None
+
+
+def sources_of(candidate: Candidate) -> Sources:
+    """Read the files of a user's plugin.
+
+    :raises LoadFailure: they are not safe to run, or cannot be read.
+    """
+    try:
+        return read_sources(Path(candidate.target))
+    except PluginError as error:
+        file = error.where or candidate.file
+        raise LoadFailure("discover", error.message, file=file, hint=error.next_step) from error
+    except OSError as error:
+        raise LoadFailure("discover", f"it cannot be read: {error}", file=candidate.file) from error
+
+
+def import_sources(candidate: Candidate, known: Plugin | None, check: Check | None = None) -> Imported:
+    """Run a user's plugin as a new module, or take the module of `known` if its files are the same.
+
+    :raises LoadFailure: its files are not safe to run, or its code raised, with the line in its own files.
+    """
+    sources = sources_of(candidate)
+    if known is not None and known.tier == "user" and known.hash == sources.hash:
+        module = known.object
+        keep(module.__name__)
+    else:
+        if check is not None:
+            check(sources.hash)
+        try:
+            with printing_aside():
+                module = load_sources(candidate.name, sources)
+        except BaseException as error:
+            raise _failure(error, str(sources.main), candidate) from error
+    return Imported(module, sources.hash, str(sources.main), partial(forget, module.__name__))
+
+
+def import_named(
+    candidate: Candidate, known: Plugin | None, prints: Fingerprints | None = None, check: Check | None = None
+) -> Imported:
+    """Import ``module`` or ``module:attribute``; again, with all of its package, when its files have changed.
+
+    :raises LoadFailure: it cannot be imported, or is not something with hooks.
+    """
+    module_name, attributes = _parts(candidate.target)
+    unit = unit_of(candidate.target) if candidate.tier != "builtin" else None
+    content = (
+        (prints or Fingerprints()).of(unit) if unit else digest({candidate.target: (candidate.version or __version__).encode()})
+    )
+    if check is not None and unit is not None and not (known is not None and known.hash == content):
+        check(content)
+    try:
+        with printing_aside() if unit is not None else nullcontext():
+            module = import_module(module_name, unit, content)
+            plugin: Any = module
+            for part in attributes:
+                plugin = getattr(plugin, part)
+            file = str(getattr(module, "__file__", None) or "")  # a module may have put any object in its place
+    except LoadFailure:
+        raise
+    except BaseException as error:
+        raise _failure(error, "", candidate, module_name) from error
+    if issubclass(type(plugin), type) or plugin is None:  # isinstance would ask the object, which may break
+        raise LoadFailure(
+            "import",
+            f"{candidate.target} is {'a class' if plugin else 'None'}, not a module or an object",
+            file=candidate.file,
+            line=candidate.line,
+            hint="let the entry point name the module, or an instance",
+        )
+    return Imported(plugin, content, file)
+
+
+def code_of(candidate: Candidate) -> list[Path]:
+    """Return the Python files of a plugin that is not built in."""
+    if candidate.tier == "user":
+        return [Path(file) for file in sorted(sources_of(candidate).files)]
+    unit = unit_of(candidate.target)
+    return unit.files() if unit is not None else []
+
+
+def source_file(candidate: Candidate) -> str:
+    """Return where the code of a plugin probably is, without importing it; empty when that cannot be told."""
+    if candidate.tier == "user":
+        return candidate.file
+    unit = unit_of(candidate.target)
+    if unit is None:
+        return ""
+    if not unit.root.is_dir():
+        return str(unit.root)
+    module_name, _ = _parts(candidate.target)
+    path = unit.root.joinpath(*module_name.removeprefix(unit.name).strip(".").split("."))
+    wanted = (path / "__init__.py", path.with_name(f"{path.name}.py"))
+    return next((str(file) for file in wanted if file.is_file()), "")
+
+
+def hidden(plugin: Any, file: str, hooks: Iterable[str]) -> str:
+    """Say which files of a package will take the place of its hooks and settings once Python imports them."""
+    if not isinstance(plugin, ModuleType) or Path(file).name != "__init__.py":
+        return ""
+    names = [name for name in (*hooks, *ATTRIBUTES) if hasattr(plugin, name) and f"{plugin.__name__}.{name}" not in sys.modules]
+    taken = [name for name in names if Path(file).with_name(f"{name}.py").is_file() or Path(file).with_name(name).is_dir()]
+    return f"rename {', '.join(taken)}: once that file is imported it hides what has its name" if taken else ""
+
+
+def _parts(target: str) -> tuple[str, list[str]]:
+    """Split ``module:object.attribute [extras]``."""
+    module_name, _, attributes = target.partition("[")[0].partition(":")
+    return module_name.strip(), [part for part in attributes.strip().split(".") if part]
+
+
+def _failure(error: BaseException, file: str, candidate: Candidate, module: str = "") -> LoadFailure:
+    """Say what went wrong while importing, at the last line of the plugin's own code; Ctrl-C goes on."""
+    if isinstance(error, KeyboardInterrupt) and pressed():
+        raise error
+    root = root_of(file or _first_file(error))
+    text, found, line = describe(error, root)
+    if isinstance(error, SystemExit):
+        text = f"it called sys.exit({error.code!r}) while it was imported"
+    hint = ""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        ours = module == error.name or module.startswith(f"{error.name}.")
+        hint = "reinstall the package, or uninstall it" if ours else _what_helps(error.name, candidate)
+    if not found:
+        found, line = (file, 0) if file else (candidate.file, candidate.line)
+    return LoadFailure("import", text, file=found, line=line, hint=hint)
+
+
+def _what_helps(missing: str, candidate: Candidate) -> str:
+    """Return what brings a module that is missing: not every one can be installed."""
+    beside = candidate.tier == "user" and Path(candidate.file).with_name(f"{missing.partition('.')[0]}.py").is_file()
+    if beside or missing.startswith(f"{PREFIX}."):
+        return "a file cannot import one beside it: make a folder in plugins/ of both, with __init__.py, and import relatively"
+    return f"install what it needs: {missing}"
+
+
+def pressed() -> bool:
+    """Whether a KeyboardInterrupt is a person's: asyncio cancels the task at the first Ctrl-C and raises at the second."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True
+    return task is None or task.cancelling() > 0
+
+
+def _first_file(error: BaseException) -> str:
+    """Return the first file after the import machinery: where the plugin's own code begins."""
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name not in (__file__, packages.__file__, importlib.__file__) and not name.startswith("<"):
+            return name
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename
+    return ""

@@ -1,0 +1,313 @@
+"""What happens to a loaded set: plugins begin, contribute, and are disposed of when nobody uses them any more."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext
+
+from moryflow.hooks.call import Outcome, call, describe, root_of
+from moryflow.hooks.plugin_set import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
+
+from .agent_tools import unknown_tools
+from .load_failures import at, note_on, said_of, unclean
+from .plugin_context import plain_context
+from .tool_check import MOST_TOOLS, Refused, source_of, usable
+
+log = logging.getLogger(__name__)
+CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")
+CLEANUP = 1.0
+"""Seconds that a disposer may take."""
+
+
+async def start(
+    plugin_set: PluginSet,
+    contexts: Callable[[Plugin], PluginContext] | None = None,
+    *,
+    reserved: Mapping[str, frozenset[str]] | None = None,
+    previous: PluginSet | None = None,
+) -> PluginSet:
+    """Let every plugin begin and contribute, side by side, and return the set with what they gave.
+
+    ``plugin_start`` runs once per plugin object; one that fails fails the plugin. A contribute hook that fails, or an
+    item that cannot be used, is left out and noted in the plugin's record.
+
+    :param contexts: makes the context that a plugin is given.
+    :param reserved: by hook (``agents``, ``commands``, ``slash`` in ``chat``), names of the host's own that no plugin may take.
+    :param previous: the generation before; of a file that became wrong since, its agent or tools go on.
+    """
+    make = contexts or plain_context(plugin_set.home)
+    calls = [_begin(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
+    outcomes = dict(zip(plugin_set.plugins, await asyncio.gather(*calls), strict=True))
+    taking = _Taking(plugin_set, reserved or {}, previous)
+    for name, (error, _) in outcomes.items():
+        if error is not None:
+            taking.fail(name, *error)
+            await _leave(plugin_set, plugin_set.plugins[name])
+    for hook in CONTRIBUTED:
+        for implementation in plugin_set.ordered(hook):
+            if (outcome := outcomes[implementation.plugin][1].get(implementation)) is not None:
+                taking.take(implementation, outcome)
+    taking.look_at_agents()
+    return taking.finish()
+
+
+async def dispose(plugin_set: PluginSet) -> None:
+    """End the plugins that only this generation used; each has a second to clean up. Never raises."""
+    await asyncio.gather(*(_leave(plugin_set, plugin) for plugin in plugin_set.plugins.values()))
+
+
+Failure = tuple[str, str, int]
+"""Text, file and line."""
+
+
+async def _begin(
+    plugin_set: PluginSet, plugin: Plugin, contexts: Callable[[Plugin], PluginContext]
+) -> tuple[Failure | None, dict[Implementation, Outcome]]:
+    """Call what one plugin implements of life cycle and contribute hooks."""
+    life = plugin.life
+    life.generations.add(plugin_set.number)
+    mine = {hook: [item for item in plugin_set.ordered(hook) if item.plugin == plugin.name] for hook in _SET_UP}
+    if not any(mine.values()):
+        return None, {}
+    context = {"ctx": contexts(plugin)}
+    if not life.started:
+        for implementation in mine["plugin_start"]:
+            outcome = await call(implementation, context)
+            if outcome.status == "ok" and outcome.value is not None and not callable(outcome.value):
+                error = TypeError(f"plugin_start must return a function or None, not {type(outcome.value).__name__}")
+                outcome = Outcome(None, outcome.ns, "failed", error)
+            if outcome.status != "ok":
+                return _failure(implementation, outcome), {}
+            life.disposer = outcome.value
+        life.started = True
+    return None, {item: await call(item, context) for hook in CONTRIBUTED for item in mine[hook]}
+
+
+_SET_UP = ("plugin_start", *CONTRIBUTED)
+
+
+async def _leave(plugin_set: PluginSet, plugin: Plugin) -> None:
+    """Take one generation off those that use `plugin`, and end it with the last."""
+    life = plugin.life
+    if plugin_set.number not in life.generations:
+        return
+    life.generations.discard(plugin_set.number)
+    if not life.generations:
+        await _end(plugin)
+
+
+async def _end(plugin: Plugin) -> None:
+    life = plugin.life
+    disposer, life.disposer, life.started = life.disposer, None, False
+    if disposer is not None and not life.broken:
+        try:
+            async with asyncio.timeout(CLEANUP):
+                plain = life.serial and not inspect.iscoroutinefunction(disposer)
+                value = await life.run(disposer, (), CLEANUP) if plain else disposer()
+                if inspect.isawaitable(value):
+                    await value
+        except Exception as error:  # the isolation boundary of a plugin's clean-up
+            name = plugin.name
+            log.warning(
+                "plugin %s did not clean up: %s; moryflow plugin info %s", name, unclean(error, plugin.object, CLEANUP), name
+            )
+    life.stop()
+    if life.forget is not None:
+        life.forget()
+        life.forget = None
+
+
+@dataclass(eq=False, repr=False)
+class _Taking:
+    """Accepts what plugins contribute, item by item."""
+
+    base: PluginSet
+    reserved: Mapping[str, frozenset[str]]
+    previous: PluginSet | None = None
+    kept: dict[str, str] = field(default_factory=dict[str, str])
+    failed: dict[str, Failure] = field(default_factory=dict[str, Failure])
+    remarks: dict[str, list[Failure]] = field(default_factory=dict[str, list[Failure]])
+    offered: Counter[str] = field(default_factory=Counter[str])
+    tools: dict[str, OwnedTool] = field(default_factory=dict[str, OwnedTool])
+    agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
+    agent_owners: dict[str, str] = field(default_factory=dict[str, str])
+    providers: list[ModelProvider] = field(default_factory=list[ModelProvider])
+    commands: dict[str, Command] = field(default_factory=dict[str, Command])
+    command_owners: dict[str, str] = field(default_factory=dict[str, str])
+    owners: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+
+    def fail(self, plugin: str, text: str, file: str, line: int) -> None:
+        """Note that a plugin did not start."""
+        self.failed[plugin] = (text, file, line)
+
+    def take(self, implementation: Implementation, outcome: Outcome) -> None:
+        """Take the items of one call; what cannot be used is left out and noted."""
+        notes = self.remarks.setdefault(implementation.plugin, [])
+        if outcome.status != "ok":
+            text, file, line = _failure(implementation, outcome)
+            step = f"; next: moryflow plugin check {implementation.plugin}" if implementation.tier != "builtin" else ""
+            notes.append((f"{at(file, line)}{implementation.hook}: {text}{step}", file, line))
+            return
+        wrong = [item for item in outcome.value or () if issubclass(type(item), Diagnostic)]  # isinstance asks the item too
+        notes += [(str(item), item.file, item.line or 0) for item in wrong]
+        right = [item for item in outcome.value or () if not issubclass(type(item), Diagnostic)]
+        for item in (*right, *self._before(implementation, right, wrong)):
+            try:
+                problem = getattr(self, f"_{implementation.hook}")(implementation, item)
+            except BaseException as error:  # an item of a plugin may break when it is looked at, in whatever way
+                problem, _, _ = said_of(error, "")
+            if problem:
+                notes.append(note_on(implementation, item, problem))
+
+    def _before(self, implementation: Implementation, right: list[Any], wrong: list[Diagnostic]) -> Iterator[Any]:
+        """Yield what files that are wrong now, and give nothing, gave in the generation before."""
+        if self.previous is None:
+            return
+        given = {source_of(item) for item in right}
+        for file, text in {item.file: item.sentence for item in wrong if item.file not in given}.items():
+            for known in made_of(self.previous, implementation.hook, implementation.plugin, file):
+                self.kept[file] = text
+                yield known
+
+    def look_at_agents(self) -> None:
+        """Note which tools the agents of a person's files name and nobody has, once all that may bring one are there."""
+        if any(record.status != "loaded" and record.reason != "disabled" for record in self.base.records):
+            return
+        for agent in self.agents.values():
+            if Path(agent.source).parent == self.base.home / "agents":
+                self.remarks[self.agent_owners[agent.id]] += unknown_tools(agent, self.tools)
+
+    def finish(self) -> PluginSet:
+        """Return the set with everything taken, without the plugins that did not start."""
+        base = self.base
+        gates = {name for name in self.failed if base.plugins[name].gate}
+        hooks = {hook: tuple(i for i in items if i.plugin not in self.failed) for hook, items in base.hooks.items()}
+        return replace(
+            base,
+            id=self._identity(),
+            records=tuple(self._record(record) for record in base.records),
+            plugins=MappingProxyType({name: item for name, item in base.plugins.items() if name not in self.failed}),
+            hooks=MappingProxyType(hooks),
+            tools=MappingProxyType(self.tools),
+            agents=MappingProxyType(self.agents),
+            providers=tuple(self.providers),
+            commands=MappingProxyType(self.commands),
+            command_owners=MappingProxyType(self.command_owners),
+            missing_gates=tuple(sorted({*base.missing_gates, *gates})),
+            kept=MappingProxyType({**base.kept, **self.kept}),
+        )
+
+    def _identity(self) -> str:
+        """Return the hash of the set with what was contributed, for that may change while the code does not."""
+        total = hashlib.sha256(f"{self.base.id}\0{sorted(self.failed)}".encode())
+        for owned in self.tools.values():
+            tool = owned.tool
+            shape = f"{tool.name}\0{owned.plugin}\0{tool.domain}\0{tool.description}\0{tool.schema}\0{tool.revision}\n"
+            total.update(shape.encode("utf-8", "surrogatepass"))
+        for agent in self.agents.values():
+            total.update(f"{agent!r}\n".encode())
+        return total.hexdigest()[:16]
+
+    def _record(self, record: LoadRecord) -> LoadRecord:
+        if record.status != "loaded":
+            return record
+        if record.name in self.failed:
+            text, file, line = self.failed[record.name]
+            return record._replace(status="failed", stage="start", error=text, file=file, line=line)
+        names = tuple(tool.tool.name for tool in self.tools.values() if tool.plugin == record.name)
+        record = record._replace(tools=names)
+        notes = self.remarks.get(record.name)
+        if not notes:
+            return record
+        said = "; ".join([text for text, _, _ in notes])
+        error = f"{record.error}; {said}" if record.error else said
+        place = {"file": notes[0][1], "line": notes[0][2], "notes": tuple(text for text, _, _ in notes)}
+        return record._replace(stage=record.stage or "contribute", error=error, **place)
+
+    # ---------------------------------------------------------------- one item each; the answer says what is wrong
+
+    def _tools(self, by: Implementation, item: Any) -> str:
+        origin = source_of(item) or by.plugin
+        self.offered[origin] += 1
+        if self.offered[origin] > MOST_TOOLS:
+            return f"more than {MOST_TOOLS} tools: the others are left out" * (self.offered[origin] == MOST_TOOLS + 1)
+        try:
+            tool, remark = usable(item, by.tier)
+        except Refused as refused:
+            return str(refused)
+        if problem := self._claim("tools", tool.name, by):
+            return problem
+        self.tools[tool.name] = OwnedTool(tool, by.plugin, by.tier, by.life)
+        return remark
+
+    def _agents(self, by: Implementation, item: Any) -> str:
+        if not isinstance(item, Agent):
+            return f"{item!r:.80} is not an Agent"
+        if item.internal:
+            return f"agent {item.id!r}: internal agents are made by the host only"
+        if problem := self._claim("agents", item.id, by):
+            return problem
+        self.agents[item.id] = item
+        self.agent_owners[item.id] = by.plugin
+        return ""
+
+    def _models(self, by: Implementation, item: Any) -> str:
+        if not isinstance(item, ModelProvider):
+            needed = (*(name for name in vars(BaseProvider) if not name.startswith("_")), "stream")
+            missing = ", ".join(name for name in needed if not hasattr(item, name))
+            said = f"{type(item).__name__:.80} is not a model provider: it lacks {missing}"
+            return f"{said}; derive from moryflow_sdk.BaseProvider and write find and stream"
+        if problem := self._claim("models", item.name, by):
+            return problem
+        self.providers.append(item)
+        return ""
+
+    def _commands(self, by: Implementation, item: Any) -> str:
+        if not isinstance(item, Command):
+            return f"{item!r:.80} is not a Command"
+        if item.slash is not None and item.name.casefold() in self.reserved.get("slash", frozenset()):
+            return f"the name {item.name!r} is taken by the host"
+        for name in (item.name, *item.aliases):
+            if problem := self._claim("commands", name, by):
+                return problem
+        self.commands[item.name] = item
+        self.command_owners[item.name] = by.plugin
+        return ""
+
+    def _claim(self, hook: str, name: str, by: Implementation) -> str:
+        """Give `name` to `by`, unless the host or an earlier plugin has it, in whatever case."""
+        key = (hook, name.casefold())
+        owner = "the host" if key[1] in self.reserved.get(hook, frozenset()) else self.owners.get(key)
+        if owner is not None:
+            return f"the name {name!r} is taken by {owner}"
+        plugin = self.base.plugins[by.plugin]
+        self.owners[key] = f"the {plugin.tier} plugin {plugin.name}"
+        return ""
+
+
+def made_of(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterator[Any]:
+    """Yield the agents or tools that a plugin made of `file`."""
+    if hook == "agents":
+        yield from (agent for agent in plugin_set.agents.values() if agent.source == file)
+    if hook == "tools":
+        yield from (owned.tool for owned in plugin_set.tools.values() if owned.plugin == plugin and owned.tool.source == file)
+
+
+def _failure(implementation: Implementation, outcome: Outcome) -> Failure:
+    file, line = implementation.place
+    if outcome.status == "timeout":
+        return (f"{implementation.hook} took longer than {implementation.timeout:g} s", file, line)
+    if outcome.error is None:
+        return (implementation.life.broken or outcome.status, file, line)
+    text, found, at = describe(outcome.error, root_of(file))
+    return (text, found, at) if found else (text, file, line)

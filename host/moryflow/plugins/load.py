@@ -1,0 +1,289 @@
+"""Discover, load, order: one immutable :class:`PluginSet` per generation. A bad plugin becomes a record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+from moryflow_sdk import HOOKS
+
+from moryflow.hooks.ordering import Cycle, ordered
+from moryflow.hooks.plugin_set import (
+    ConfigReader,
+    Implementation,
+    LoadFailure,
+    LoadRecord,
+    Pending,
+    Plugin,
+    PluginSet,
+    PluginSettings,
+)
+from moryflow.hooks.threads import Life
+
+from .admission import Admission, admit_all
+from .discovery import Candidate, NameReserved, discover
+from .importer import Imported, hidden, import_named, import_sources, source_file
+from .known_gates import GateMemory, looks_like_gate
+from .load_failures import failed, identity, placed, remarked, replace_place, told
+from .manifest import Manifest, declared, did_you_mean, read_manifest
+from .plugin_settings import settings_of
+from .registration import Registry
+from .selection import NotWanted, Wanted
+
+T = TypeVar("T")
+NOTHING: Mapping[str, LoadFailure] = MappingProxyType({})
+
+
+def load_plugin_set(
+    *,
+    home: Path,
+    builtins: Sequence[str],
+    settings: PluginSettings,
+    config: ConfigReader,
+    final_after: str = "truncation",
+    among_user: Container[str] = (),
+    previous: PluginSet | None = None,
+    admission: Admission | None = None,
+    found: Iterable[Candidate] | None = None,
+    held_back: Mapping[str, LoadFailure] = NOTHING,
+) -> PluginSet:
+    """Load every plugin there is and return the set, not yet started. Never raises for a plugin's sake.
+
+    A plugin known to gate that is not loaded is named in ``missing_gates``: known by its manifest, by its source, or by
+    its last good load, also when it is not found any more (deleting a gate must not open the door). Only disabling it
+    by name takes it off that list; safe mode and ``MORYFLOW_PLUGINS`` do not.
+
+    :param final_after: the built-in plugin that has the last phase of ``tool_after``.
+    :param among_user: built-in plugins whose hooks are called among the user's.
+    :param previous: the generation before; plugins whose code and settings are unchanged are taken over from it, with
+        their threads and what they have started; of one that cannot be loaded any more, the version of `previous` goes on.
+    :param admission: says whose code may be imported; without it everyone's.
+    :param found: the candidates, if they are known already.
+    :param held_back: plugins that are not to be loaded as they are now, because that was tried.
+    """
+    loading = Loading(home, settings, config, previous, admission or admit_all, held_back)
+    for candidate in discover(home, builtins) if found is None else found:
+        loading.add(candidate)
+    return loading.finish(final_after, among_user)
+
+
+class Loading:
+    """A generation in the making."""
+
+    def __init__(
+        self,
+        home: Path,
+        settings: PluginSettings,
+        config: ConfigReader,
+        previous: PluginSet | None,
+        admission: Admission = admit_all,
+        held_back: Mapping[str, LoadFailure] = NOTHING,
+    ) -> None:
+        self._home = home
+        self._settings = settings
+        self._config = config
+        self._admission = admission
+        self._held_back = held_back
+        self._previous = previous.plugins if previous else {}
+        self._records_before = {record.name: record for record in previous.records} if previous else {}
+        self._registry = Registry()
+        self._memory = GateMemory(home)
+        self._wanted = Wanted(settings)
+        self._records: dict[str, list[LoadRecord]] = {}
+        self._plugins: dict[str, Plugin] = {}
+        self._found: dict[str, tuple[Implementation, ...]] = {}
+        self._missing: set[str] = set()
+
+    def add(self, candidate: Candidate) -> None:
+        """Load one plugin, or note why not."""
+        started = time.perf_counter()
+        record = LoadRecord(candidate.name, candidate.version, candidate.tier, "loaded", candidate.source)
+        try:
+            if isinstance(candidate.problem, NameReserved):
+                raise candidate.problem
+            self._wanted.check(candidate, candidate.name)
+            plugin, record = self._load(candidate, record)
+            self._plugins[plugin.name] = plugin
+        except NotWanted as skip:
+            record = record._replace(status="skipped", reason=str(skip))
+            self._note_gate(candidate)
+        except LoadFailure as failure:
+            record = self._kept(candidate, failure) or self._lost(candidate, record, failure)
+        ms = (time.perf_counter() - started) * 1000
+        self._records.setdefault(record.name, []).append(record._replace(import_ms=round(ms, 3)))
+
+    def finish(self, final_after: str, among_user: Container[str]) -> PluginSet:
+        """Order the hooks, look for what was expected and not found, and close the set."""
+        hooks = self._ordered(final_after, among_user)
+        self._name_absent()
+        for name in self._settings.disabled:
+            self._memory.forget(name)
+        for plugin in self._plugins.values():
+            self._memory.note(plugin.tier, plugin.name, plugin.gate)
+        self._memory.save()
+        return self._closed(hooks)
+
+    def _closed(self, hooks: dict[str, tuple[Implementation, ...]]) -> PluginSet:
+        records = tuple(record for records in self._records.values() for record in records)
+        return PluginSet(
+            id=identity(self._plugins, hooks),
+            records=records,
+            kept=MappingProxyType({record.file: told(record) for record in records if record.kept}),
+            plugins=MappingProxyType(self._plugins),
+            hooks=MappingProxyType(hooks),
+            missing_gates=tuple(sorted(self._missing)),
+            home=self._home,
+        )
+
+    # ---------------------------------------------------------------- one plugin
+
+    def _load(self, candidate: Candidate, record: LoadRecord) -> tuple[Plugin, LoadRecord]:
+        """Take a candidate through every stage.
+
+        :raises LoadFailure: it failed at the stage that this names.
+        """
+        if candidate.problem is not None:
+            raise candidate.problem
+        manifest = read_manifest(Path(candidate.manifest), candidate.name) if candidate.manifest else None
+        known = self._previous.get(candidate.name)
+        if candidate.name in self._held_back:
+            raise self._held_back[candidate.name]
+        imported = self._import(candidate, known)
+        try:
+            return placed(imported, lambda: self._build(candidate, imported, manifest, record))
+        except (LoadFailure, NotWanted):
+            if imported.forget is not None:
+                imported.forget()
+            raise
+
+    def _import(self, candidate: Candidate, known: Plugin | None) -> Imported:
+        """Import a candidate if it is admitted.
+
+        :raises LoadFailure: it is not, or its import failed.
+        """
+        if candidate.tier == "builtin":
+            return import_named(candidate, known)
+        self._admission.place(candidate)
+        check = partial(self._admission.code, candidate)
+        if candidate.tier == "user":
+            return import_sources(candidate, known, check)
+        return import_named(candidate, known, self._admission.prints, check)
+
+    def _kept(self, candidate: Candidate, failure: LoadFailure) -> LoadRecord | None:
+        """Go on with the version before, if there is one that may; return its record."""
+        plugin, record = self._previous.get(candidate.name), self._records_before.get(candidate.name)
+        if failure.stage == "discover" or plugin is None or record is None or plugin.tier != candidate.tier:
+            return None
+        self._plugins[plugin.name] = plugin
+        self._found[plugin.name] = self._registry.add(plugin)
+        return remarked(record, failure)._replace(kept=True)
+
+    def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+        """Return the record of a plugin that is not there."""
+        never_gated = failure.stage == "consent" or isinstance(failure, NameReserved)
+        if not never_gated or self._memory.knows(candidate.tier, candidate.name):
+            self._note_gate(candidate)
+        lost = failed(record, failure)
+        return lost._replace(status="pending") if isinstance(failure, Pending) else lost
+
+    def _build(
+        self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
+    ) -> tuple[Plugin, LoadRecord]:
+        """Check what was imported, read its settings, register its hooks."""
+        name = self._name(candidate, imported)
+        manifest = declared(imported.object, base)
+        config, remark = settings_of(name, candidate.tier, manifest, self._config)
+        plugin = Plugin(
+            name=name,
+            version=manifest.version or candidate.version,
+            tier=candidate.tier,
+            hash=imported.hash,
+            object=imported.object,
+            config=config,
+            life=self._life(name, candidate, imported, config),
+            file=imported.file,
+            services=manifest.services,
+        )
+        found = self._registry.add(plugin)
+        hooks = tuple(hook for hook in HOOKS if any(item.hook == hook for item in found))
+        plugin = replace(plugin, gate=manifest.gate or "tool_gate" in hooks)
+        record = record._replace(name=name, version=plugin.version, hash=plugin.hash, file=imported.file, hooks=hooks)
+        remarks = filter(None, (self._registry.remark, hidden(imported.object, imported.file, hooks)))
+        record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
+        self._found[name] = found  # last: whatever looks at the plugin's object before may break, and then it is not there
+        return plugin, remarked(record, remark) if remark else record
+
+    def _name(self, candidate: Candidate, imported: Imported) -> str:
+        """Return the plugin's name; a built-in may say its own."""
+        said = getattr(imported.object, "name", None) if candidate.tier == "builtin" else None
+        if not isinstance(said, str) or said == candidate.name:
+            return candidate.name
+        self._wanted.check(candidate, said)
+        return said
+
+    def _life(self, name: str, candidate: Candidate, imported: Imported, config: object) -> Life:
+        """Return the life of the generation before if code and settings are the same, else a new one."""
+        before = self._previous.get(name)
+        if before is None or before.object is not imported.object or before.config != config:
+            return Life(name, serial=candidate.tier != "builtin", forget=imported.forget)
+        if imported.forget is not None:
+            imported.forget()  # the life that is taken over counts as one user of the module already
+        return before.life
+
+    def _note_gate(self, candidate: Candidate) -> None:
+        """Remember that a gate is missing, unless a person disabled it by name."""
+        name = candidate.name
+        if name in self._settings.disabled or name in self._missing:
+            return
+        if self._memory.knows(candidate.tier, name) or looks_like_gate(candidate.manifest, source_file(candidate)):
+            self._missing.add(name)
+
+    # ---------------------------------------------------------------- all plugins
+
+    def _ordered(self, final_after: str, among_user: Container[str]) -> dict[str, tuple[Implementation, ...]]:
+        """Order every hook; plugins that contradict each other fail, and the others are ordered without them."""
+        while True:
+            try:
+                return {
+                    hook: ordered(found, final_after if hook == "tool_after" else "", among_user)
+                    for hook in HOOKS
+                    if (found := [item for items in self._found.values() for item in items if item.hook == hook])
+                }
+            except Cycle as cycle:
+                for name in cycle.plugins:
+                    self._unload(name, LoadFailure("register", str(cycle), hint="drop one of the wishes"))
+
+    def _unload(self, name: str, failure: LoadFailure) -> None:
+        plugin = self._plugins.pop(name)
+        del self._found[name]
+        self._registry.unregister(name=name)
+        before = self._records[name].pop()
+        self._records[name].append(failed(before._replace(hooks=()), replace_place(failure, before.file)))
+        if plugin.gate:
+            self._missing.add(name)
+        if plugin.life.forget is not None and not plugin.life.generations:
+            plugin.life.forget()
+
+    def _name_absent(self) -> None:
+        """Name what was asked for, or gated last time, and is not there."""
+        settings = self._settings
+        for name in sorted((settings.only or frozenset()) - set(self._records)):
+            hint = did_you_mean(name, self._records)
+            failure = LoadFailure("discover", f"no plugin named {name!r} was found", hint=hint)
+            self._records[name] = [failed(LoadRecord(name, "", "installed", "failed", "MORYFLOW_PLUGINS"), failure)]
+        for tier, name in self._memory.names():
+            if name in self._records or name in settings.disabled:
+                continue
+            self._missing.add(name)
+            failure = LoadFailure(
+                "discover",
+                "it judged tool calls when it was last loaded, and is not there any more",
+                hint=f"put it back, or: moryflow plugin disable {name}",
+            )
+            record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
+            self._records[name] = [failed(record, failure)]

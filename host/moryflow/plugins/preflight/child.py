@@ -1,0 +1,232 @@
+"""Inside the probe: import, register, contribute, compare. Runs in a forked process that may end in any way."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import importlib
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, cast
+
+from moryflow_sdk import PluginContext
+
+from moryflow.hooks.call import describe, root_of
+from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
+from moryflow.plugins.discovery import Candidate
+from moryflow.plugins.import_output import leave_as_it_is
+from moryflow.plugins.importer import import_sources
+from moryflow.plugins.lifecycle import start
+from moryflow.plugins.load_failures import told
+from moryflow.plugins.plugin_context import plain_context
+from moryflow.plugins.single_load import load_alone
+
+from .blame import line_of
+from .module_state import Watch
+from .process_state import Guarded, harm, remarks, take
+
+WATCH = Watch()
+"""What everyone's modules are; the helper begins it before it forks."""
+Mark = Callable[[str], None]
+
+
+class Settings:
+    """The person's settings, as JSON: enough of a configuration for one plugin."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def section(self, dotted: str) -> Mapping[str, Any]:
+        value: Any = self._values
+        for name in dotted.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+    def origin(self, dotted: str) -> None:
+        return None
+
+    def checked(self, known: Iterable[tuple[str, Any]]) -> Settings:
+        return self
+
+
+def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+    """Return the verdict on one candidate, as JSON.
+
+    :param mark: told the stage that begins.
+    """
+    sys.path[:] = request["path"]
+    sys.dont_write_bytecode = True
+    importlib.invalidate_caches()
+    leave_as_it_is()
+    atexit._clear()  # of the helper, which this fork never ends as
+    atexit.register(_nothing)
+    forked: list[bool] = []
+    os.register_at_fork(before=lambda: forked.append(True))
+    before = take()
+    WATCH.reading.begin()
+    started = time.perf_counter()
+    mark("import")
+    raised = False
+    try:
+        found = _file(Path(request["file"])) if "file" in request else _plugin(request, mark)
+    except BaseException as error:  # the isolation boundary of the probe, where nobody can press Ctrl-C
+        raised = True
+        found = _raised(error, str(request.get("root") or request.get("file")))
+    harmed = _harmed(before)  # also of one that failed: the host would import it once more to say how
+    harmed += ["what runs: it forks this process"] if forked else []
+    if found["ok"] or raised:
+        with suppress(BaseException):  # what it is told with may be broken by now
+            found["changed"] = list(remarks(before, take()))
+    if harmed:
+        hint = _HARM_IN_TOOLS if "file" in request else _HARM_HINT
+        failed = "" if found["ok"] or raised else f"{found['error']}; "
+        found["line"] = line_of(harmed[0], str(found.get("file") or request.get("root") or request.get("file")))
+        found |= {"ok": False, "fatal": True, "stage": "import", "hint": hint}
+        found["error"] = f"{failed}it changes what belongs to everyone: {'; '.join(harmed[:3])}"
+    elif found["ok"]:
+        mark("atexit")  # a hang or an exit there would be the host's
+        atexit._run_exitfuncs()
+    found["ms"] = round((time.perf_counter() - started) * 1000, 1)
+    return found
+
+
+def _raised(error: BaseException, root: str) -> dict[str, Any]:
+    """Say what was raised, and where, unless what says so is broken by now."""
+    found = {"ok": False, "stage": "import", "error": type(error).__name__, "file": root, "fatal": _is_fatal(error)}
+    with suppress(BaseException):
+        found["error"], file, found["line"] = describe(error, root_of(root))
+        found["file"] = file or root
+    return found
+
+
+def _harmed(before: Guarded) -> list[str]:
+    """Return what was changed that others rely on; that the comparison itself cannot go on is one such change."""
+    found: list[str] = []
+    try:
+        found.extend(WATCH.changes())  # first: it mends what the rest needs
+        found.extend(harm(before, take()))
+        if not atexit._ncallbacks():
+            found.append("what runs at the end of the program (atexit)")
+    except BaseException as error:  # the isolation boundary of the probe
+        found.append(f"what the probe itself needs ({type(error).__name__}: {error})")
+    return found
+
+
+def _nothing() -> None:
+    """Stand for what the host has registered to run at its end."""
+
+
+_FATAL = (MemoryError, RecursionError, SystemExit)
+
+
+def _is_fatal(error: BaseException | None) -> bool:
+    """Whether code ran out of memory or stack, or wanted to end the process, also where it then raised something else."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen and not isinstance(error, _FATAL):
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return isinstance(error, _FATAL)
+
+
+_HARM_HINT = "do it in plugin_start and undo it in what that returns, or not at all"
+_HARM_IN_TOOLS = "do it in the function of the tool and undo it there, or not at all"
+
+
+def _file(path: Path) -> dict[str, Any]:
+    """Import a file that is no plugin: one with tools."""
+    try:
+        import_sources(Candidate(path.stem, "user", str(path), str(path), file=str(path)), None)
+    except LoadFailure as failure:
+        record = LoadRecord(path.stem, "", "user", "failed", str(path), failure.stage, failure.message)
+        return _failed(record._replace(file=failure.file or str(path), line=failure.line, hint=failure.hint), failure)
+    return {"ok": True, "stage": "import", "file": str(path)}
+
+
+def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+    home = Path(request["home"])
+    candidate = Candidate(**request["candidate"])
+    failures: list[LoadFailure] = []
+    plugin_set = load_alone(candidate, home=home, config=Settings(request["config"]), mark=mark, failures=failures)
+    record = plugin_set.records[0]
+    if record.status == "failed":
+        if record.stage != "config":
+            return _failed(record, *failures)
+        # Settings are not part of the code: the host holds them against the plugin itself.
+        return {"ok": True, "stage": "register", "file": record.file, "notes": [told(record)]}
+    if not plugin_set.plugins:
+        return {"ok": True, "stage": "register"}
+    remarks = [told(record)] if record.error else []
+    mark("contribute")
+    raised: list[BaseException] = []
+    record = asyncio.run(_contributed(_noting(plugin_set, raised), plain_context(home)))
+    notes = [*remarks, *record.notes]
+    if fatal := [error for error in raised if _is_fatal(error)]:
+        error, file, line = describe(fatal[0], root_of(record.file))
+        return _failed(record._replace(stage="contribute", error=error, file=file or record.file, line=line), *fatal)
+    file = {"file": record.file, "hooks": record.hooks, "tools": record.tools, "notes": notes}
+    return {"ok": True, "stage": "contribute", **file}
+
+
+async def _contributed(plugin_set: PluginSet, contexts: Callable[[Any], PluginContext]) -> LoadRecord:
+    """Call the contribute hooks. What they raise is no failure of the plugin; what they do to the process is.
+
+    ``plugin_start`` is not called: it is where a plugin does what has effects.
+    """
+    for plugin in plugin_set.plugins.values():
+        plugin.life.started = True
+    return (await start(plugin_set, contexts)).records[0]
+
+
+def _noting(plugin_set: PluginSet, raised: list[BaseException]) -> PluginSet:
+    """Return the set with hooks that say what they raise."""
+    hooks = {
+        hook: tuple(replace(item, function=_told(item.function, raised)) for item in items)
+        for hook, items in plugin_set.hooks.items()
+    }
+    return replace(plugin_set, hooks=hooks)
+
+
+def _told(function: Callable[..., Any], raised: list[BaseException]) -> Callable[..., Any]:
+    @wraps(function)
+    def plain(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    @wraps(function)
+    async def later(*arguments: Any) -> Any:
+        try:
+            return await function(*arguments)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    return later if inspect.iscoroutinefunction(function) else plain
+
+
+def _failed(record: LoadRecord, *raised: BaseException) -> dict[str, Any]:
+    said = {"stage": record.stage, "error": record.error, "file": record.file, "line": record.line, "hint": record.hint}
+    return {"ok": False, "fatal": any(map(_is_fatal, raised)), **said}
+
+
+def silence(output: int) -> None:
+    """Let nothing that a plugin prints or reads reach the helper's own streams.
+
+    :param output: takes what it prints, so that it can be told; each stream is a file of its own, so that one that is
+        put in the place of another is noticed.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number, target in enumerate((nowhere, output, nowhere)):
+        os.dup2(target, number)
+    os.close(output)
+    if nowhere > 2:
+        os.close(nowhere)

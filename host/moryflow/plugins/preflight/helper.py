@@ -1,0 +1,349 @@
+"""The warm helper: a small process with one thread that has imported the SDK and forks once per probe.
+
+It reads requests from standard input and writes verdicts to standard output, a JSON object a line each. Two probes run
+at a time; each has limits, a deadline and a process group of its own that is killed whole. The helper ends when its
+standard input does, and takes its children along.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import re
+import select
+import signal
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import exit_hook as leaving
+from .memory import adopt_orphans, children, filled, machine_memory, most_memory
+
+AT_ONCE = 2
+_FILES = 256
+_MEMORY = most_memory()
+_FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
+_MOST_READS = 64
+"""Times that 64 KB are read of a pipe at the end: what a child left behind may write into it for ever."""
+_PRINTED = 200
+"""Bytes of what it prints that are told."""
+_VERDICT = b"="
+_write, _leave, _packed = os.write, os._exit, marshal.dumps  # as they are before a plugin may have changed them
+_USUAL = 2.0
+"""Seconds of a probe that nobody asked for; one that a person asks for has more."""
+_LOOK = 0.02
+"""Seconds between two looks at children that have neither reported nor reached their deadline."""
+_FOR_A_TRACE = 0.2
+"""Seconds that a child is given to say where it stands."""
+
+_ROUNDS, _BETWEEN = 100, 0.002
+"""Times to look for strays, for one that ends may leave others; and seconds between two of them."""
+
+
+@dataclass
+class Running:
+    """A child: what it was asked, what it has said so far."""
+
+    pid: int
+    group: int
+    request: dict[str, Any]
+    report: int
+    trace: int
+    output: int
+    deadline: float
+    started: float = field(default_factory=time.monotonic)
+    said: bytes = b""
+    traced: bytes = b""
+    printed: bytes = b""
+
+    @property
+    def pipes(self) -> list[int]:
+        return [pipe for pipe in (self.report, self.trace, self.output) if pipe >= 0]
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.said.split(b"\n")[:-1]
+
+    @property
+    def verdict(self) -> dict[str, Any] | None:
+        last = self.lines[-1] if self.lines else b""
+        return marshal.loads(bytes.fromhex(last[1:].decode())) if last.startswith(_VERDICT) else None
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    source, sink = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    adopt_orphans()
+    _preload()
+    _serve(source, sink)
+
+
+def _preload() -> None:
+    """Import what every probe needs, so that a fork has it."""
+    import asyncio.runners
+    import gc
+    import sqlite3
+
+    from pydantic import BaseModel, create_model
+
+    from . import child
+
+    os._exit = leaving.leave
+    create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
+    assert asyncio.runners and sqlite3
+    child.WATCH.begin()
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(source: int, sink: int) -> None:
+    _say(sink, b"{}")  # whoever waits counts from here
+    waiting: deque[dict[str, Any]] = deque()
+    running: list[Running] = []
+    rest = b""
+    while True:
+        while waiting and len(running) < AT_ONCE:
+            running.append(_fork(waiting.popleft(), source, sink, running))
+        pipes = {pipe: each for each in running for pipe in each.pipes}
+        readable, _, _ = select.select([source, *pipes], (), (), _patience(running))
+        if source in readable:
+            data = os.read(source, 1 << 16)
+            if not data:
+                break
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                _accept(json.loads(line), waiting)
+        for pipe in readable:
+            if pipe in pipes:
+                _hear(pipes[pipe], pipe)
+        for each in [each for each in running if _settled(each, sink)]:
+            running.remove(each)
+        _end_strays(running)
+    for each in running:
+        _kill(each)
+    _end_strays([])
+
+
+def _accept(message: dict[str, Any], waiting: deque[dict[str, Any]]) -> None:
+    """Let a request wait for its turn, or move one to the front."""
+    if "hurry" not in message:
+        waiting.append(message)
+        return
+    for request in [request for request in waiting if request["id"] == message["hurry"]]:
+        waiting.remove(request)
+        waiting.appendleft(request)
+
+
+def _patience(running: list[Running]) -> float | None:
+    if not running:
+        return None
+    left = min(each.deadline for each in running) - time.monotonic()
+    return max(0.0, min(left, _LOOK))
+
+
+def _fork(request: dict[str, Any], source: int, sink: int, running: list[Running]) -> Running:
+    hear, report = os.pipe()
+    look, trace = os.pipe()
+    read, output = os.pipe()
+    seconds = float(request["seconds"])
+    pid = os.fork()
+    if pid == 0:
+        for pipe in (source, sink, hear, look, read, *(pipe for each in running for pipe in each.pipes)):
+            os.close(pipe)
+        _be_child(request, seconds, report, trace, output)
+    for pipe in (report, trace, output):
+        os.close(pipe)
+    with suppress(OSError):
+        os.setpgid(pid, pid)  # here too: whoever comes first
+    return Running(pid, pid, request, hear, look, read, time.monotonic() + seconds)
+
+
+def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, output: int) -> None:
+    """Do the probe and leave. Never returns."""
+    import faulthandler
+
+    from . import child
+
+    with suppress(OSError):
+        os.setpgid(0, 0)
+    leaving.trace = trace
+    child.silence(output)
+    _limit(seconds)
+    signal.alarm(int(seconds) + 2)  # should the helper be gone
+    faulthandler.enable(trace, all_threads=False)
+    faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
+    try:
+        found = child.examine(request, lambda stage: _say(report, stage.encode()))
+        with suppress(BaseException):
+            sys.stdout.flush()
+        _say(report, _VERDICT + _packed(found).hex().encode())
+        _leave(0)
+    finally:
+        _leave(70)
+
+
+def _say(report: int, line: bytes) -> None:
+    data = line + b"\n"
+    while data:
+        data = data[_write(report, data) :]
+
+
+def _limit(seconds: float) -> None:
+    """Set limits: processor time, files, no core. Memory is watched: code may catch the error that a limit gives.
+
+    The one set here is what a host would meet, too.
+    """
+    import resource
+
+    cpu = int(seconds) + 1
+    for kind, limit in (
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_AS, machine_memory()),
+        (resource.RLIMIT_NOFILE, _FILES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, most = resource.getrlimit(kind)
+        wanted = limit if most == resource.RLIM_INFINITY else min(limit, most)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(kind, (wanted, most))
+
+
+def _hear(child: Running, pipe: int) -> None:
+    """Take what a child has written; at its end close our side."""
+    data = os.read(pipe, 1 << 16)
+    if pipe == child.report:
+        child.said += data
+        child.report = child.report if data else _closed(pipe)
+    elif pipe == child.trace:
+        child.traced = (child.traced + data)[-(1 << 16) :]
+        child.trace = child.trace if data else _closed(pipe)
+    else:
+        child.printed = (child.printed + data)[:_PRINTED]
+        child.output = child.output if data else _closed(pipe)
+
+
+def _drain(child: Running, pipe: int) -> None:
+    """Take what it wrote just before it ended, which has not been read yet."""
+    for _ in range(_MOST_READS):
+        if pipe not in child.pipes or not select.select([pipe], (), (), 0)[0]:
+            return
+        _hear(child, pipe)
+
+
+def _closed(pipe: int) -> int:
+    os.close(pipe)
+    return -1
+
+
+def _settled(child: Running, sink: int) -> bool:
+    """Whether a child is done, in one way or another; then its verdict is written."""
+    verdict = child.verdict
+    if verdict is None:
+        verdict = _overfull(child) or _overdue(child) or _gone(child)
+        if verdict is None:
+            return False
+    _drain(child, child.output)
+    if _kill(child) > 2 * _MEMORY and not verdict.get("fatal"):  # filled and given back between two looks
+        verdict = {**verdict, "ok": False, "fatal": True, "error": _TOO_FULL, "hint": _LESS}
+    if child.printed.strip():
+        line = child.printed.strip().splitlines()[0].decode("utf-8", "replace")
+        verdict["changed"] = [*verdict.get("changed", ()), f"standard output: it prints {line!r}"]
+    verdict = {"ms": round((time.monotonic() - child.started) * 1000, 1), **verdict}
+    _say(sink, json.dumps({"id": child.request["id"], "verdict": verdict}).encode())
+    return True
+
+
+_TOO_FULL = f"it fills more than {_MEMORY >> 20} MB of memory"
+_LESS = "load large data inside the functions that need it"
+
+
+def _overfull(child: Running) -> dict[str, Any] | None:
+    if not child.pid or filled(child.pid) <= _MEMORY:
+        return None
+    with suppress(OSError):
+        os.kill(child.pid, signal.SIGABRT)  # at which it says where it stands
+    if child.trace in select.select([child.trace], (), (), _FOR_A_TRACE)[0]:
+        _drain(child, child.trace)
+    return _fatal(child, _TOO_FULL) | {"hint": _LESS}
+
+
+def _overdue(child: Running) -> dict[str, Any] | None:
+    if time.monotonic() < child.deadline:
+        return None
+    seconds = f"{float(child.request['seconds']):g}"
+    hint = "import heavy libraries inside the functions that need them"
+    if float(child.request["seconds"]) <= _USUAL and "file" not in child.request:  # a file with tools is no plugin
+        hint += "; moryflow plugin check gives it more time"
+    return _fatal(child, f"it did not finish in {seconds} s") | {"timeout": True, "hint": hint}
+
+
+def _gone(child: Running) -> dict[str, Any] | None:
+    """Say how a child ended without a verdict, ``None`` while it runs."""
+    pid, status = os.waitpid(child.pid, os.WNOHANG)
+    if pid == 0:
+        return None
+    child.pid = 0
+    for pipe in child.pipes:
+        _drain(child, pipe)
+    if child.verdict is not None:
+        return child.verdict
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return _fatal(child, f"it ended the process without a word (exit code {code})")
+    name = signal.Signals(-code).name
+    if name == "SIGXCPU":
+        return _fatal(child, "it used up its processor time") | {"timeout": True}
+    return _fatal(child, f"it crashed the process ({name})")
+
+
+def _fatal(child: Running, error: str) -> dict[str, Any]:
+    """Return the verdict on a child that did not give one itself, with the line it stood at if that is known."""
+    stages = [line.decode("utf-8", "replace") for line in child.lines]
+    root = str(child.request.get("root") or child.request.get("file") or "")
+    file, line = root, 0
+    for found, number in _FRAME.findall(child.traced):
+        name = os.fsdecode(found)
+        if root and (name == root or name.startswith(root.removesuffix("__init__.py").rstrip("/") + "/")):
+            file, line = name, int(number)
+            break
+    return {"ok": False, "fatal": True, "stage": stages[-1] if stages else "import", "error": error, "file": file, "line": line}
+
+
+def _kill(child: Running) -> int:
+    """End a child and its whole process group, and close the pipes; return the most bytes it had in memory, if known."""
+    for pipe in child.pipes:
+        os.close(pipe)
+    with suppress(OSError):
+        os.killpg(child.group, signal.SIGKILL)  # also when it has ended itself: others may be in it
+    if child.pid:
+        with suppress(OSError):
+            os.kill(child.pid, signal.SIGKILL)
+            _, _, used = os.wait4(child.pid, 0)
+            return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return 0
+
+
+def _end_strays(running: list[Running]) -> None:
+    """End what a probe left behind in a group of its own; the system makes it a child of this process."""
+    known = {each.pid for each in running}
+    for _ in range(_ROUNDS):
+        strays = [pid for pid in children(os.getpid()) if pid not in known]
+        if not strays:
+            return
+        for pid in strays:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(_BETWEEN)
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    main()

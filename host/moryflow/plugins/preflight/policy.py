@@ -1,0 +1,200 @@
+"""Whose code a host imports: what a person agreed to and the probe survived."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk.secrets import hide
+
+from moryflow.hooks.plugin_set import LoadFailure, Pending
+from moryflow.plugins.code_units import Fingerprints, unit_of
+from moryflow.plugins.consent import Consents
+from moryflow.plugins.discovery import Candidate
+from moryflow.plugins.entry_points import look_around
+from moryflow.plugins.importer import sources_of
+
+from .prober import Prober, shared
+from .verdicts import ProbeVerdict, VerdictCache
+
+SECONDS = 2.0
+"""Seconds a probe may take."""
+CAN_PROBE = hasattr(os, "fork")
+"""Where processes cannot be forked, code is imported without a probe."""
+Item = Candidate | Path
+"""What can be probed: a plugin, or a file with tools."""
+
+
+class Gatekeeper:
+    """Says what may be imported; an :class:`~moryflow.plugins.admission.Admission` of one host.
+
+    :param news: called, from any thread, when a probe ended that somebody had stopped waiting for.
+    """
+
+    def __init__(self, home: Path, *, prober: Prober | None = None, news: Callable[[], None] | None = None) -> None:
+        self.home = home
+        self.consents = Consents(home)
+        self.cache = VerdictCache(home, look_around(home / "cache").surroundings)
+        self.prints = Fingerprints(self.cache.stamps)
+        self.news = news
+        self.doubted: set[Path] = set()
+        """Code elsewhere that changed while a shell command ran; it is not loaded anew until a person says so."""
+        self._prober = prober or shared()
+        self._running: dict[str, tuple[Future[ProbeVerdict], Future[ProbeVerdict]]] = {}
+        """By key: what the prober will answer, and what becomes of that."""
+
+    def look_again(self) -> None:
+        """Forget what was known when something has been installed or removed since."""
+        surroundings = look_around(self.home / "cache").surroundings
+        if surroundings != self.cache.surroundings:
+            self.cache = VerdictCache(self.home, surroundings)
+            self.prints = Fingerprints(self.cache.stamps)
+
+    # ---------------------------------------------------------------- admission
+
+    def place(self, candidate: Candidate) -> None:
+        """Refuse what appeared while a host ran and nobody has agreed to.
+
+        :raises Pending: with the command that says yes.
+        """
+        if candidate.tier == "user" and self.consents.is_waiting(candidate.target):
+            raise waits_for_a_person(candidate.file, f"moryflow plugin enable {candidate.name}")
+
+    def code(self, candidate: Candidate, digest: str) -> None:
+        """Refuse code that has not been probed, or that the host would not survive.
+
+        :raises Pending: it has not been probed.
+        :raises LoadFailure: it was, with what came out.
+        """
+        if self.doubted and _root(candidate) in self.doubted:
+            text = "it changed while a shell command ran, so what is there now waits for your yes"
+            raise Pending("consent", text, file=candidate.file, hint="say yes in dev or chat, or start Moryflow again")
+        if not CAN_PROBE:
+            return
+        verdict = self.cache.get(_key(candidate, digest))
+        if verdict is None:
+            text = "it has not been seen before and is being tried out in a process of its own"
+            raise Pending("probe", text, file=candidate.file, hint="it joins at the next turn")
+        if not verdict.stands:
+            file = verdict.file or candidate.file
+            stage: Any = verdict.stage or "import"
+            raise LoadFailure(stage, verdict.error, file=file, line=verdict.line, hint=verdict.hint)
+
+    # ---------------------------------------------------------------- probing
+
+    def digest(self, item: Item) -> str:
+        """Return the content hash of an item's code; empty when there is none that may be run."""
+        if isinstance(item, Candidate) and item.tier != "user":
+            unit = unit_of(item.target)
+            return self.prints.of(unit) if unit is not None else ""
+        candidate = item if isinstance(item, Candidate) else _of_file(item)
+        try:
+            return sources_of(candidate).hash
+        except LoadFailure:
+            return ""
+
+    def cached(self, item: Item) -> ProbeVerdict | None:
+        """Return what is known of an item as it is now, ``None`` when it has to be probed."""
+        digest = self.digest(item)
+        return self.cache.get(_key(item, digest)) if digest else None
+
+    def unknown(self, items: Iterable[Item]) -> list[Item]:
+        """Return those that may be run and have not been probed as they are now."""
+        return [item for item in items if self._is_unknown(item)]
+
+    def _is_unknown(self, item: Item) -> bool:
+        if isinstance(item, Candidate) and (item.tier == "builtin" or item.problem is not None):
+            return False
+        place = item if isinstance(item, Path) else item.target if item.tier == "user" else ""
+        if place and self.consents.is_waiting(place):
+            return False
+        if self.doubted and isinstance(item, Candidate) and _root(item) in self.doubted:
+            return False
+        if not CAN_PROBE:
+            return False
+        digest = self.digest(item)
+        return bool(digest) and self.cache.get(_key(item, digest)) is None
+
+    async def examine(self, items: Sequence[Item], config: Mapping[str, Any], *, wait: float, first: bool = False) -> None:
+        """Probe `items`; those that take longer than `wait` seconds go on behind, and :attr:`news` tells of them.
+
+        :param first: before all others that wait for a probe.
+
+        They are counted from when the helper has begun: a short command that gave up before would learn nothing for the next.
+        """
+        futures = {self.ask(item, config) for item in items}
+        for asked, kept in [*self._running.values()] if first else ():
+            if kept in futures:
+                self._prober.hurry(asked)
+        if futures:
+            asked = [asyncio.wrap_future(future) for future in futures]
+            begun = asyncio.wrap_future(self._prober.begun)
+            await asyncio.wait([begun, *asked], timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(asked, timeout=wait)
+        self.cache.save()
+        for future in futures:
+            if not future.done():
+                future.add_done_callback(self._late)
+
+    def ask(self, item: Item, config: Mapping[str, Any], *, seconds: float = SECONDS) -> Future[ProbeVerdict]:
+        """Begin a probe, or join the one that runs; its verdict is kept."""
+        digest = self.digest(item)
+        key = _key(item, digest)
+        running = self._running.get(key)
+        if running is not None and not running[1].done():
+            return running[1]
+        asked = self._prober.ask(_request(item, self.home, config, seconds))
+        kept: Future[ProbeVerdict] = Future()
+        self._running[key] = (asked, kept)
+
+        def keep(done: Future[ProbeVerdict]) -> None:
+            verdict = done.result()
+            notes = tuple(map(hide, verdict.notes))
+            verdict = replace(verdict, hash=key, error=hide(verdict.error), hint=hide(verdict.hint), notes=notes)
+            self.cache.put(verdict)
+            self._running.pop(key, None)
+            kept.set_result(verdict)
+
+        asked.add_done_callback(keep)
+        return kept
+
+    def _late(self, _: Future[ProbeVerdict]) -> None:
+        self.cache.save()
+        if self.news is not None:
+            self.news()
+
+
+def waits_for_a_person(file: str, command: str) -> Pending:
+    """Return what is said of a file that appeared while a host ran."""
+    text = "it appeared while Moryflow ran and may be an agent's work, so it waits for your yes"
+    return Pending("consent", text, file=file, hint=command)
+
+
+def _of_file(path: Path) -> Candidate:
+    return Candidate(path.stem, "user", str(path), str(path), file=str(path))
+
+
+def _key(item: Item, digest: str) -> str:
+    """Name code by what it is and where it lies: the lines of a verdict are those of one file."""
+    return f"{digest}:{item.target if isinstance(item, Candidate) else item}"
+
+
+def _root(candidate: Candidate) -> Path:
+    """Return where the code of a candidate lies: its file, or the folder of its package."""
+    unit = unit_of(candidate.target) if candidate.tier != "user" else None
+    return unit.root if unit is not None else Path(candidate.target)
+
+
+def _request(item: Item, home: Path, config: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    settings = json.loads(json.dumps(config, default=str))
+    common = {"home": str(home), "config": settings, "seconds": seconds}
+    if isinstance(item, Path):
+        return {**common, "file": str(item)}
+    root = item.file if item.tier == "user" else _root(item)
+    return {**common, "candidate": item._replace(problem=None)._asdict(), "root": str(root)}

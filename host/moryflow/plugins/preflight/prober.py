@@ -1,0 +1,176 @@
+"""The host's side of the probe: one warm helper per process, started when first needed."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from .verdicts import ProbeVerdict, verdict_of
+
+_TRIES = 2
+"""Times a probe is given a helper: one that kills it may have met another's bad luck."""
+
+
+@dataclass(eq=False)
+class _Asked:
+    request: dict[str, Any]
+    future: Future[ProbeVerdict] = field(default_factory=Future)
+    tries: int = 0
+
+
+class Prober:
+    """Hands requests to the helper and answers to whoever waits, from any thread."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked: dict[int, _Asked] = {}
+        self._suspects: deque[_Asked] = deque()
+        self.begun: Future[None] = Future()
+        """Done when the helper has imported what it needs, which takes its time on a busy machine."""
+
+    def ask(self, request: Mapping[str, Any]) -> Future[ProbeVerdict]:
+        """Probe a candidate; the answer comes in any case."""
+        number = next(self._numbers)
+        asked = _Asked({**request, "id": number, "path": list(sys.path)})
+        with self._lock:
+            self._asked[number] = asked
+            self._send(asked)
+        return asked.future
+
+    def hurry(self, future: Future[ProbeVerdict]) -> None:
+        """Let a request that waits be the next one."""
+        with self._lock, suppress(OSError):
+            for number, asked in self._asked.items():
+                if asked.future is future:
+                    self._tell({"hurry": number})
+
+    def warm(self) -> None:
+        """Start the helper if it does not run."""
+        with self._lock, suppress(OSError):
+            self._started()
+
+    def close(self) -> None:
+        """Let the helper end; whoever still waits is told."""
+        with self._lock:
+            process, self._process = self._process, None
+            asked, self._asked = [*self._asked.values(), *self._suspects], {}
+            self._suspects.clear()
+        if process is not None:
+            _end(process)
+        for each in asked:
+            _answer(each, _lost("the host is closing"))
+
+    def _send(self, asked: _Asked) -> None:
+        asked.tries += 1
+        try:
+            self._tell(asked.request)
+        except OSError as error:
+            self._asked.pop(asked.request["id"], None)
+            _answer(asked, _lost(f"it cannot be probed: {error.strerror or error}"))
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        stdin = self._started().stdin
+        assert stdin is not None
+        stdin.write(json.dumps(message).encode() + b"\n")
+        stdin.flush()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        command = [sys.executable, "-P", "-c", _BEGIN]
+        environ = {**os.environ, "MORYFLOW_PROBE_PATH": json.dumps(sys.path)}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environ,
+            start_new_session=True,
+        )
+        self.begun = Future()
+        reader = threading.Thread(target=self._read, args=(self._process, self.begun), name="moryflow-probing", daemon=True)
+        reader.start()
+        return self._process
+
+    def _read(self, process: subprocess.Popen[bytes], begun: Future[None]) -> None:
+        assert process.stdout is not None
+        process.stdout.readline()
+        begun.set_result(None)
+        for line in process.stdout:
+            answer = json.loads(line)
+            with self._lock:
+                asked = self._asked.pop(answer["id"], None)
+                self._next_suspect()
+            if asked is not None:
+                _answer(asked, verdict_of({**answer["verdict"], "fresh": True}))
+        process.stdout.close()
+        self._bereft(process)
+
+    def _bereft(self, process: subprocess.Popen[bytes]) -> None:
+        """Take care of those whose helper has gone: once more each, alone, and then it was that one."""
+        with self._lock:
+            if self._process is not process:
+                return
+            self._process = None
+            _end(process)
+            lost, self._asked = list(self._asked.values()), {}
+            for asked in lost:
+                if asked.tries < _TRIES or len(lost) > 1:
+                    self._suspects.append(asked)
+                else:
+                    _answer(asked, _lost("it ended the process that probed it", fatal=True))
+            self._next_suspect()
+
+    def _next_suspect(self) -> None:
+        """Ask again for one whose helper has gone, when nothing else is asked that it could take along."""
+        if self._suspects and not self._asked:
+            asked = self._suspects.popleft()
+            self._asked[asked.request["id"]] = asked
+            self._send(asked)
+
+
+_BEGIN = (
+    "import json, os, sys; sys.path[:] = json.loads(os.environ.pop('MORYFLOW_PROBE_PATH')); "
+    "from moryflow.base import pydantic_plugins; pydantic_plugins.leave_out(); "
+    "from moryflow.plugins.preflight.helper import main; main()"
+)
+
+
+def _answer(asked: _Asked, verdict: ProbeVerdict) -> None:
+    if asked.future.set_running_or_notify_cancel():
+        asked.future.set_result(verdict)
+
+
+def _lost(error: str, *, fatal: bool = False) -> ProbeVerdict:
+    return ProbeVerdict(ok=False, stage="import", error=error, fatal=fatal, lost=not fatal, fresh=True)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the helper's input, at which it ends; it is not waited for longer than a moment."""
+    with suppress(OSError):
+        if process.stdin is not None:
+            process.stdin.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(0.2)
+
+
+_shared = Prober()
+atexit.register(_shared.close)
+
+
+def shared() -> Prober:
+    """Return the prober of this process."""
+    return _shared

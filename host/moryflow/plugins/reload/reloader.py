@@ -1,0 +1,287 @@
+"""Notice what a person saves, build a new generation of it, and let the next turn begin with that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moryflow_sdk import Event, MoryflowError
+
+from moryflow.kernel.events import now
+from moryflow.plugins.consent import FOLDERS, Consents, items, said_yes_with
+from moryflow.plugins.entry_points import search_path
+from moryflow.plugins.projects import being_written
+
+from .report import Report, compare
+from .watch import Watcher
+
+if TYPE_CHECKING:
+    from moryflow.host import Host
+
+log = logging.getLogger(__name__)
+SETTLE = 0.025
+"""Seconds of quiet after a save: an editor's saving is several changes."""
+PATIENCE = 0.2
+"""Seconds after which a row of saves without a pause is taken all the same."""
+HEARING = 0.01
+"""Seconds that the system may take to tell of a change."""
+INSTALLING = 0.5
+"""Seconds of quiet after a package was installed: its files come one by one."""
+INSTALLED = (3.0, 10.0)
+"""Seconds after which an installation is looked at again: what it writes last, into a folder that is there, is not heard of."""
+AGAIN = 1.0
+"""Seconds between two new generations that plugins ask for."""
+_HOME_FILES = ("config.jsonc", "consents.json", "secrets.json")
+_LINGER = 0.2
+"""Seconds after the end of a shell command in which a change may still be its."""
+_GONE = 2.0
+"""Seconds for which a file that was removed is expected back: some editors save that way."""
+
+
+class Reloader:
+    """Keeps a host up to date with what is saved, until it is closed. Turns that run keep their generation.
+
+    :param tell: called on the loop after each reload that changed something.
+    """
+
+    def __init__(self, host: Host, tell: Callable[[Report], None] | None = None) -> None:
+        self._host = host
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._consents = Consents(host.home)
+        self._known = items(host.home) - self._consents.waiting().keys()
+        self._missing: dict[str, float] = {}
+        self._watcher = Watcher(self._heard)
+        self._timer: asyncio.TimerHandle | None = None
+        self._later: list[asyncio.TimerHandle] = []
+        self._due = asyncio.Event()
+        self._saved = self._taken = 0
+        self._told: list[tuple[int, asyncio.Future[None]]] = []
+        self._written: list[Path] = []
+        self._sites: set[Path] = set()
+        self._since = 0.0
+        self._asked = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._plugin_paths: dict[Path, list[Callable[[Path], None]]] = {}
+        self._shells: set[str] = set()
+        self._appeared: list[str] = []
+        self._unsubscribe = _nothing
+        self.asking: list[str] = []
+        """What waits for a person since this was last emptied: items of the home that appeared, and the paths of code
+        elsewhere that changed while a shell command ran."""
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._host.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        hub, gate = self._host.hub, self._host.gate
+        hub.changed = lambda: self._on_loop(self._rewatch)
+        hub.asked = lambda: self._on_loop(self._ask)
+        gate.listeners.append(self._news)
+        self._unsubscribe = self._host.bus.subscribe(self._note_shell)
+        self._host.before_turn = self.settled
+        self._sites = {Path(entry) for entry in search_path() if any(Path(entry).glob("*.dist-info"))}
+        self._rewatch()
+        self._task = asyncio.create_task(self._run())
+
+    async def aclose(self) -> None:
+        """Stop watching; a reload that runs is waited for."""
+        self._watcher.stop()
+        self._unsubscribe()
+        for timer in (self._timer, *self._later):
+            if timer is not None:
+                timer.cancel()
+        hub, gate = self._host.hub, self._host.gate
+        hub.changed = hub.asked = _nothing
+        if self._news in gate.listeners:
+            gate.listeners.remove(self._news)
+        self._host.before_turn = None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        self._take(self._saved)
+
+    async def settled(self) -> None:
+        """Wait until what was saved before this call holds, or was kept out; what is saved meanwhile is not waited for."""
+        await asyncio.sleep(HEARING)
+        if self._task is None or self._task.done() or self._taken >= self._saved:
+            return
+        told = self._loop.create_future()
+        self._told.append((self._saved, told))
+        await told
+
+    async def give(self, item: str) -> None:
+        """A person said yes to an item that waits; return when it is loaded.
+
+        :raises ConfigError: that cannot be written down.
+        """
+        if Path(item).is_absolute():
+            self._host.gate.keeper(self._host.home).doubted.discard(Path(item))
+        else:
+            self._consents.give(item)
+        self._soon(SETTLE)
+        await self.settled()
+
+    # ---------------------------------------------------------------- hearing
+
+    def _heard(self, path: Path) -> None:
+        """Look at one change; most are of no interest."""
+        for folder, callbacks in self._plugin_paths.items():
+            if path.is_relative_to(folder):
+                for callback in callbacks:
+                    _call(callback, path)
+        home = self._host.home
+        if not path.is_relative_to(home):
+            root = next((root for root in self._written if path.is_relative_to(root)), None)
+            if root is not None:
+                self._doubt(root)
+                self._soon(SETTLE)
+            elif path.parent in self._sites and path.name.endswith((".dist-info", ".egg-info", ".pth")):
+                self._soon(INSTALLING)
+                self._look_again()
+            return
+        parts = path.relative_to(home).parts
+        if not parts or (len(parts) == 1 and parts[0] not in (*_HOME_FILES, *FOLDERS, "agents")):
+            return
+        if parts[0] in (*_HOME_FILES, *FOLDERS, "agents"):
+            if parts[0] in FOLDERS:
+                self._hold_new()
+            self._soon(SETTLE)
+
+    def _look_again(self) -> None:
+        """Look at what is installed once more when an installer has surely ended."""
+        for timer in self._later:
+            timer.cancel()
+        self._later = [self._loop.call_later(seconds, self._soon, SETTLE) for seconds in INSTALLED]
+
+    def _note_shell(self, event: Event) -> None:
+        """Know which shell commands run."""
+        if event.type == "tool.start" and event.data["state"] == "running":
+            owned = self._host.tools.get(event.data["tool"])
+            if owned is not None and owned.tool.domain == "bash":
+                self._shells.add(event.data["call_id"])
+        elif event.type == "tool.result" and event.data["call_id"] in self._shells:
+            self._loop.call_later(_LINGER, self._shells.discard, event.data["call_id"])
+
+    def _doubt(self, root: Path) -> None:
+        """Let code wait that changed while a shell command ran: the command may have written it."""
+        keeper = self._host.gate.keeper(self._host.home)
+        if self._shells and root not in keeper.doubted:
+            keeper.doubted.add(root)
+            self.asking.append(str(root))
+
+    def _hold_new(self) -> None:
+        """Let files wait that were not there before, whoever wrote them."""
+        there, moment = items(self._host.home), time.monotonic()
+        for item in self._known - there:
+            if moment - self._missing.setdefault(item, moment) > _GONE:
+                self._known -= {item}
+        for item in there & self._missing.keys():
+            if moment - self._missing.pop(item) > _GONE:
+                self._known -= {item}
+        new = there - self._known - self._consents.waiting().keys()
+        held = self._consents.hold(*new)
+        self.asking += held
+        self._appeared += [item for item in held if item.startswith("tools/")]  # a plugin that waits has a record
+        self._known |= there - self._consents.waiting().keys()
+
+    def _soon(self, quiet: float) -> None:
+        """Begin a reload after a moment without changes, or when a row of them goes on for too long."""
+        moment = time.monotonic()
+        self._saved += 1
+        self._since = self._since or moment
+        if self._timer is not None:
+            if moment - self._since > PATIENCE and quiet == SETTLE:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_later(quiet, self._go)
+
+    def _go(self) -> None:
+        self._timer = None
+        self._due.set()
+
+    def _ask(self) -> None:
+        """A plugin wants a new generation; not more often than once a second."""
+        wait = max(SETTLE, self._asked + AGAIN - time.monotonic())
+        self._asked = time.monotonic() + wait
+        self._soon(wait)
+
+    def _news(self) -> None:
+        self._on_loop(lambda: self._soon(SETTLE))
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(work)
+
+    # ---------------------------------------------------------------- watching
+
+    def _rewatch(self) -> None:
+        """Watch what the present generation is made of."""
+        home = self._host.home
+        folders = {home: False, **{home / name: True for name in (*FOLDERS, "agents")}}
+        self._written = being_written(home, self._host.development)
+        folders |= {path if path.is_dir() else path.parent: path.is_dir() for path in self._written}
+        folders |= dict.fromkeys(self._sites - folders.keys(), False)
+        self._plugin_paths = {}
+        for (_, path), callback in list(self._host.hub.watches.items()):
+            self._plugin_paths.setdefault(path, []).append(callback)
+            folder, deep = (path, True) if path.is_dir() else (path.parent, False)
+            folders[folder] = folders.get(folder, False) or deep
+        self._watcher.watch(folders)
+
+    # ---------------------------------------------------------------- reloading
+
+    async def _run(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            since, self._since = self._since, 0.0
+            saved = self._saved
+            try:
+                report = await self._reloaded(since)
+                if report.says_something:
+                    self._publish(report)
+            except (MoryflowError, OSError) as error:
+                log.warning("%s", error)
+            finally:
+                self._take(saved)
+
+    def _take(self, saved: int) -> None:
+        """Tell those who wait for changes up to this one."""
+        self._taken = max(self._taken, saved)
+        for number, told in self._told:
+            if number <= saved and not told.done():
+                told.set_result(None)
+        self._told = [(number, told) for number, told in self._told if number > saved]
+
+    async def _reloaded(self, since: float) -> Report:
+        host = self._host
+        before, config = host.plugin_set, host.config
+        # A folder that is new is watched from here on; what was put into it before that was not heard of.
+        self._rewatch()
+        self._hold_new()
+        await host.refresh()
+        ms = (time.monotonic() - since) * 1000 if since else 0.0
+        self._rewatch()
+        appeared, self._appeared = self._appeared, []
+        waiting = {str(host.home / item): said_yes_with(item) for item in appeared if self._consents.is_waiting(item)}
+        return compare(before, host.plugin_set, (config, host.config), ms, waiting)
+
+    def _publish(self, report: Report) -> None:
+        self._host.bus.publish(Event(type="reload", session="", ts=now(), data=report.as_event()))
+        if self._tell is not None:
+            self._tell(report)
+
+
+def _nothing() -> None:
+    """Nobody is there to be told."""
+
+
+def _call(callback: Callable[[Path], None], path: Path) -> None:
+    try:
+        callback(path)
+    except Exception:  # the isolation boundary of a plugin's own function
+        log.exception("a plugin failed when it was told of a change")

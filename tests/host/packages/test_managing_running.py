@@ -1,0 +1,156 @@
+"""Hosts that run while plugins come, go and are brought back; and what is remembered of a load."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moryflow import open_host
+from moryflow.config import load_config
+from moryflow.hooks.plugin_set import PluginSettings
+from moryflow.hooks.quarantine import Quarantine
+from moryflow.packages.hook_stats import figures, quarantined_of
+from moryflow.packages.inventory import rows
+from moryflow.plugins.releases import Releases, release
+from moryflow.store import HookCallRow
+
+GOOD = """from moryflow_sdk import hookimpl, tool
+@tool(domain="read")
+def {name}_says() -> str:
+    "Say it."
+    return "it"
+@hookimpl
+def tools():
+    return [{name}_says]
+"""
+FAILING = "from moryflow_sdk import hookimpl\n@hookimpl\ndef chat_params(params):\n    raise ValueError('no')\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    (folder / "plugins").mkdir(parents=True, mode=0o700)
+    folder.chmod(0o700)
+    return folder
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the path, into which a package can be installed while a host runs."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    os.utime(folder, (1e9, 1e9))  # what has just changed is not remembered; this is about what is
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def put(site: Path, name: str) -> None:
+    """Lay a package out as an installer does."""
+    (site / f"{name}.py").write_text(GOOD.format(name=name), "utf-8")
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text(f"[moryflow.plugins]\n{name} = {name}\n", "utf-8")
+
+
+async def test_what_is_installed_while_a_host_runs_is_there_from_the_next_turn(home: Path, site: Path) -> None:
+    """The entry points are looked up again when a folder of the path has changed (invariant 8)."""
+    async with await open_host(home, environ={}) as host:
+        before = host.plugin_set
+        put(site, "late_comer")
+        assert await host.refresh()
+        assert "late_comer_says" in host.tools and "late_comer_says" not in before.tools
+        (site / "late_comer-1.0.dist-info" / "entry_points.txt").unlink()
+        (site / "late_comer-1.0.dist-info" / "METADATA").unlink()
+        (site / "late_comer-1.0.dist-info").rmdir()
+        assert await host.refresh() and "late_comer_says" not in host.tools
+    sys.modules.pop("late_comer", None)
+
+
+async def test_a_load_is_remembered_and_a_change_makes_it_old(home: Path) -> None:
+    """The list says what became of a plugin without loading it, and when that may not be so any more (R18)."""
+    file = home / "plugins" / "mine.py"
+    file.write_text(GOOD.format(name="mine"), "utf-8")
+    file.chmod(0o600)
+    config = load_config(home, environ={})
+
+    def mine() -> Any:
+        return next(row for row in rows(home, config, PluginSettings()) if row.name == "mine")
+
+    assert mine().record.status == "pending" and mine().known is None
+    async with await open_host(home, environ={}):
+        pass
+    assert mine().record.status == "loaded" and mine().record.tools == ("mine_says",) and mine().tokens["mine_says"] > 5
+    written = (home / "cache" / "plugins.json").stat().st_mtime_ns
+    async with await open_host(home, environ={}):
+        pass
+    assert (home / "cache" / "plugins.json").stat().st_mtime_ns == written
+    file.write_text("def (\n", "utf-8")
+    assert mine().record.status == "pending" and "changed since" in mine().record.reason
+    async with await open_host(home, environ={}):
+        pass
+    assert mine().record.status == "failed" and mine().record.line == 1
+
+
+async def test_one_command_brings_a_quarantined_plugin_back(home: Path, tmp_path: Path) -> None:
+    """Also into a session of another process, from its next turn on; `info` shows the count before (D15)."""
+    file = home / "plugins" / "bad.py"
+    file.write_text(FAILING, "utf-8")
+    file.chmod(0o600)
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps(["fine"] * 9), "utf-8")
+    async with await open_host(home, environ={}, flags={"model": f"script:{script}"}) as host:
+        session = await host.new_session(tmp_path, model=f"script:{script}")
+        await session.keep()
+        for _ in range(4):
+            await session.prompt("hi")
+        assert session.quarantine is not None and session.quarantine.names() == [("bad", "chat_params")]
+        assert await quarantined_of(host.store, home, "bad") == ["chat_params"]
+        release(home, "bad")
+        assert await quarantined_of(host.store, home, "bad") == []
+        await session.prompt("hi")
+        assert session.quarantine.names() == []
+        assert await quarantined_of(host.store, home, "bad") == []
+        calls = await host.store.hook_calls(None, plugin="bad", newest=100)
+        assert {row.outcome for row in calls} == {"failed", "quarantined"}
+
+
+class Released(Quarantine):
+    """Notes what was released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names_released: list[str] = []
+
+    def release(self, plugin: str) -> bool:
+        self.names_released.append(plugin)
+        return super().release(plugin)
+
+
+def test_a_release_counts_once_and_only_when_it_is_new(home: Path) -> None:
+    """What was released before a host began does not count; each later release reaches every session once (D15)."""
+    (home / "cache").mkdir()
+    release(home, "one")
+    releases, quarantine = Releases(home), Released()
+    releases.apply([quarantine, None])
+    assert quarantine.names_released == []
+    release(home, "two")
+    releases.apply([quarantine])
+    releases.apply([quarantine])
+    assert quarantine.names_released == ["two"]
+    release(home, "two")
+    releases.apply([quarantine])
+    assert quarantine.names_released == ["two", "two"]
+
+
+def test_the_slowest_calls_make_the_figure() -> None:
+    """p95 over calls, where one row may stand for many; failures are counted by kind (ARCHITECTURE §4)."""
+    quick = HookCallRow("s", "t", 1, "tool_after", "p", "h", 0, "ok", 900, count=90)
+    slow = [HookCallRow("s", "t", 1, "tool_after", "p", "h", 0, "changed", 5000) for _ in range(10)]
+    failed = HookCallRow("s", "t", 1, "tool_after", "p", "h", 0, "timeout", 1_000_000)
+    found = figures([quick, *slow, failed])[0]
+    assert (found.calls, found.p95_us, found.failures) == (101, 5000, {"timeout": 1})

@@ -1,0 +1,185 @@
+"""A plugin that is saved with a mistake, at each stage: the last good version goes on, and it says where (S0-i, D41)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from moryflow.cli.hosting import complaint
+
+GOOD = """
+from moryflow_sdk import hookimpl, tool
+
+@tool(domain="read")
+def hello() -> str:
+    "Say it."
+    return "{word}"
+
+@hookimpl
+def tools():
+    return [hello]
+"""
+HOOK = "from moryflow_sdk import hookimpl\n@hookimpl\n"
+MISTAKES = {
+    "syntax": ("x = 1\ndef broken(:\n", "import", 2, "SyntaxError: invalid syntax (column 12)"),
+    "import": ("import not_there\n", "import", 1, "No module named 'not_there'"),
+    "unknown hook": (f"{HOOK}def tool_gat(): ...\n", "register", 2, "did you mean 'tool_gate'?"),
+    "bad signature": (f"{HOOK}def tool_gate(cal): ...\n", "register", 2, "takes cal, which the hook does not give"),
+    "raise": ("x = 1\n1 / 0\n", "import", 2, "ZeroDivisionError"),
+    "raise in a hook": (f"{HOOK}def tools():\n    1 / 0\n", "contribute", 4, "ZeroDivisionError"),
+    "raise at the start": (f"{HOOK}def plugin_start():\n    1 / 0\n", "start", 4, "ZeroDivisionError"),
+    "hang": ("while True: pass\n", "import", 1, "it did not finish in 2 s"),
+    "wrong return type": (f"{HOOK}def tools():\n    return 3\n", "contribute", 0, "a list of items is expected, not int"),
+    "exit": ("import sys\nsys.exit(3)\n", "import", 2, "it called sys.exit(3)"),
+    "hard exit": ("import os\nos._exit(3)\n", "import", 0, "it ended the process without a word (exit code 3)"),
+    "patching": ("import json\njson.loads = None\n", "import", 0, "it changes what belongs to everyone: json.loads"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_broken_save_keeps_the_last_good_version(home, mistake):
+    """What was there goes on, with file, line and reason; the next good save takes over (S0-i, invariant 5)."""
+    source, stage, line, error = MISTAKES[mistake]
+    file = home.write("plugins/mine.py", GOOD.format(word="one"))
+    async with home.open():
+        home.write("plugins/mine.py", source)
+        report = await home.report()
+        record = home.record()
+        assert (record.status, record.kept, record.stage) == ("loaded", True, stage)
+        assert line in (0, record.line) and record.file == str(file)
+        assert error in f"{record.error} {record.hint}"
+        said = report.lines()[-1]
+        assert list(report.kept) == [str(file)] and said.count(str(file)) == 1
+        assert error in said and said.endswith("; moryflow plugin check mine")
+        assert await home.says() == "one"
+        home.write("plugins/mine.py", GOOD.format(word="two"))
+        assert "mended" in (await home.report()).lines()[0]
+        assert (await home.says(), home.record().error) == ("two", "")
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_plugin_that_begins_broken_is_named_and_comes_once_it_is_mended(home, mistake):
+    """There is nothing to keep; the host is up, and says what the table of the documentation shows (invariant 5)."""
+    source, stage, _, _ = MISTAKES[mistake]
+    file = home.write("plugins/mine.py", source)
+    table = (Path(__file__).parents[4] / "docs" / "reload.md").read_text("utf-8")
+    async with home.open():
+        record = home.record()
+        assert (record.status, record.stage) in (("failed", stage), ("loaded", "contribute"))
+        said = f"plugin mine {complaint(record)}".replace(str(file), "mine.py")
+        assert f"| {mistake} | `{said}` |" in table
+        home.write("plugins/mine.py", GOOD.format(word="two"))
+        await home.until(lambda: "hello" in home.host.tools)
+        assert await home.says() == "two"
+
+
+async def test_one_mistake_after_another_keeps_the_last_good_version(home):
+    """Whatever stage they are of: what was kept is the version before still (S0-i, D41)."""
+    home.write("plugins/mine.py", GOOD.format(word="one"))
+    async with home.open():
+        for mistake in ("syntax", "raise in a hook", "raise at the start", "import", "wrong return type"):
+            home.write("plugins/mine.py", MISTAKES[mistake][0])
+            await home.report()
+            assert await home.says() == "one", mistake
+
+
+@pytest.mark.parametrize(
+    ("file", "good", "bad", "command"),
+    [
+        ("agents/w.md", '---\n{"id": "w", "name": "W"}\n---\nx\n', '---\n{"id": \n---\nx\n', "moryflow agent check"),
+        ("tools/w.py", "def w() -> str:\n    'W.'\n    return ''\ntools = [w]\n", "def w(:\n", "moryflow tool check"),
+        ("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}', "{", "moryflow config check"),
+    ],
+)
+async def test_what_is_kept_is_told_with_the_next_command(home, file, good, bad, command):
+    """What happened, where, what to type, whatever kind of file it is (STYLE, errors; S0-i)."""
+    home.write("config.jsonc", '{"agents": {"runtime": {"tools": {"external": {"enabled": true}}}}}')
+    path = home.write(file, good)
+    async with home.open():
+        home.write(file, bad)
+        report = await home.report()
+        assert f"kept the version before: {path}:1" in report.lines()[-1].replace(":3:", ":1:")
+        assert report.lines()[-1].endswith(f"; {command}")
+        assert report.as_event()["kept"][0]["next"] == command
+
+
+async def test_a_broken_agent_file_keeps_the_agent_before(home):
+    """A file that fails keeps the previous good version, with file, line, column and reason (D41)."""
+    text = '---\n{{"id": "writer", "name": "Writer"{more}}}\n---\nYou write {what}.\n'
+    file = home.write("agents/writer.md", text.format(what="prose", more=""))
+    async with home.open() as host:
+        home.write("agents/writer.md", text.format(what="verse", more=", oops"))
+        report = await home.report()
+        assert host.agents["writer"].prompt == "You write prose."
+        assert str(file) in report.lines()[-1] and "kept the version before" in report.lines()[-1]
+        home.write("agents/writer.md", text.format(what="verse", more=""))
+        await home.report()
+        assert host.agents["writer"].prompt == "You write verse."
+        file.unlink()
+        await home.until(lambda: "writer" not in host.agents)
+
+
+async def test_a_session_takes_the_saved_agent_at_its_next_turn(home):
+    """Agent settings reload at a turn boundary (S0-i)."""
+    text = '---\n{{"id": "writer", "name": "Writer"}}\n---\nYou write {}.\n'
+    home.write("agents/writer.md", text.format("prose"))
+    script = home.write("script.json", '["done", "done"]')
+    async with home.open() as host:
+        session = await host.new_session(home.vault, agent="writer", model=f"script:{script}")
+        await session.prompt("hi")
+        home.write("agents/writer.md", text.format("verse"))
+        await home.report()
+        await session.prompt("hi")
+        assert session.agent.prompt == "You write verse."
+
+
+async def test_settings_that_hold_from_the_next_turn_on_and_those_that_take_a_restart(home):
+    """Permission rules, truncation, agent and prompt settings reload; the rest says restart (issue, configuration)."""
+    rules = '[{"domain": "read", "pattern": "vault:**", "decision": "deny"}]'
+    (home.vault / "a.txt").write_text("alpha")
+    async with home.open() as host:
+        assert (await host.call_tool("read", {"path": "a.txt"}, vault=home.vault)).result.status == "ok"
+        settings = '{"agents": {"runtime": {"truncation": {"maxLines": 7}, "permission": {"rules": %s}}}, "profile": "remote"}'
+        home.write("config.jsonc", settings % rules)
+        said = (await home.report()).lines()[0]
+        assert "setting agents.runtime.truncation.maxLines: unset → 7" in said
+        assert "setting profile: unset → 'remote' (takes a restart)" in said
+        assert (await host.call_tool("read", {"path": "a.txt"}, vault=home.vault)).result.status == "denied"
+
+
+async def test_a_half_written_configuration_denies_nothing_less(home):
+    """A file that does not parse is named; nothing gets looser than the defaults (D45)."""
+    async with home.open() as host:
+        home.write("config.jsonc", '{"agents": {"runtime": ')
+        await asyncio.wait_for(home.until(lambda: host.config.problems), 300)
+        outcome = await host.call_tool("bash", {"command": "true"}, vault=home.vault)
+        assert outcome.result.status == "denied"
+
+
+async def test_a_torn_configuration_keeps_the_settings_before(home):
+    """Nothing is reset while somebody types; it says where, a deny holds on, the next good save counts (invariant 5, D44)."""
+    home.tool()
+    good = '{"agents": {"runtime": {"truncation": {"maxLines": 7}, "permission": {"rules": [%s]}}}}'
+    deny = '{"domain": "tool", "pattern": "*", "decision": "deny"}'
+    file = home.write("config.jsonc", good % deny)
+    async with home.open():
+        home.write("config.jsonc", (good % deny)[:40])
+        report = await home.report()
+        assert report.changed == () and list(report.kept) == [str(file)]
+        assert f"{file}:1:" in report.lines()[0] and "the settings before hold" in report.lines()[0]
+        assert home.host.config.get("agents.runtime.truncation.maxLines") == 7
+        assert [rule.decision for rule in home.host.config.rules()] == ["deny"]
+        home.write("config.jsonc", good.replace("7", "8") % "")
+        assert "agents.runtime.truncation.maxLines: 7 → 8" in (await home.report()).lines()[0]
+        assert home.host.config.problems == () and home.host.config.rules() == []
+
+
+async def test_a_configuration_that_begins_torn_counts_once_it_is_mended(home):
+    """Until then the defaults hold, with the denies that can be read (D26, D44)."""
+    home.write("config.jsonc", '{"agents": ')
+    async with home.open():
+        assert home.host.config.torn is not None
+        home.write("config.jsonc", '{"agents": {"runtime": {"truncation": {"maxLines": 7}}}}')
+        await home.report()
+        assert home.host.config.torn is None and home.host.config.get("agents.runtime.truncation.maxLines") == 7

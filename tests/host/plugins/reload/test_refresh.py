@@ -1,0 +1,182 @@
+"""A host takes what was saved, between turns."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import weakref
+
+from moryflow.plugins.reload.watch import Watcher, is_source
+
+CLEANING = """
+from pathlib import Path
+from moryflow_sdk import hookimpl
+
+@hookimpl
+def plugin_start(ctx):
+    def end():
+        {body}
+    return end
+"""
+
+
+async def test_a_saved_plugin_is_there_from_the_next_turn(home):
+    """A new generation is built beside the old one and swapped between turns (invariant 8)."""
+    home.tool(name="first")
+    async with home.open() as host:
+        before = host.plugin_set
+        home.tool("two", name="second")
+        assert await host.refresh()
+        assert "first" in before.tools and "second" not in before.tools
+        assert "second" in host.tools and "first" not in host.tools
+        assert await home.says("second") == "two"
+        assert not await host.refresh()
+
+
+async def test_a_turn_that_runs_keeps_its_generation_until_it_ends(home):
+    """In-flight turns finish on theirs, and only then is it disposed of (invariant 8)."""
+    source = """
+        from pathlib import Path
+        import time
+        from moryflow_sdk import hookimpl, tool
+
+        HERE = Path(__file__).parent
+        VERSION = "{version}"
+
+        @tool(domain="read")
+        def hello() -> str:
+            "Wait to be let go."
+            (HERE / "began").touch()
+            while VERSION == "old" and not (HERE / "go").exists():
+                time.sleep(0.005)
+            return VERSION
+
+        @hookimpl
+        def tools():
+            return [hello]
+
+        @hookimpl
+        def plugin_start():
+            return lambda: (HERE / f"ended-{{VERSION}}").touch()
+    """
+    home.write("plugins/mine.py", source.format(version="old"))
+    folder = home.path / "plugins"
+    async with home.open() as host:
+        running = asyncio.create_task(home.says())
+        await home.until(lambda: (folder / "began").exists())
+        home.write("plugins/mine.py", source.format(version="new"))
+        await host.refresh()
+        assert await home.says() == "new"
+        assert not (folder / "ended-old").exists()
+        (folder / "go").touch()
+        assert await running == "old"
+        await home.until(lambda: (folder / "ended-old").exists())
+
+
+async def test_cleaning_up_is_given_a_second(home):
+    """Disposal is bounded: a disposer that hangs holds up nobody for longer (invariant 9)."""
+    home.write("plugins/mine.py", CLEANING.format(body="import time; time.sleep(30)"))
+    async with home.open() as host:
+        home.write("plugins/mine.py", CLEANING.format(body="pass"))
+        async with asyncio.timeout(300):
+            await host.refresh()
+        assert home.record().status == "loaded"
+
+
+async def test_modules_of_an_old_generation_are_freed(home):
+    """What nobody uses any more leaves the memory, a plugin's helper modules too (ARCHITECTURE §4)."""
+    home.write(
+        "plugins/pack/__init__.py", "from moryflow_sdk import hookimpl\nfrom .part import word\n@hookimpl\ndef tools(): ...\n"
+    )
+    home.write("plugins/pack/part.py", "word = 'one'\n")
+    async with home.open() as host:
+        old = [weakref.ref(host.plugin_set.plugins["pack"].object)]
+        old.append(weakref.ref(sys.modules[f"{old[0]().__name__}.part"]))
+        home.write("plugins/pack/part.py", "word = 'two'\n")
+        await home.report()
+        assert host.plugin_set.plugins["pack"].object.word == "two"
+        await home.reloader.settled()
+        gc.collect()
+        assert [reference() for reference in old] == [None, None]
+
+
+async def test_the_order_stays_and_does_not_depend_on_who_was_saved_last(home):
+    """Order is by tier and name, never by registration time (ARCHITECTURE §4)."""
+    for name in ("a", "b", "c"):
+        home.write(f"plugins/{name}.py", "from moryflow_sdk import hookimpl\n@hookimpl\ndef chat_params(params): ...\n")
+    async with home.open() as host:
+        for name in ("a", "c", "b"):
+            home.write(
+                f"plugins/{name}.py", "from moryflow_sdk import hookimpl\n@hookimpl\ndef chat_params(params): return None\n"
+            )
+            assert not (await home.report()).order_changed
+        order = [item.plugin for item in host.plugin_set.ordered("chat_params") if item.tier == "user"]
+        assert order[-3:] == ["a", "b", "c"]
+
+
+def test_editors_own_files_do_not_matter():
+    """Swap files, back-ups and byte code are nobody's plugin (S0.85)."""
+    assert all(map(is_source, ("/h/plugins/x.py", "/h/config.jsonc", "/h/agents/a.md")))
+    noise = (".x.py.swp", "4913", "x.py~", "#x.py#", ".#x.py", "x.pyc", "__pycache__/x.py", "sessions.db-wal")
+    assert not any(is_source(f"/h/plugins/{name}") for name in noise)
+
+
+async def test_the_watch_hears_saves_in_folders_that_come_later(home):
+    """A folder that did not exist when watching began is watched once it is asked for (S0.85)."""
+    heard = []
+    watcher = Watcher(heard.append)
+    try:
+        watcher.watch({home.path: False, home.path / "later": True})
+        (home.path / "later").mkdir()
+        await home.until(lambda: home.path / "later" in heard)
+        heard.clear()
+        watcher.watch({home.path: False, home.path / "later": True})
+        (home.path / "later" / "x.py").write_text("")
+        assert await home.until(lambda: home.path / "later" / "x.py" in heard)
+    finally:
+        watcher.stop()
+
+
+async def test_what_is_saved_right_before_a_call_holds_in_it(home):
+    """Somebody saves and types at once: the newest good version, as at a turn (S0-i, issue 5)."""
+    home.tool("zero")
+    async with home.open() as host:
+        for word in ("one", "two", "three"):
+            home.tool(word)
+            assert await home.says() == word
+        home.write("plugins/mine.py", "def broken(:\n")
+        assert await home.says() == "three"
+        home.write(
+            "plugins/mine.py",
+            """
+            from moryflow_sdk import hookimpl
+            @hookimpl
+            def chat_params(params):
+                return params.model_copy(update={"temperature": 0.5})
+            """,
+        )
+        fired = await host.fire("chat_params", {"params": {}})
+        assert fired.value["temperature"] == 0.5
+
+
+async def test_a_row_of_saves_without_end_holds_up_no_call(home):
+    """A reload storm: what was saved before the call holds, what is saved meanwhile is not waited for (issue 5)."""
+    home.tool("zero")
+
+    async def saving() -> None:
+        for number in range(10_000):
+            home.tool(f"number {number}")
+            await asyncio.sleep(0.01)
+
+    async with home.open():
+        storm = asyncio.create_task(saving())
+        try:
+            async with asyncio.timeout(300):
+                for _ in range(3):
+                    await home.says()
+            assert not storm.done()
+        finally:
+            storm.cancel()
+        home.tool("last")
+        assert await home.says() == "last"
