@@ -56,6 +56,7 @@ class LoadRecord(NamedTuple):
     :param error: why it failed; of a loaded plugin, what it had to leave out.
     :param reason: why it was skipped.
     :param notes: of a loaded plugin, each item that it had to leave out, with its file.
+    :param failed_hooks: of a loaded plugin, the contribute hooks that raised, took too long or returned nonsense.
     :param kept: what lies there now cannot be used, so the version before goes on.
     """
 
@@ -78,6 +79,7 @@ class LoadRecord(NamedTuple):
     gate: bool = False
     kept: bool = False
     notes: tuple[str, ...] = ()
+    failed_hooks: tuple[str, ...] = ()
 
 
 class LoadFailure(PluginError):

@@ -78,7 +78,7 @@ class Trial:
         if name in self._disabled:
             return
         [verdict] = tried([Candidate(name, "user", str(path), str(path), file=str(path))], self._home, self._config)
-        if not verdict.ok:
+        if not _loads(verdict, updated=False):
             hint = verdict.hint or "mend it, then install it again"
             raise DoesNotLoad(f"{name} does not load:\n{_told({name: verdict})}", found={name: verdict}, next_step=hint)
 
@@ -103,9 +103,9 @@ def tried(candidates: Sequence[Candidate], home: Path, config: Mapping[str, Any]
 
 
 def _loads(verdict: ProbeVerdict, *, updated: bool) -> bool:
-    """Whether a host would load it. Of a new plugin settings may be missing: they are given once it is there."""
+    """Whether a host would load all of it. Of a new plugin settings may be missing: they are given once it is there."""
     unset = verdict.ok and verdict.stage == "register" and bool(verdict.notes)
-    return verdict.ok and not (updated and unset)
+    return verdict.ok and not verdict.failed_hooks and not (updated and unset)
 
 
 def _told(bad: Mapping[str, ProbeVerdict]) -> str:

@@ -137,6 +137,7 @@ class _Taking:
     kept: dict[str, str] = field(default_factory=dict[str, str])
     failed: dict[str, Failure] = field(default_factory=dict[str, Failure])
     remarks: dict[str, list[Failure]] = field(default_factory=dict[str, list[Failure]])
+    failed_hooks: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     offered: Counter[str] = field(default_factory=Counter[str])
     tools: dict[str, OwnedTool] = field(default_factory=dict[str, OwnedTool])
     agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
@@ -157,6 +158,7 @@ class _Taking:
             text, file, line = _failure(implementation, outcome)
             step = f"; next: moryflow plugin check {implementation.plugin}" if implementation.tier != "builtin" else ""
             notes.append((f"{at(file, line)}{implementation.hook}: {text}{step}", file, line))
+            self.failed_hooks.setdefault(implementation.plugin, set()).add(implementation.hook)
             return
         wrong = [item for item in outcome.value or () if issubclass(type(item), Diagnostic)]  # isinstance asks the item too
         notes += [(str(item), item.file, item.line or 0) for item in wrong]
@@ -231,8 +233,9 @@ class _Taking:
             return record
         said = "; ".join([text for text, _, _ in notes])
         error = f"{record.error}; {said}" if record.error else said
+        hooks = tuple(sorted(self.failed_hooks.get(record.name, ())))
         place = {"file": notes[0][1], "line": notes[0][2], "notes": tuple(text for text, _, _ in notes)}
-        return record._replace(stage=record.stage or "contribute", error=error, **place)
+        return record._replace(stage=record.stage or "contribute", error=error, failed_hooks=hooks, **place)
 
     # ---------------------------------------------------------------- one item each; the answer says what is wrong
 

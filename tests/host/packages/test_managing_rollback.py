@@ -21,6 +21,10 @@ BROKEN = {
     "fills": "kept = [bytearray(1 << 24) for _ in range(1 << 16)]\n",
     "does_not_parse": "def (\n",
     "misses": "import not_there_at_all\n",
+    "tools_raise": "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools():\n    raise RuntimeError('no')\n",
+    "agents_raise": "from moryflow_sdk import hookimpl\n@hookimpl\nasync def agents():\n    raise RuntimeError('no')\n",
+    "models_return_nonsense": "from moryflow_sdk import hookimpl\n@hookimpl\ndef models():\n    return 5\n",
+    "commands_hang": "import time\nfrom moryflow_sdk import hookimpl\n@hookimpl\ndef commands():\n    time.sleep(60)\n",
 }
 GOOD = "from moryflow_sdk import hookimpl\n@hookimpl\ndef tools():\n    return []\n"
 
@@ -51,6 +55,21 @@ def test_a_version_that_does_not_load_is_taken_back(place: Any) -> None:
     assert "Traceback" not in done.stderr
     [document] = json.loads(done.stdout)
     assert (document["action"], document["plugins"][0]["name"]) == ("taken_back", "sayer")
+    assert state(place) == before
+    says(place, "1.0")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BROKEN if "_" in kind and kind != "does_not_parse"])
+def test_a_version_whose_hooks_give_nothing_is_taken_back(place: Any, kind: str) -> None:
+    """A plugin that loads but whose tools, agents, models or commands cannot be had does not work (R18)."""
+    place.configure(**ALLOW)
+    place.wheels.add("sayer", "1.0")
+    place.run("plugin", "install", "sayer", "-y")
+    before = state(place)
+    place.wheels.add("sayer", "2.0", source=BROKEN[kind])
+    done = place.run("plugin", "update", "sayer", "-y", code=3)
+    assert f"sayer failed (contribute): {place.site}/sayer/__init__.py:" in done.stderr
+    assert kind.partition("_")[0] in done.stderr and "Traceback" not in done.stderr
     assert state(place) == before
     says(place, "1.0")
 

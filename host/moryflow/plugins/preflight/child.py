@@ -171,7 +171,7 @@ def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
         error, file, line = describe(fatal[0], root_of(record.file))
         return _failed(record._replace(stage="contribute", error=error, file=file or record.file, line=line), *fatal)
     file = {"file": record.file, "hooks": record.hooks, "tools": record.tools, "notes": notes}
-    return {"ok": True, "stage": "contribute", **file}
+    return {"ok": True, "stage": "contribute", "failed_hooks": record.failed_hooks, **file}
 
 
 async def _contributed(plugin_set: PluginSet, contexts: Callable[[Any], PluginContext]) -> LoadRecord:

@@ -12,7 +12,7 @@ from typing import Any
 
 from moryflow.base.paths import keep
 
-_VERSION = 2
+_VERSION = 3
 AGAIN = 3600.0
 """Seconds after which code that did not finish in time is given another try: the machine may have been busy."""
 _KEPT = 500
@@ -27,6 +27,7 @@ class ProbeVerdict:
     :param fatal: the host itself would not have survived it, or not unharmed; such code is not imported. Other failures
         happen again, harmlessly, when the host imports it.
     :param notes: what it contributes and the host leaves out, each with its place.
+    :param failed_hooks: contribute hooks that raised, took too long or returned nonsense; the host goes on without them.
     :param changed: what it changed that belongs to everyone but does no harm (``os.environ`` and the like).
     :param lost: nothing was found out, because the probe itself could not be made; not kept.
     :param fresh: found by this process, not read from the cache.
@@ -47,6 +48,7 @@ class ProbeVerdict:
     lost: bool = False
     changed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    failed_hooks: tuple[str, ...] = ()
     at: float = 0.0
     fresh: bool = False
 
@@ -58,7 +60,7 @@ class ProbeVerdict:
 
 def verdict_of(values: Mapping[str, Any]) -> ProbeVerdict:
     """Return the verdict in a JSON object."""
-    lists = {name: tuple(values.get(name, ())) for name in ("hooks", "tools", "changed", "notes")}
+    lists = {name: tuple(values.get(name, ())) for name in ("hooks", "tools", "changed", "notes", "failed_hooks")}
     return ProbeVerdict(**{**values, **lists})
 
 
