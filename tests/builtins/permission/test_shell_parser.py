@@ -67,6 +67,7 @@ def test_the_parser_refuses_what_bash_refuses(text: str) -> None:
         ("a <<E; b\n$(c)\nE\nd", ["c", "a", "b", "d"]),
         ("a <<'E' | b\n$(c)\nE\nd", ["a", "b", "d"]),
         ("a <<-E\n\tx\n\tE\nb", ["a", "b"]),
+        ("a <<-E\n\t$(b)\n\tE", ["b", "a"]),  # tree-sitter-bash sees `a` alone
         ("a $(b # c)\n) d", ["b", "a $(b # c)\n) d"]),
         ("case x in a) b;; (c|d) e;& esac; f", ["b", "e", "f"]),
         ("for i in 1; do a; done & b", ["a", "b"]),
@@ -88,6 +89,11 @@ def test_commands_are_found_where_they_stand(text: str, commands: list[str]) -> 
 
     Walker(note, lambda *_: None, lambda *_: None).script(parse(text)[0], frozenset(("/vault",)))
     assert found == commands
+
+
+def test_what_is_not_surely_read_as_bash_reads_it_is_refused() -> None:
+    """bash runs ``touch`` here, where tree-sitter-bash sees a harmless text (R6, SECURITY §2.1)."""
+    assert refused("""echo "${a:-'$(touch x)'}\"""")
 
 
 @needs_bash
