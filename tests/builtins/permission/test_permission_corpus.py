@@ -94,8 +94,14 @@ AROUND = {
 }
 
 
+@pytest.fixture(scope="module")
+def alone() -> dict[str, str]:
+    """How an example is judged by itself, by its id: found once for all that is put around it."""
+    return {}
+
+
 @pytest.mark.parametrize("form", AROUND)
-def test_no_surroundings_make_a_command_freer(form: str, make_policy: Callable[..., Policy]) -> None:
+def test_no_surroundings_make_a_command_freer(form: str, make_policy: Callable[..., Policy], alone: dict[str, str]) -> None:
     """Whatever is put around an attack, it is judged at least as severely (R6, SECURITY §2.1)."""
     policies = {name: make_policy(ruleset["rules"]) for name, ruleset in RULESETS.items()}
     skipped = ("quoting", "unicode", "limit", "mode")
@@ -108,8 +114,10 @@ def test_no_surroundings_make_a_command_freer(form: str, make_policy: Callable[.
         if "\\\n" in command and form == "here-document":
             continue  # a line that goes on in a here-document is never read
         text = shlex.quote(command) if form in ("text", "evaluated") else command
-        before, after = (judge_command(policy, one).worst.decision for one in (command, AROUND[form].format(text)))
-        assert ORDER[after] >= ORDER[before], (case["id"], AROUND[form].format(text))
+        after = judge_command(policy, AROUND[form].format(text)).worst.decision
+        if case["id"] not in alone:
+            alone[case["id"]] = judge_command(policy, command).worst.decision
+        assert ORDER[after] >= ORDER[alone[case["id"]]], (case["id"], AROUND[form].format(text))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ from moryflow.cli.hosting import warn
 from moryflow.cli.options import Flags
 from moryflow.cli.tool import _find
 from moryflow.cli.tool_files import owner_tried_out
-from moryflow.generation import promising_first
+from moryflow.generation import WAIT, promising_first
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.preflight import policy as gatekeeper
-from moryflow.plugins.preflight import prober
+from moryflow.plugins.preflight.verdicts import ProbeVerdict
 from moryflow_sdk import ConfigError, PluginError
 
 HELLO = """
@@ -109,17 +110,41 @@ async def test_a_turn_does_not_wait_again_for_a_probe_that_the_start_has_waited_
         assert records(host)["endless"].status == "pending"
 
 
+class Helper:
+    """What stands for the prober: it begins, and answers, when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: Future[None] = Future()
+        self.answer: Future[ProbeVerdict] = Future()
+
+    def ask(self, _: object) -> Future[ProbeVerdict]:
+        return self.answer
+
+
 async def test_a_start_waits_for_a_hang_also_where_the_helper_begins_late(home, monkeypatch):
     """A short command keeps what it found out, or each would wait anew (NF: up with 100 broken plugins within 5 s)."""
+    assert WAIT > gatekeeper.SECONDS, "a start gives up before a hang is known"
     write(home, "endless", "while True: pass")
-    monkeypatch.setattr(prober, "_BEGIN", f"import time; time.sleep(1.5); {prober._BEGIN}")
-    late = prober.Prober()
-    monkeypatch.setattr(gatekeeper, "shared", lambda: late)
-    try:
-        async with await open_host(home, environ={}) as host:
-            assert records(host)["endless"].error == "it did not finish in 2 s"
-    finally:
-        late.close()
+    helper, loop = Helper(), asyncio.get_running_loop()
+    keeper = gatekeeper.Gatekeeper(home, prober=helper)
+    [endless] = keeper.unknown(discover(home, ()))
+    started = loop.time()
+    clock = [started]
+    monkeypatch.setattr(loop, "time", lambda: clock[0])
+
+    async def pass_time(until: float) -> None:
+        clock[0] = started + until
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    start = asyncio.create_task(keeper.examine([endless], {}, wait=10.0))
+    await pass_time(9.0)
+    helper.begun.set_result(None)
+    await pass_time(18.0)
+    assert not start.done()
+    helper.answer.set_result(ProbeVerdict(ok=False, error="it did not finish in 2 s"))
+    await pass_time(18.5)
+    assert start.done() and keeper.cached(endless).error == "it did not finish in 2 s"
 
 
 async def test_code_that_is_known_is_not_probed_again(home, monkeypatch):
