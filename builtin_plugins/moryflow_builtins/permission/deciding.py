@@ -85,8 +85,8 @@ def _takes_long(target: Target) -> bool:
     return len(target.given) > INLINE_COMMAND or _READS_FOLDERS.search(target.given) is not None
 
 
-_READS_FOLDERS = re.compile(r"grep|\brg|\bag\b|\back\b|diff|\b(?:cp|scp|rsync|tar|zip|7z|add|stash|find)\b")
-"""Words of commands that may look through a folder."""
+_READS_FOLDERS = re.compile(r"grep|\brg|\bag\b|\back\b|diff|\b(?:cp|scp|rsync|tar|zip|7z|git|find)\b")
+"""Words of commands that may look through a folder or a repository."""
 
 
 def _broken(text: str) -> bool:

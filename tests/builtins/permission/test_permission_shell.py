@@ -10,17 +10,9 @@ from moryflow_builtins.permission.judged import Decision
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
 
+from .judging import decide, rules
+
 MakePolicy = Callable[..., Policy]
-
-
-def rules(*rows: str) -> list[dict[str, str]]:
-    """Return rules written like ``+git *`` (allow), ``-rm *`` (deny) or ``?make *`` (ask)."""
-    words = {"+": "allow", "-": "deny", "?": "ask"}
-    return [{"domain": "bash", "pattern": row[1:], "decision": words[row[0]]} for row in rows]
-
-
-def decide(policy: Policy, command: str) -> str:
-    return judge_command(policy, command).worst.decision
 
 
 def targets(decision: Decision) -> dict[str, str]:

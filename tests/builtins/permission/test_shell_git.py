@@ -6,14 +6,18 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
 
+from . import judging
+from .judging import rules
+
 MakePolicy = Callable[..., Policy]
-RULES = ("git *", "git status", "cd *", "export *", "env *", "mkdir *", "echo *", "tar *", "pushd *")
+RULES = ("+git *", "+git status", "+cd *", "+export *", "+env *", "+mkdir *", "+echo *", "+tar *", "+pushd *")
 GIT = shutil.which("git")
 
 SHAPES: dict[str, dict[str, str | None]] = {
@@ -53,9 +57,8 @@ def vault(tmp_path: Path) -> Path:
 @pytest.fixture
 def decide(vault: Path, tmp_path: Path, make_policy: MakePolicy) -> Callable[..., str]:
     """Judge a command under wildcards that cover git."""
-    rules = [{"domain": "bash", "pattern": pattern, "decision": "allow"} for pattern in RULES]
-    policy = make_policy(rules, vault=vault, user_home=tmp_path / "home")
-    return lambda command, base=None: judge_command(policy, command, base).verdict.decision
+    policy = make_policy(rules(*RULES), vault=vault, user_home=tmp_path / "home")
+    return partial(judging.decide, policy)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

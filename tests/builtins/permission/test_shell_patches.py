@@ -6,15 +6,18 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.shell.patches import Patch, Unreadable, paths_in
 
+from . import judging
+from .judging import rules
+
 MakePolicy = Callable[..., Policy]
-RULES = ("*", "git *", "patch *")
+RULES = ("+*", "+git *", "+patch *")
 
 
 def added(path: str, old: str = "/dev/null", new: str = "") -> str:
@@ -64,9 +67,8 @@ def vault(tmp_path: Path) -> Path:
 @pytest.fixture
 def decide(vault: Path, tmp_path: Path, make_policy: MakePolicy) -> Callable[..., str]:
     """Judge a command under wildcards that cover it."""
-    rules = [{"domain": "bash", "pattern": pattern, "decision": "allow"} for pattern in RULES]
-    policy = make_policy(rules, vault=vault, user_home=tmp_path / "home")
-    return lambda command, base=None: judge_command(policy, command, base).worst.decision
+    policy = make_policy(rules(*RULES), vault=vault, user_home=tmp_path / "home")
+    return partial(judging.decide, policy)
 
 
 WAYS = (

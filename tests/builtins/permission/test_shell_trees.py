@@ -12,6 +12,8 @@ import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command, tree_files
 
+from .judging import git
+
 MakePolicy = Callable[..., Policy]
 SECRET = "TOP-CANARY-SECRET"
 PROGRAMS = (
@@ -26,12 +28,6 @@ def _write(vault: Path, *names: str, text: str = SECRET) -> None:
         (vault / name).write_text(f"{text}\n")
 
 
-def _git(vault: Path, *words: str) -> None:
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(vault.parent), "GIT_CONFIG_NOSYSTEM": "1"}
-    subprocess.run([*git, *words], cwd=vault, check=True, capture_output=True, env=environment)
-
-
 @pytest.fixture
 def vault(tmp_path: Path) -> Path:
     """A vault in which ``src`` and ``docs`` are harmless and ``app`` holds secrets: hidden, plain and ignored ones."""
@@ -39,9 +35,9 @@ def vault(tmp_path: Path) -> Path:
     _write(vault, "src/a.py", "src/sub/b.py", "docs/a.md", "docs/b.md", text="foo")
     _write(vault, "app/.env", "app/conf/server.pem", "app/conf/credentials.json")
     (vault / ".gitignore").write_text(".env\n*.pem\n/app/conf/credentials.json\n")
-    _git(vault, "init", "-q")
-    _git(vault, "add", "src", "docs", ".gitignore")
-    _git(vault, "commit", "-q", "-m", "x")
+    git(vault, "init", "-q")
+    git(vault, "add", "src", "docs", ".gitignore")
+    git(vault, "commit", "-q", "-m", "x")
     return vault
 
 
@@ -138,7 +134,7 @@ def test_ignore_files_are_git_s_only_in_a_repository(judge, vault: Path) -> None
 def test_what_git_tracks_is_read_by_git_grep(judge, vault: Path) -> None:
     """A secret that was added is in the tree that it searches (R36)."""
     assert judge("git grep foo").decision == "allow"
-    _git(vault, "add", "-f", "app/.env")
+    git(vault, "add", "-f", "app/.env")
     assert "app/.env" in judge("git grep foo").reason and judge("git grep foo src").decision == "allow"
 
 

@@ -6,22 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.shell.options import GUARDED, spec
 from moryflow_builtins.permission.shell.programs import PROGRAMS
 from moryflow_builtins.permission.shell.verb_tables import ABBREVIATES, VERBS
 
+from .judging import decide, rules
+
 MakePolicy = Callable[..., Policy]
-
-
-def rules(*rows: str) -> list[dict[str, str]]:
-    """Return rules written like ``+git *`` (allow) or ``-rm *`` (deny)."""
-    words = {"+": "allow", "-": "deny", "?": "ask"}
-    return [{"domain": "bash", "pattern": row[1:], "decision": words[row[0]]} for row in rows]
-
-
-def decide(policy: Policy, command: str) -> str:
-    return judge_command(policy, command).worst.decision
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -11,6 +11,7 @@ from .words import Arg
 
 if TYPE_CHECKING:
     from .arrivals import Arrival
+    from .checkouts import Checkout
     from .patches import Patch
 
 
@@ -87,6 +88,7 @@ class Facts:
     :ivar refusals: why no rule and no mode lets it run; `insists`: why it is asked about in every mode.
     :ivar moves: where ``cd`` leads; `moved` when the folder changes in a way that is not known.
     :ivar patches: texts that say what it changes; `arrivals`: folders and archives whose content arrives somewhere.
+    :ivar checkout: commits whose content it brings; `moves_names`: which names of git mean something else afterwards.
     :ivar stdin: a here-document or here-string that is fed in; `stdin_file`: a file that is.
     :ivar runs: files whose content is run; `sought` those that the program finds by itself.
     :ivar code: texts in other languages that are run; only what no mode opens is looked for in them.
@@ -111,6 +113,8 @@ class Facts:
     moved: bool = False
     patches: list[Patch] = field(default_factory=list["Patch"])
     arrivals: list[Arrival] = field(default_factory=list["Arrival"])
+    checkout: Checkout | None = None
+    moves_names: str = ""
     stdin: Word | None = None
     stdin_file: Arg | None = None
     code: list[Arg] = field(default_factory=list[Arg])

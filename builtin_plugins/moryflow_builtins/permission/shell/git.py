@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from .arrivals import Arrival
+from .checkouts import checkout_of, moved_by
 from .facts import Facts, InnerText, Write
 from .options import Found, read_options, spec
 from .patches import git_patch
@@ -63,7 +64,7 @@ _SHORT: dict[str, str] = {
     "grep": "O=x e=v f=r m=v A=v B=v C=v untracked=n no-exclude-standard=n exclude-standard=n",
     "rebase": "x=x i=g X=v s=v C=v",
     "clone": "u=x c=c b=v o=v j=v",
-    "fetch": "j=v o=v",
+    "fetch": "j=v o=v u=g update-head-ok=g",
     "pull": "j=v o=v X=v s=v",
     "push": "o=v",
     "archive": "o=w",
@@ -77,8 +78,10 @@ _SHORT: dict[str, str] = {
     "diff": "S=v G=v U=v l=v O=r",
     "show": "S=v G=v U=v O=r",
     "blame": "L=v S=r M=n C=n",
-    "checkout": "b=v B=v",
-    "switch": "c=v C=v",
+    "checkout": "b=v B=v orphan=v conflict=v",
+    "switch": "c=v C=v create=v force-create=v orphan=v conflict=v",
+    "cherry-pick": "m=v mainline=v X=v s=v S=n",
+    "revert": "m=v mainline=v X=v s=v S=n",
     "worktree": "b=v B=v",
     "init": "b=v",
     "apply": "include=v p=v C=v directory=v whitespace=v build-fake-ancestor=w 3=n",
@@ -147,6 +150,8 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
     following = list(read_options(args, table, verb + 1, files=True))
     facts.trees += git_trees(name, following)
     _arriving(name, following, facts)
+    first_path = next((index for index in range(verb, len(args)) if args[index].text == "--"), len(args))
+    facts.checkout, facts.moves_names = checkout_of(name, following, first_path), moved_by(name)
     if name in ("apply", "am"):
         git_patch(name, following, facts)
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")

@@ -11,7 +11,9 @@ from moryflow_builtins.permission.judged import MOST, Judged, place_of
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.rules import Hit
 
+from .checkouts import Checkout
 from .facts import Facts, Inner, InnerText
+from .git_store import Unknown
 from .inspect import inspect, name_of
 from .line import Line, Where, denies, forbidden
 from .own_program import inspect_own_program, is_own, refusal_in_text
@@ -44,6 +46,7 @@ class Judge:
         self._depth = 0
         self._asked = 0
         self._changes = False
+        self._moved_names = ""
         self._git_variable = ""
         self._denies = any(denies(rules) for rules in (policy.configured, *policy.narrowing))
         self._places = Places(policy, folder, self.add)
@@ -116,6 +119,9 @@ class Judge:
         there = bases if facts.base is None else self._places.moved(facts.base, bases)
         for patch in facts.patches:
             self._patch(patch, line.plain, there, bases if patch.outside else there, changed=changed, exact=exact)
+        if facts.checkout is not None:
+            self._checkout(facts.checkout, line.plain, there, exact=exact)
+        self._moved_names = "all" if "all" in (self._moved_names, facts.moves_names) else facts.moves_names or self._moved_names
         for arrival in facts.arrivals:
             self._places.arrival(arrival, bases if arrival.outside else there, changed=changed, exact=exact)
         self._files(facts, args, there, exact=exact)
@@ -192,6 +198,14 @@ class Judge:
         except Unreadable as problem:
             if not exact:
                 self.ask(command, f"what the patch changes is not known: {problem}")
+
+    def _checkout(self, checkout: Checkout, command: str, bases: Bases, *, exact: bool) -> None:
+        """Judge what git brings to the files without naming them."""
+        try:
+            self._places.checkout(checkout, bases, self._moved_names)
+        except Unknown as problem:
+            if not exact:
+                self.ask(command, f"what git {checkout.verb} brings is not known: {problem}")
 
     def _repository(self, command: str, bases: Bases, *, changed: bool) -> None:
         """Ask before git uses a repository that is not the vault's own, or may not be when the command gets there."""

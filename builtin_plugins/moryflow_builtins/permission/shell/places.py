@@ -13,11 +13,13 @@ from moryflow_sdk import Rule, Target
 from moryflow_sdk.targets import UNKNOWN_FOLDER
 
 from moryflow_builtins.permission.files import judge_file
+from moryflow_builtins.permission.folders import judge_paths
 from moryflow_builtins.permission.judged import Judged
 from moryflow_builtins.permission.policy import Policy
 
 from .arrivals import Arrival, judge_arrival
 from .bound import contents_of, lapsed
+from .checkouts import Checkout, brought
 from .facts import Facts
 from .patches import MAX_BYTES, Patch, Unreadable, paths_in
 from .repositories import strange_repository
@@ -64,8 +66,7 @@ class Places:
                 continue
             target = self._resolved(known.path, domain, base)
             part = judge_file(self._policy, target, domain, whole=whole)
-            if asks and part.decision == "deny" and part.rule is not None and part.rule.source == "default":
-                part = replace(part, decision="ask", reason=part.reason.partition(";")[0], next_step="")
+            part = _asked(part) if asks else part
             if path.static or part.decision == "deny":
                 self._add(_named(part))
 
@@ -86,6 +87,17 @@ class Places:
             for part in judge_arrival(self._policy, self._resolved, arrival, base, changed=changed):
                 if part.decision == "deny" or part.rule is not None or not exact:
                     self._add(part)
+
+    def checkout(self, checkout: Checkout, bases: Bases, moved: str) -> None:
+        """Judge the files that git brings.
+
+        :raises Unknown: they cannot be told before it runs.
+        """
+        for base in sorted(filter(None, bases)):
+            found = brought(checkout, base, moved)
+            if found is not None:
+                for part in judge_paths(self._policy, self._resolved(str(found[0]), "edit", None), found[1]):
+                    self._add(_asked(part))
 
     def patched(self, patch: Patch, bases: Bases) -> list[str]:
         """Return the paths that a patch changes.
@@ -214,6 +226,13 @@ class Places:
                 kind, _, rest = target.lexical.partition(":")
                 moved.add(f"{self._policy.vault}{rest}" if kind == "vault" else rest)
         return frozenset(moved)
+
+
+def _asked(part: Judged) -> Judged:
+    """Return a denial that only a default gives as a question."""
+    if part.decision != "deny" or part.rule is None or part.rule.source != "default":
+        return part
+    return replace(part, decision="ask", reason=part.reason.partition(";")[0], next_step="")
 
 
 def _likely(path: Arg) -> Arg | None:

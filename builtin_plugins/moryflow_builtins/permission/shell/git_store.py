@@ -1,0 +1,295 @@
+"""What stands in a git repository: commits and the paths in them, read without git, whose configuration runs programs.
+
+Whatever is missing or not understood raises :class:`Unknown`; git itself may well understand it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_PATHS = 5_000
+"""How many paths that differ are looked at."""
+
+MAX_BYTES = 32 * 1024 * 1024
+"""The largest object that is read."""
+
+MAX_DELTAS = 100
+"""Over how many others one object of a pack may be stored as a difference."""
+
+_KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
+_NAME = re.compile(r"[\w./+#-]+", re.ASCII)
+_HASH = re.compile(r"[0-9a-f]{4,40}")
+_REVISION = re.compile(r"(.*?)((?:~\d*|\^\d*)*)", re.DOTALL)
+_MOVED = re.compile(rb"\tcheckout: moving from (\S+) to ")
+_STASH = re.compile(r"(?:stash@\{)?(\d{1,4})\}?|stash")
+_PLACES = ("{}", "refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD")
+
+
+class Unknown(Exception):
+    """It cannot be told from the repository."""
+
+
+class GitStore:
+    """The objects and names of the repository whose git directory is `git`."""
+
+    def __init__(self, git: Path) -> None:
+        self._git = git
+        linked = git / "commondir"
+        self._common = (git / linked.read_text().strip()).resolve() if linked.is_file() else git
+        self._trees: dict[str, dict[str, tuple[str, bool]]] = {}
+
+    @property
+    def root(self) -> Path:
+        """The folder that its files are in."""
+        back = self._git / "gitdir"
+        if self._git.name != ".git" and not back.is_file():
+            raise Unknown("its working folder is not known")
+        return self._git.parent if self._git.name == ".git" else Path(back.read_text().strip()).parent
+
+    # ---------------------------------------------------------------------------------------- names
+
+    def commit(self, text: str) -> str:
+        """Return the commit that a revision names: a branch, a tag, a hash or a part of one, with ``~2`` or ``^`` behind it."""
+        match = _REVISION.fullmatch(text)
+        assert match is not None
+        found = self._named({"@": "HEAD"}.get(match.group(1), match.group(1)))
+        for step in re.findall(r"[~^]\d*", match.group(2)):
+            count = int(step[1:] or 1)
+            for _ in range(count if step[0] == "~" else min(count, 1)):
+                found = self._at(self.parents(found), 0 if step[0] == "~" else count - 1)
+        return found
+
+    def stashed(self, text: str = "stash") -> str:
+        """Return the commit of a stash: ``stash@{1}``, or ``1``."""
+        match = _STASH.fullmatch(text)
+        if match is None:
+            raise Unknown(f"{text} names no stash that is known")
+        lines = self._read("logs/refs/stash").splitlines()
+        return self._at([line.split(b" ")[1].decode() for line in reversed(lines)], int(match.group(1) or 0))
+
+    def has(self, text: str) -> bool:
+        """Whether a revision is known."""
+        try:
+            return bool(self.commit(text))
+        except (Unknown, OSError, ValueError, zlib.error, struct.error, IndexError):
+            return False
+
+    def _named(self, name: str) -> str:
+        if name == "-":
+            moves = _MOVED.findall((self._git / "logs" / "HEAD").read_bytes())
+            return self._named(self._at([move.decode() for move in reversed(moves)], 0))
+        if not _NAME.fullmatch(name) or ".." in name:
+            raise Unknown(f"{name!r} is no name of a commit that is understood here")
+        found = next(filter(None, (self._ref(place.format(name)) for place in _PLACES)), "") or self._tracking(name)
+        if not found and _HASH.fullmatch(name):
+            found = self._at(sorted(self._beginning_with(name)), 0, only=True)
+        if not found:
+            raise Unknown(f"{name!r} is not known")
+        kind, content = self.read(found)
+        while kind == "tag":
+            kind, content = self.read(found := content[7:47].decode())
+        if kind != "commit":
+            raise Unknown(f"{name!r} is no commit")
+        return found
+
+    def _ref(self, name: str, depth: int = 0) -> str:
+        for folder in (self._git, self._common):
+            if (folder / name).is_file():
+                text = (folder / name).read_text(errors="surrogateescape")
+                if text.startswith("ref: ") and depth < 5:
+                    return self._ref(text[5:].strip(), depth + 1)
+                return text[:40] if re.match(r"[0-9a-f]{40}\s", text) else ""
+        packed = re.search(rb"^([0-9a-f]{40}) %s$" % re.escape(name.encode()), self._read("packed-refs"), re.MULTILINE)
+        return packed.group(1).decode() if packed else ""
+
+    def _tracking(self, name: str) -> str:
+        """Return the branch of the one other repository that has it: ``git switch`` makes one of it."""
+        remotes = {path.name for path in (self._common / "refs" / "remotes").glob("*")}
+        remotes |= {found.decode() for found in re.findall(rb" refs/remotes/([^/\s]+)/", self._read("packed-refs"))}
+        found = {self._ref(f"refs/remotes/{remote}/{name}") for remote in remotes} - {""}
+        return found.pop() if len(found) == 1 else ""
+
+    def _beginning_with(self, part: str) -> set[str]:
+        found = {part[:2] + path.name for path in (self._common / "objects" / part[:2]).glob(f"{part[2:]}*")}
+        low, high = part.ljust(40, "0"), part.ljust(40, "f")
+        for index in self._indexes():
+            hashes = _Index(index)
+            place = hashes.place(low)
+            while place < len(hashes) and hashes.at(place) <= high:
+                found.add(hashes.at(place))
+                place += 1
+        return {one for one in found if len(one) == 40}
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return (self._common / name).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    @staticmethod
+    def _at(found: list[str], place: int, *, only: bool = False) -> str:
+        if place < 0 or place >= len(found) or (only and len(found) > 1):
+            raise Unknown("it names no commit that is there")
+        return found[place]
+
+    # ---------------------------------------------------------------------------------------- commits and trees
+
+    def parents(self, commit: str) -> list[str]:
+        """Return the parents of a commit."""
+        return [line[7:47].decode() for line in self._head(commit) if line.startswith(b"parent ")]
+
+    def tree(self, commit: str) -> str:
+        """Return the tree of a commit."""
+        return self._head(commit)[0][5:45].decode()
+
+    def _head(self, commit: str) -> list[bytes]:
+        return self.read(commit)[1].partition(b"\n\n")[0].split(b"\n")
+
+    def changes(self, one: str, other: str) -> list[str]:
+        """Return the paths that differ between two trees, either of which may be empty: ``""``.
+
+        :raises Unknown: there are more than :data:`MAX_PATHS`, or something is not there.
+        """
+        found: list[str] = []
+        for path in self._differing(one, other, ""):
+            found.append(path)
+            if len(found) > MAX_PATHS:
+                raise Unknown(f"it changes more than {MAX_PATHS:,} files")
+        return found
+
+    def _differing(self, one: str, other: str, above: str) -> Iterator[str]:
+        first, second = self._entries(one), self._entries(other)
+        for name in sorted(first.keys() | second.keys()):
+            was, now = first.get(name, ("", False)), second.get(name, ("", False))
+            if was == now:
+                continue
+            if was[1] or now[1]:
+                yield from self._differing(was[0] if was[1] else "", now[0] if now[1] else "", f"{above}{name}/")
+            if any(one[0] and not one[1] for one in (was, now)):
+                yield above + name
+
+    def _entries(self, tree: str) -> dict[str, tuple[str, bool]]:
+        """Return the names of a tree: the hash, with the mode of a file, and whether it is a folder."""
+        if not tree:
+            return {}
+        if tree not in self._trees:
+            found: dict[str, tuple[str, bool]] = {}
+            kind, content = self.read(tree)
+            start = 0
+            while start < len(content) and kind == "tree":
+                blank, end = content.index(b" ", start), content.index(b"\0", start)
+                mode, name = content[start:blank].decode(), content[blank + 1 : end].decode("utf-8", "surrogateescape")
+                folder = mode == "40000"
+                found[name] = (content[end + 1 : end + 21].hex() + ("" if folder else f" {mode}"), folder)
+                start = end + 21
+            self._trees[tree] = found
+        return self._trees[tree]
+
+    # ---------------------------------------------------------------------------------------- objects
+
+    def read(self, name: str) -> tuple[str, bytes]:
+        """Return the kind and the content of an object."""
+        loose = self._common / "objects" / name[:2] / name[2:]
+        if loose.is_file():
+            head, _, content = _unpacked(loose.read_bytes(), MAX_BYTES).partition(b"\0")
+            return head.partition(b" ")[0].decode(), content
+        for index in self._indexes():
+            offset = _Index(index).offset(name)
+            if offset is not None:
+                with index.with_suffix(".pack").open("rb") as pack:
+                    return self._packed(mmap.mmap(pack.fileno(), 0, access=mmap.ACCESS_READ), offset, 0)
+        raise Unknown(f"the object {name[:12]} is not here")
+
+    def _indexes(self) -> list[Path]:
+        return sorted((self._common / "objects" / "pack").glob("*.idx"))
+
+    def _packed(self, pack: mmap.mmap, offset: int, depth: int) -> tuple[str, bytes]:
+        place, byte = offset + 1, pack[offset]
+        kind, size, shift = byte >> 4 & 7, byte & 15, 4
+        while byte & 128:
+            byte = pack[place]
+            size |= (byte & 127) << shift
+            place, shift = place + 1, shift + 7
+        if size > MAX_BYTES or depth > MAX_DELTAS:
+            raise Unknown("it is too large")
+        if kind in _KINDS:
+            return _KINDS[kind], _unpacked(pack[place : place + size * 2 + 1024], size)
+        if kind == 6:
+            back, byte = pack[place] & 127, pack[place]
+            while byte & 128:
+                place, byte = place + 1, pack[place + 1]
+                back = (back + 1 << 7) | byte & 127
+            place += 1
+            base = self._packed(pack, offset - back, depth + 1)
+        elif kind == 7:
+            base, place = self.read(pack[place : place + 20].hex()), place + 20
+        else:
+            raise Unknown("it is stored in an unknown way")
+        return base[0], _patched(base[1], _unpacked(pack[place : place + size * 2 + 1024], size))
+
+
+class _Index:
+    """The index of a pack, version 2: hashes in order, and where each object begins."""
+
+    def __init__(self, path: Path) -> None:
+        self._data = path.read_bytes()
+        if self._data[:8] != b"\xfftOc\0\0\0\2":
+            raise Unknown("the index of a pack is of another version")
+        self._count = struct.unpack_from(">I", self._data, 8 + 255 * 4)[0]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def at(self, place: int) -> str:
+        start = 8 + 1024 + place * 20
+        return self._data[start : start + 20].hex()
+
+    def place(self, name: str) -> int:
+        return bisect_left(range(self._count), name, key=self.at)
+
+    def offset(self, name: str) -> int | None:
+        place = self.place(name)
+        if place >= self._count or self.at(place) != name:
+            return None
+        start = 8 + 1024 + self._count * 24
+        found = struct.unpack_from(">I", self._data, start + place * 4)[0]
+        large = start + self._count * 4 + (found & 0x7FFFFFFF) * 8
+        return struct.unpack_from(">Q", self._data, large)[0] if found & 0x80000000 else found
+
+
+def _unpacked(data: bytes, size: int) -> bytes:
+    reader = zlib.decompressobj()
+    content = reader.decompress(data, size + 1)
+    if reader.unconsumed_tail and not reader.eof and len(content) > size:
+        raise Unknown("it is too large")
+    return content
+
+
+def _patched(base: bytes, delta: bytes) -> bytes:
+    """Return `base` changed as the delta of a pack says."""
+    place = 0
+    for _ in range(2):  # the sizes before and after
+        while delta[place] & 128:
+            place += 1
+        place += 1
+    parts: list[bytes] = []
+    while place < len(delta):
+        order = delta[place]
+        place += 1
+        if not order & 128:
+            parts.append(delta[place : place + order])
+            place += order
+            continue
+        numbers = [0, 0]
+        for bit in range(7):
+            if order >> bit & 1:
+                numbers[bit // 4] |= delta[place] << 8 * (bit % 4)
+                place += 1
+        parts.append(base[numbers[0] : numbers[0] + (numbers[1] or 0x10000)])
+    return b"".join(parts)
