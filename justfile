@@ -1,0 +1,38 @@
+# The tasks of CONTRIBUTING.md. `just` lists them; each line below can also be typed as it stands.
+
+python := env("PYTHON", "python3")
+
+# List the tasks.
+default:
+    @just --list
+
+# Install this checkout, editable, with what tests and checks need.
+setup:
+    {{ python }} -m pip install -e '.[dev]'
+
+# Run tests: all, or a folder, a file, `-k NAME`.
+test *ARGS:
+    {{ python }} -m pytest {{ ARGS }}
+
+# Lint, format and check types.
+lint:
+    ruff check .
+    ruff format .
+    pyright
+
+# Write the hook pages and llms.txt anew, then build the site.
+docs:
+    {{ python }} tests/packaging/refresh_docs.py
+    zensical build --strict
+
+# Print the benchmark table: all, or by name, as in `just bench startup step`.
+bench *NAMES:
+    {{ python }} tests/benchmarks {{ NAMES }}
+
+# Refresh the pinned dependencies; `just pins --upgrade` moves to new releases.
+pins *ARGS:
+    {{ python }} tests/packaging/refresh_constraints.py {{ ARGS }}
+
+# Do all that is checked before a merge.
+ci:
+    .ci/run
