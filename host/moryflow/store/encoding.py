@@ -89,6 +89,11 @@ def node_hash(parent: str, kind: str, payload: str) -> str:
     return hashlib.sha256(f"{parent}\n{kind}\n{payload}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def has_its_arguments(arguments: str, hash: str) -> bool:
+    """Tell whether a call has the arguments that its hash is of; one that was never judged has no hash."""
+    return not hash or hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest() == hash
+
+
 def text_of(payload: Mapping[str, Any]) -> str:
     """Return the text that a person or a model reads in a node."""
     parts = [payload.get("text"), payload.get("output"), payload.get("summary")]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .encoding import encode
-from .queries import descendants, nodes_of, session_row
+from .queries import call_of, descendants, nodes_of, session_row
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, text
 
 FORMAT = 1
@@ -47,7 +47,7 @@ def _values(connection: sqlite3.Connection, session: str) -> Iterator[dict[str, 
         if table is NODES:
             continue
         for row in execute(connection, f"{table.select} WHERE session = ? ORDER BY number", (session,)):
-            fields = table.fields(row)
+            fields = call_of(row)._asdict() if table is CALLS else table.fields(row)
             del fields["session"]
             yield {"type": kind, **fields}
     for row in execute(connection, "SELECT type, ts, body FROM events WHERE session = ? ORDER BY seq", (session,)):

@@ -15,10 +15,11 @@ from typing import Any
 
 from .encoding import encode, text_of
 from .errors import code_of
-from .records import Hit
+from .queries import nodes_where
+from .records import Hit, Node
 from .tables import decode_stored, execute
 
-_KINDS = "('user', 'assistant', 'tool')"
+_KINDS = ("user", "assistant", "tool")
 # Changing what is indexed needs a migration that drops the index: entries are removed by giving the same text again.
 _LIMIT = 64 * 1024
 _AROUND = 60
@@ -76,10 +77,9 @@ def extend_index(connection: sqlite3.Connection) -> bool:
     """
     connection.execute(_CREATE)
     until = _until(connection)
-    statement = f"SELECT number, kind IN {_KINDS}, payload FROM nodes WHERE number > ? ORDER BY number LIMIT {_BATCH}"
-    rows = connection.execute(statement, (until,)).fetchall()
+    rows = list(nodes_where(connection, f"WHERE n.number > ? ORDER BY n.number LIMIT {_BATCH}", (until,)))
     with _changing(connection):
-        connection.executemany(_INSERT, [(number, _indexed(payload)) for number, wanted, payload in rows if wanted])
+        connection.executemany(_INSERT, [(number, _indexed(node.payload)) for number, node in rows if node.kind in _KINDS])
     if rows:
         connection.execute("UPDATE search_progress SET until = ?", (rows[-1][0],))
     return len(rows) == _BATCH
@@ -95,11 +95,11 @@ def forget(connection: sqlite3.Connection, session: str) -> None:
     """Take a session that is about to be purged out of the index."""
     if not _exists(connection):
         return
-    statement = f"SELECT number, payload FROM nodes WHERE session = ? AND number <= ? AND kind IN {_KINDS}"
+    statement = f"SELECT number, payload FROM nodes WHERE session = ? AND number <= ? AND kind IN {_KINDS!r}"
     try:
         rows = execute(connection, statement, (session, _until(connection))).fetchall()
         with _changing(connection):
-            connection.executemany(_DELETE, [(number, _indexed(payload)) for number, payload in rows])
+            connection.executemany(_DELETE, [(number, _indexed(decode_stored(payload))) for number, payload in rows])
     except DamagedIndex:
         drop_index(connection)
 
@@ -112,24 +112,23 @@ def rewind(connection: sqlite3.Connection) -> None:
 def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
     """Return the nodes that contain all `words`, the last one as a beginning, best first."""
     query = " ".join(f'"{word}"' for word in words) + "*"
-    statement = """SELECT n.session, n.id, n.kind, n.payload FROM search JOIN nodes AS n ON n.number = search.rowid
-        WHERE search MATCH ? ORDER BY rank LIMIT ?"""
     with _index_errors():
-        rows = connection.execute(statement, (query, limit)).fetchall()
-    return [_hit(session, node, kind, decode_stored(payload), words) for session, node, kind, payload in rows]
+        numbers = connection.execute("SELECT rowid FROM search WHERE search MATCH ? ORDER BY rank LIMIT ?", (query, limit))
+        found = [row[0] for row in numbers]
+    nodes = (node for number in found for _, node in nodes_where(connection, "WHERE n.number = ?", (number,)))
+    return [_hit(node, words) for node in nodes]
 
 
 def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
     """Return the nodes that contain all `words` as they stand, newest first, without the index."""
-    likes = " AND ".join("payload LIKE ? ESCAPE '\\'" for _ in words)
-    statement = f"SELECT session, id, kind, payload FROM nodes WHERE kind IN {_KINDS} AND {likes} ORDER BY number DESC"
+    likes = " AND ".join("n.payload LIKE ? ESCAPE '\\'" for _ in words)
+    condition = f"WHERE n.kind IN {_KINDS!r} AND {likes} ORDER BY n.number DESC"
     patterns = [f"%{_LIKE_SIGNS.sub(_ESCAPED, encode(word)[1:-1])}%" for word in words]
     hits: list[Hit] = []
-    for session, node, kind, payload in connection.execute(statement, patterns):
-        value = decode_stored(payload)
-        text = text_of(value).casefold()
+    for _, node in nodes_where(connection, condition, patterns):
+        text = text_of(node.payload).casefold()
         if all(word.casefold() in text for word in words):
-            hits.append(_hit(session, node, kind, value, words))
+            hits.append(_hit(node, words))
         if len(hits) >= limit:
             break
     return hits
@@ -143,13 +142,13 @@ def _until(connection: sqlite3.Connection) -> int:
     return connection.execute("SELECT until FROM search_progress").fetchone()[0]
 
 
-def _indexed(payload: str) -> str:
-    """Return the indexed text of a stored payload, without what UTF-8 cannot carry."""
-    return text_of(decode_stored(payload))[:_LIMIT].encode("utf-8", "replace").decode()
+def _indexed(payload: Mapping[str, Any]) -> str:
+    """Return the indexed text of a payload, without what UTF-8 cannot carry."""
+    return text_of(payload)[:_LIMIT].encode("utf-8", "replace").decode()
 
 
-def _hit(session: str, node: str, kind: str, payload: Mapping[str, Any], words: list[str]) -> Hit:
-    return Hit(session, node, kind, snippet(text_of(payload), words))
+def _hit(node: Node, words: list[str]) -> Hit:
+    return Hit(node.session, node.id, node.kind, snippet(text_of(node.payload), words))
 
 
 def snippet(text: str, words: list[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from moryflow_sdk import Artifact, Event
 from pydantic import ValidationError
 
-from .encoding import decode, encode, node_hash, random_id
+from .encoding import decode, encode, has_its_arguments, node_hash, random_id
 from .errors import StoreError, invalid
 from .export import FORMAT, TABLES
 from .payloads import counts, payload_problem
@@ -143,6 +143,8 @@ def _checked(number: int, kind: str, fields: dict[str, Any], seen: _Seen) -> dic
             raise _wrong(number, f"{fields['lines']} lines were exported, {number - seen.first + 1} are here")
         case "call" if fields["state"] not in CALL_STATES:
             raise _wrong(number, f"there is no call state {fields['state']!r}")
+        case "call" if not has_its_arguments(fields["args"], fields["hash"]):
+            raise _wrong(number, f"the arguments of call {fields['id']!r} do not match their hash")
         case "run" if not counts(fields["usage"]):
             raise _wrong(number, "'usage' must hold whole numbers")
         case "node":

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
 
-from .encoding import node_hash
+from .encoding import has_its_arguments, node_hash
 from .errors import Damaged, StoreError
 from .records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
 from .tables import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, decode_stored, execute, text
@@ -20,6 +20,8 @@ R = TypeVar("R")
 
 _NODE_COLUMNS = ", ".join(NODES.columns)
 _PARENT, _KIND, _PAYLOAD, _HASH = map(NODES.columns.index, ("parent", "kind", "payload", "hash"))
+_SELECT_WITH_PARENT = f"""SELECT {", ".join(f"n.{name}" for name in NODES.columns)}, n.number, p.hash
+    FROM nodes AS n LEFT JOIN nodes AS p ON p.session = n.session AND p.id = n.parent"""
 _HASH_OF = "SELECT hash FROM nodes WHERE session = ? AND id = ?"
 _SELECT_SESSION = f"{SESSIONS.select} WHERE id = ?"
 
@@ -144,6 +146,17 @@ def nodes_of(connection: sqlite3.Connection, session: str) -> Iterator[Node]:
         yield node_of(row) if above is None else _verified(row, above)  # the parent may have been lost in a damage
 
 
+def nodes_where(connection: sqlite3.Connection, condition: str, values: Sequence[Any] = ()) -> Iterator[tuple[int, Node]]:
+    """Yield the row number of each node `n` that a condition names, and the node.
+
+    :raises Damaged: one is not what was stored.
+    """
+    for *row, number, above in execute(connection, f"{_SELECT_WITH_PARENT} {condition}", values):
+        if row[_PARENT] is None:
+            above = ""
+        yield number, node_of(row) if above is None else _verified(row, above)
+
+
 def _verified(row: Sequence[Any], above: str) -> Node:
     """Return the node of a row.
 
@@ -161,8 +174,8 @@ def _not_genuine(row: Sequence[Any]) -> str:
 
 def labels_of(connection: sqlite3.Connection, session: str) -> dict[str, str]:
     """Return label -> node id of all branches; what an import brought may name a node that is not there."""
-    markers = execute(connection, f"{NODES.select} WHERE session = ? AND kind = 'marker' ORDER BY seq", (session,))
-    named = labels(node_of(row) for row in markers.fetchall())
+    markers = nodes_where(connection, "WHERE n.session = ? AND n.kind = 'marker' ORDER BY n.seq", (session,))
+    named = labels(node for _, node in markers)
     there = "SELECT 1 FROM nodes WHERE session = ? AND id = ?"
     return {label: node for label, node in named.items() if execute(connection, there, (session, node)).fetchone()}
 
@@ -181,7 +194,18 @@ def calls_of(
     if since is not None:
         condition, values = f"{condition} AND created >= ?", [*values, since]
     rows = execute(connection, f"{CALLS.select} WHERE {condition} ORDER BY number", values)
-    return [CALLS.load(row) for row in rows]
+    return [call_of(row) for row in rows]
+
+
+def call_of(row: Sequence[Any]) -> CallRow:
+    """Return the call of a row in the order of ``CALLS.columns``.
+
+    :raises Damaged: its arguments are not those that were judged.
+    """
+    call = CALLS.load(row)
+    if not has_its_arguments(call.args, call.hash):
+        raise Damaged(f"the arguments of call {call.id} of session {call.session} are not what was stored")
+    return call
 
 
 def approvals_of(connection: sqlite3.Connection, *, state: str | None = None, **wanted: str | None) -> list[ApprovalRow]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .encoding import node_hash, now
+from .encoding import has_its_arguments, node_hash, now
 from .errors import FAILURES, Damaged
 from .inspection import connect
 from .leaf_pages import leaf_rows
@@ -38,6 +38,7 @@ class Saved:
     sessions: int
     nodes: int
     cut: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -46,7 +47,8 @@ class Saved:
             return "nothing in it could be read."
         more = [f"and {len(self.cut) - _MOST_NAMED} more sessions have lost nodes"] if len(self.cut) > _MOST_NAMED else []
         saved = f"saved from it: {self.sessions} sessions with {self.nodes} nodes"
-        return "; ".join((saved, *self.cut[:_MOST_NAMED], *more)) + "."
+        rows = [f"and {len(self.lost) - _MOST_NAMED} more rows"] if len(self.lost) > _MOST_NAMED else []
+        return "; ".join((saved, *self.cut[:_MOST_NAMED], *more, *self.lost[:_MOST_NAMED], *rows)) + "."
 
 
 def salvage(path: Path, target: sqlite3.Connection) -> Saved:
@@ -60,9 +62,10 @@ def salvage(path: Path, target: sqlite3.Connection) -> Saved:
     with closing(connect(path, writes=False)) as source:
         # Reads on although the file is shorter than it says, or lists tables that make no sense.
         source.execute("PRAGMA writable_schema = ON")
+        lost: list[str] = []
         for table in _TABLES:
             columns = _columns(target, table)
-            _add(target, table, columns, readable_rows(source, table, columns))
+            _add(target, table, columns, readable_rows(source, table, columns), lost)
     _add_leaves(target, path)
     _add_nodes(target)
     _give_back_sessions(target)
@@ -70,7 +73,7 @@ def salvage(path: Path, target: sqlite3.Connection) -> Saved:
     target.execute("COMMIT")
     target.execute("DROP TABLE found")
     sessions, nodes = (target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("sessions", "nodes"))
-    return Saved(sessions, nodes, tuple(cut))
+    return Saved(sessions, nodes, tuple(cut), tuple(lost))
 
 
 def lists_tables(path: Path) -> bool:
@@ -102,13 +105,18 @@ def unsound(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
             row = dict(zip(columns, values, strict=True))
             if _is_genuine(table, row) and (table != "nodes" or _fits(connection, "nodes", row)):
                 continue
-            session = text(row["id"] if table == "sessions" else row["session"])
-            what = f"node {row['id']} (no. {row['seq']})" if table == "nodes" else f"row {values[0]} of {table}"
-            yield str(session), f"{what} of session {session} is not what was stored"
+            yield _not_genuine(table, row, values[0])
     for session, active in connection.execute("SELECT id, active FROM sessions WHERE active IS NOT NULL").fetchall():
         missing = _gap_above(connection, session, active)
         if missing:
             yield session, f"node {missing} of session {session} is missing"
+
+
+def _not_genuine(table: str, row: dict[str, Any], number: Any) -> tuple[str, str]:
+    """Return the session of a row that is not what was stored, and the sentence that says so."""
+    session = str(text(row["id"] if table == "sessions" else row["session"]))
+    names = {"nodes": f"node {row.get('id')} (no. {row.get('seq')})", "calls": f"call {row.get('id')}"}
+    return session, f"{names.get(table) or f'row {number} of {table}'} of session {session} is not what was stored"
 
 
 def _gap_above(connection: sqlite3.Connection, session: str, node: str) -> str:
@@ -128,13 +136,21 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
-def _add(target: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[Row]) -> None:
-    """Add those of `rows` that have the form of what was stored; nodes wait in ``found`` until all are there."""
+def _add(
+    target: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[Row], lost: list[str] | None = None
+) -> None:
+    """Add those of `rows` that have the form of what was stored; nodes wait in ``found`` until all are there.
+
+    :param lost: gets a sentence for each of the others, but nodes: these are named where their path ends.
+    """
     marks = ", ".join("?" * len(columns))
     into = "temp.found" if table == "nodes" else table
     statement = f"INSERT OR IGNORE INTO {into} ({', '.join(columns)}) VALUES ({marks})"
     for row in rows:
-        if not _is_genuine(table, dict(zip(columns, row, strict=True))):
+        fields = dict(zip(columns, row, strict=True))
+        if not _is_genuine(table, fields):
+            if lost is not None and table not in ("nodes", "purges"):
+                lost.append(_not_genuine(table, fields, row[0])[1])
             continue
         try:
             target.execute(statement, row)
@@ -250,6 +266,8 @@ def _is_genuine(table: str, row: dict[str, Any]) -> bool:
                 decode_stored(row["value"])
             case "purges":
                 return row["finished"] is not None  # none is ever left open, and to store one again would purge
+            case "calls" if not has_its_arguments(text(row["args"]), text(row["hash"])):
+                return False
             case _ if table in _ROWS:
                 return not _ROWS[table].problem(_fields(table, row))
     except (Damaged, ValueError):

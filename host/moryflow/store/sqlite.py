@@ -237,9 +237,9 @@ class Store:
 
     async def first_prompt(self, session: str) -> str:
         """Return the text of a session's first prompt; empty when it has none."""
-        statement = "SELECT payload FROM nodes WHERE session = ? AND kind = 'user' ORDER BY seq LIMIT 1"
-        rows = await self._database.read(lambda db: list(execute(db, statement, (session,))))
-        return str(decode_stored(rows[0][0]).get("text") or "") if rows else ""
+        first = "WHERE n.session = ? AND n.kind = 'user' ORDER BY n.seq LIMIT 1"
+        nodes = await self._database.read(lambda db: [node for _, node in reading.nodes_where(db, first, (session,))])
+        return str(nodes[0].payload.get("text") or "") if nodes else ""
 
     async def quarantined_plugins(self, newest: int) -> list[str]:
         """Return the plugins of which, in that many of the last lines of the ledger, something was skipped."""

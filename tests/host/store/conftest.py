@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ async def _filled(path: Path, sessions: int = 3, nodes: int = 60) -> Trees:
             ]
             event = Event(type="e", session=hold.session.id, data={"x": "y" * 500})
             done = await hold.commit(Commit(nodes=drafts, events=[event]))
-            row = CallRow("c", hold.session.id, "t", done.nodes[0].id, 1, "read", "{}", "h", "completed")
+            row = CallRow("c", hold.session.id, "t", done.nodes[0].id, 1, "read", "{}", sha256(b"{}").hexdigest(), "completed")
             await hold.commit(Commit(calls=[row]))
         trees[hold.session.id] = hold.path
         hold.release()

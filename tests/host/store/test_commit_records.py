@@ -7,15 +7,30 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from moryflow.store import CallRow, Commit, Hold, HookCallRow, NewNode, RunRow, SessionRow, Store, StoreError, unfinished
 from moryflow_sdk import Artifact, Event
 
+ARGS = '{"path":"a"}'
+
 
 def call(session: str, node: str, id: str = "c1", state: str = "pending") -> CallRow:
-    return CallRow(id, session, "t1", node, 1, "read", '{"path":"a"}', "h", state, created="2026-01-01", updated="2026-01-01")
+    return CallRow(
+        id,
+        session,
+        "t1",
+        node,
+        1,
+        "read",
+        ARGS,
+        sha256(ARGS.encode()).hexdigest(),
+        state,
+        created="2026-01-01",
+        updated="2026-01-01",
+    )
 
 
 def artifact(session: str, id: str = "out1") -> Artifact:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,9 @@ KINDS = ["user", "assistant", "tool", "compaction", "prune", "note", "marker"]
 TEXTS = st.text(st.characters(), max_size=12) | st.sampled_from(["\ud800", "a\x00b", "\u2028\x85\n", "😀", ""])
 
 
+HASH = sha256(b"{}").hexdigest()
+
+
 async def lines_of(store: Store, session: str) -> list[str]:
     return [line async for line in store.export(session)]
 
@@ -42,7 +46,9 @@ async def fill(hold: Hold) -> None:
     await hold.commit(
         Commit(
             nodes=[NewNode("assistant", {"text": "right \ud800", "calls": [{"id": "c", "name": "bash"}]}, id="n3")],
-            calls=[CallRow("c", id, "t", "n3", 1, "bash", "{}", "h", "waiting", ruling={"a": 1.5}, created="1", updated="2")],
+            calls=[
+                CallRow("c", id, "t", "n3", 1, "bash", "{}", HASH, "waiting", ruling={"a": 1.5}, created="1", updated="2"),
+            ],
             approvals=[ApprovalRow("q", id, "c", "t", "tool", request, created="3")],
             runs=[RunRow("t", id, "main", "a", "m", "s", usage={"input": 1}, cost=0.5, started="4")],
             events=[Event(type="turn.start", session=id, ts="5", turn="t", step=1, parent="p", agent="a", data={"x": [1]})],

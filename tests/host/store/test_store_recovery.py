@@ -8,10 +8,12 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from moryflow.store import Commit, NewNode, Node, StaleEpoch, Store, StoreError, path_to, recovery
+from moryflow.store import CallRow, Commit, NewNode, Node, StaleEpoch, Store, StoreError, fulltext, path_to, recovery
 from moryflow.store.inspection import beside
 from moryflow_sdk import Event
 
@@ -308,10 +310,10 @@ async def test_a_false_alarm_changes_nothing(file: Path, filled: Filled):
 
 
 def flip(path: Path, text: bytes) -> None:
-    """Change one bit in the file where it says `text`, so that it is a letter still."""
+    """Change one bit in the last letter of `text` in the file, so that it is a letter still."""
     data = path.read_bytes()
     assert data.count(text) == 1
-    at = data.index(text)
+    at = data.index(text) + len(text) - 1
     overwrite(path, at, bytes([data[at] ^ 1]))
 
 
@@ -328,13 +330,22 @@ async def said(file: Path, *texts: str) -> list[Node]:
 NAMED = "node {} (no. {}) of session talk is not what was stored"
 
 
-@pytest.mark.parametrize("way", ["hold", "path", "nodes", "export", "fork"])
-async def test_one_flipped_bit_is_named_and_never_passed_on(file: Path, way: str):
+@pytest.mark.parametrize("way", ["hold", "path", "nodes", "export", "fork", "search", "scan", "known_search"])
+async def test_one_flipped_bit_is_named_and_never_passed_on(file: Path, way: str, monkeypatch: pytest.MonkeyPatch):
     """A node that is not what was stored costs itself; session and node are named, and what follows is kept (S1.6)."""
     nodes = await said(file, "first", "second", "third", "fourth", "fifth")
-    flip(file, b"third")
+    if way == "known_search":
+        store = Store.open(file)
+        assert [hit.node for hit in await store.search("third")] == [nodes[2].id]
+        store.close()
+    flip(file, b':"third')
     store = Store.open(file)
     match way:
+        case "search" | "known_search":  # the words as they were, and as they are now
+            assert [await store.search(word) for word in ("third", "thire", "first")] == [[], [], [mock.ANY]]
+        case "scan":
+            monkeypatch.setattr(fulltext, "_CREATE", fulltext._CREATE.replace("fts5", "no_such_module"))
+            assert await store.search("thire") == []
         case "hold":
             hold = await store.hold("talk")
             assert hold.path == nodes[:2]
@@ -358,6 +369,45 @@ async def test_one_flipped_bit_is_named_and_never_passed_on(file: Path, way: str
     again = Store.open(file)
     assert await again.path("talk") and again.notices == []
     again.close()
+
+
+@pytest.mark.parametrize("way", ["first_prompt", "labels"])
+async def test_what_a_list_of_sessions_shows_is_compared_too(file: Path, way: str):
+    """The first prompt and the labels are read without the path, and are compared all the same (S1.6)."""
+    store = Store.open(file)
+    hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent", id="talk")).id)
+    drafts = [NewNode("user", {"text": "prompt"}), NewNode("marker", {"label": "before", "node": None})]
+    await hold.commit(Commit(nodes=drafts))
+    hold.release()
+    store.close()
+    flip(file, b"prompt" if way == "first_prompt" else b"before")
+    store = Store.open(file)
+    assert not await (store.first_prompt("talk") if way == "first_prompt" else store.labels("talk"))
+    assert "of session talk is lost" in store.notices[0]
+    store.close()
+
+
+@pytest.mark.parametrize("way", ["calls", "export"])
+async def test_arguments_that_are_not_what_was_judged_are_named(file: Path, way: str):
+    """A flipped bit in what a call ran with is told with its row, and no trace or approval shows it (S1.6)."""
+    await said(file, "first")
+    store = Store.open(file)
+    hold = await store.hold("talk")
+    args = '{"command":"echo judged"}'
+    row = CallRow("c", "talk", "t", "n", 1, "bash", args, sha256(args.encode()).hexdigest(), "completed")
+    await hold.commit(Commit(calls=[row, row._replace(id="asked", args="{}", hash="")]))
+    hold.release()
+    store.close()
+    flip(file, b"judged")
+    store = Store.open(file)
+    if way == "export":
+        with pytest.raises(StoreError, match="the arguments of call c of session talk are not what was stored"):
+            [line async for line in store.export("talk")]
+    else:
+        assert [sentence async for sentence in store.damages()] == ["call c of session talk is not what was stored"]
+    assert [call.id for call in await store.calls("talk")] == ["asked"]
+    assert len(store.notices) == 1 and "call c of session talk is not what was stored" in store.notices[0]
+    store.close()
 
 
 @pytest.mark.parametrize(
