@@ -9,20 +9,20 @@ TYPE_CHECKING = False  # so that `typing` is not read before the command line ca
 if TYPE_CHECKING:
     from typing import Any
 
+    from moryflow.runtime.host import Host
+    from moryflow.runtime.open_host import open_host
+    from moryflow.runtime.session import Session
     from moryflow.store import SessionBusy
 
-    from .host import Host
     from .kernel.outcome import RunOptions, TurnResult
-    from .opening import open_host
-    from .session import Session
 
 __version__ = "0.1.0"
 __all__ = ["Host", "RunOptions", "Session", "SessionBusy", "TurnResult", "__version__", "open_host"]
 
 _HOMES = {
-    "Host": "moryflow.host",
-    "open_host": "moryflow.opening",
-    "Session": "moryflow.session",
+    "Host": "moryflow.runtime.host",
+    "open_host": "moryflow.runtime.open_host",
+    "Session": "moryflow.runtime.session",
     "SessionBusy": "moryflow.store",
     "RunOptions": "moryflow.kernel.outcome",
     "TurnResult": "moryflow.kernel.outcome",

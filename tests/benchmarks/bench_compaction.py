@@ -19,7 +19,7 @@ from moryflow.compaction.measure import ESTIMATORS, Meter, measured
 from moryflow.compaction.planning import plan_job, room_for
 from moryflow.compaction.policy import limit_of
 from moryflow.compaction.settings import CompactionSettings
-from moryflow.kernel.context import ContextBuilder
+from moryflow.kernel.messages import ContextBuilder
 from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
 
@@ -80,7 +80,7 @@ def _estimates() -> list[Figure]:
     root = Path(__file__).resolve().parents[2]
     samples = {
         "English": (root / "README.md").read_text("utf-8"),
-        "code": (root / "host/moryflow/host.py").read_text("utf-8"),
+        "code": (root / "host/moryflow/runtime/host.py").read_text("utf-8"),
         "Chinese": "会话摘要必须包含已完成的事项、当前进展、涉及的文件和下一步。工具输出过长时会被截断,完整内容保存在文件里。"
         * 40,
         "JSON": json.dumps(

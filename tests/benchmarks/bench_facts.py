@@ -19,7 +19,7 @@ from measuring import Figure, place
 from moryflow import open_host
 from moryflow.compaction.demand import compact_now
 from moryflow.compaction.prune import PruneLimits, plan_pruning
-from moryflow.kernel.context import ContextBuilder
+from moryflow.kernel.messages import ContextBuilder
 
 LOCAL = "MORYFLOW_LOCAL_MODEL_HOME"
 FEW = 2

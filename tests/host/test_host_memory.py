@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from moryflow import open_host
-from moryflow.session import Session
+from moryflow.runtime.session import Session
 
 
 async def test_single_calls_of_tools_leave_no_session_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

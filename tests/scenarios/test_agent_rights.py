@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow.agents.narrow import narrowed
-from moryflow.kernel.family import Rights
-from moryflow.kernel.prepare import call_as_judged
-from moryflow.kernel.scope import TurnScope
-from moryflow.kernel.verdicts import combine, floor
-from moryflow.looking import looking_scope
+from moryflow.kernel.decisions import combine, floor
+from moryflow.kernel.limits import Rights
+from moryflow.kernel.tool_prepare import call_as_judged
+from moryflow.kernel.turn_context import TurnScope
+from moryflow.runtime.read_only import looking_scope
 from moryflow_sdk import Agent, ConfigError, Rule
 from moryflow_sdk.agent_files import parse_agent
 
@@ -68,7 +68,7 @@ def agents():
 
 async def ruling(scope: TurnScope, agent: Agent, tool: str, args) -> int:
     """Return how severe the gates are to a call, with what is not offered as a denial."""
-    from moryflow.kernel.offer import offered_tools
+    from moryflow.kernel.tool_filter import offered_tools
 
     place = replace(scope, agent=agent, _views={})
     if tool not in offered_tools(place):

@@ -8,14 +8,13 @@ from pathlib import Path
 from textwrap import indent
 
 import moryflow
-import moryflow.base.builtins
 import moryflow_builtins
 import moryflow_sdk
 import pytest
 
 REACHES = {
-    "host/moryflow/kernel/bodies.py": {"Deadline.passed": 1, "run_body": 1},
-    "host/moryflow/kernel/invoke.py": {"Door._body": 1},
+    "host/moryflow/kernel/tool_runner.py": {"Deadline.passed": 1, "run_body": 1},
+    "host/moryflow/kernel/tool_executor.py": {"Door._body": 1},
     "host/moryflow/hooks/call.py": {"call": 3},
     "host/moryflow/hooks/ordering.py": {"_within_tier": 1},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place": 1},
@@ -31,7 +30,7 @@ REACHES = {
 
 
 def test_only_the_door_reaches_a_tool_body():
-    """``bodies.py`` runs a body under its deadline, for the door; whoever else takes a ``function`` is named (invariant 1)."""
+    """``tool_runner.py`` runs a body under its deadline, for the door; whoever else takes a ``function`` is named (invariant 1)."""
     found = {}
     for root in (moryflow, moryflow_builtins, moryflow_sdk):
         folder = Path(root.__path__[0])
@@ -44,10 +43,10 @@ def test_only_the_door_reaches_a_tool_body():
 
 def test_only_the_door_runs_a_body():
     """Nobody else calls ``run_body`` or makes keywords for a body (invariant 1)."""
-    folder = Path(moryflow.base.builtins.__file__).parent
+    folder = Path(moryflow.__path__[0])
     trees = {path.relative_to(folder).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")}
     users = {path for path, tree in trees.items() if any(reaching(tree, "run_body", "bind"))}
-    assert users == {"kernel/invoke.py"}
+    assert users == {"kernel/tool_executor.py"}
 
 
 def reaching(node, *names, inside=""):

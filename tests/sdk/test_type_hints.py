@@ -52,7 +52,7 @@ def test_a_plugin_needs_at_run_time_only_what_runs(style: str, moryflow: Isolate
     moryflow.allow_all()
     result = moryflow.run("go", [{"calls": [{"name": "shout", "arguments": {"text": "a"}}]}, "done"])
     assert result.end_reason == "completed" and moryflow.model.requests[-1].messages[-1].text == "AA"
-    plugins = moryflow.host.plugin_set
+    plugins = moryflow.runtime.host.plugin_set
     assert "later" in [item.plugin for item in plugins.ordered("chat_params")]
     fields = plugins.tools["shout"].tool.parameters["properties"]
     assert list(fields) == ["text", "times"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import Agent, Rule
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
 
 OWN, EXTRA, ABOVE = "agent", "spawn", " above"
 """Where a rule of an agent comes from. Each source is judged by itself and the most severe counts."""
@@ -44,6 +44,6 @@ def _both(agent: Agent, above: Agent, known: Iterable[str]) -> tuple[str, ...] |
         return above.tools
     if above.tools is None:
         return agent.tools
-    from moryflow.kernel.offer import named
+    from moryflow.kernel.tool_filter import named
 
     return tuple(name for name in known if named(name, agent.tools) and named(name, above.tools))

@@ -16,7 +16,7 @@ from .replaying import GATES, REPLAYED
 from .rerunning import Outcome, Rerun, only
 
 if TYPE_CHECKING:
-    from moryflow.host import Host
+    from moryflow.runtime.host import Host
 
     from .recorded import Recorded, Turn
 

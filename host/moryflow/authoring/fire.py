@@ -26,10 +26,10 @@ from moryflow_sdk import (
 from moryflow_sdk.hookspecs import spelled
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from moryflow.host import Host
-from moryflow.kernel.prepare import call_as_judged
-from moryflow.kernel.scope import TurnScope
-from moryflow.kernel.verdicts import combine
+from moryflow.kernel.decisions import combine
+from moryflow.kernel.tool_prepare import call_as_judged
+from moryflow.kernel.turn_context import TurnScope
+from moryflow.runtime.host import Host
 
 _TYPES: dict[str, Any] = {
     "call": ToolCall,

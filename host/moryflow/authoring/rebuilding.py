@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ChatParams, CompactionPlan, Frozen, Message, SystemPrompt, ToolCall, ToolError, ToolResult
 
-from moryflow.kernel.arguments import parse
-from moryflow.kernel.context import ContextBuilder
+from moryflow.kernel.messages import ContextBuilder
+from moryflow.kernel.tool_arguments import parse
 
 if TYPE_CHECKING:
     from moryflow.store import CallRow, HookCallRow, Node

@@ -22,7 +22,7 @@ from .rerunning import Rerun, only
 from .telling import deltas_of, wants
 
 if TYPE_CHECKING:
-    from moryflow.host import Host
+    from moryflow.runtime.host import Host
 
     from .recorded import Recorded, Turn
 

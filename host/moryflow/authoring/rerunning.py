@@ -10,9 +10,9 @@ from moryflow_sdk import HOOKS, Ruling, ToolCall, ToolError, thaw
 
 from moryflow.compaction.agent import COMPACT_AGENT
 from moryflow.hooks.dispatcher import Withheld
-from moryflow.kernel.prepare import call_as_judged
-from moryflow.kernel.request import first_params, first_prompt
-from moryflow.looking import looking_scope
+from moryflow.kernel.model_request import first_params, first_prompt
+from moryflow.kernel.tool_prepare import call_as_judged
+from moryflow.runtime.read_only import looking_scope
 from moryflow.services.history import node_view
 
 from .past_compaction import compaction_base
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from moryflow_sdk import NodeView
 
     from moryflow.hooks.plugin_set import HookFailure, PluginSet
-    from moryflow.host import Host
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.runtime.host import Host
 
     from .recorded import Recorded, Turn
 
@@ -107,7 +107,7 @@ class Rerun:
         """Return the call as it was judged; its targets are resolved against the files as they are now."""
         row = moment.call
         assert row is not None
-        from moryflow.kernel.arguments import parse
+        from moryflow.kernel.tool_arguments import parse
 
         try:
             args = parse(row.args)

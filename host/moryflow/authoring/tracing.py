@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import HOOKS, ConfigError
 
-from moryflow.kernel.offer import offered_tools
-from moryflow.looking import looking_scope
+from moryflow.kernel.tool_filter import offered_tools
+from moryflow.runtime.read_only import looking_scope
 
 if TYPE_CHECKING:
-    from moryflow.host import Host
+    from moryflow.runtime.host import Host
     from moryflow.store import HookCallRow, SessionRow
 
     from .recorded import Recorded, Turn

@@ -53,8 +53,8 @@ def show_agent(ctx: click.Context, name: str) -> None:
     from .hosting import with_host
 
     async def work(host: Any) -> dict[str, Any]:
-        from moryflow.choosing import known_agent
         from moryflow.compaction.agent import COMPACT_AGENT, COMPACT_AGENT_ID
+        from moryflow.runtime.selection import known_agent
 
         found = COMPACT_AGENT if name == COMPACT_AGENT_ID else known_agent(host.agents, name)
         return found.model_dump(mode="json")

@@ -104,7 +104,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
     "no" refuses the call and lets the model go on ("reject" is the same); any other text refuses it with that text as the
     reason.
     """
-    from moryflow.kernel.replies import OFFERED, answer_of
+    from moryflow.approvals.replies import OFFERED, answer_of
 
     from .hosting import with_store
 

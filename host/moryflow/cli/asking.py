@@ -12,8 +12,8 @@ from functools import partial
 
 from moryflow_sdk import Event, MoryflowError
 
-from moryflow.host import Host
-from moryflow.kernel.replies import OFFERED, WORDS, Answer, answer_of
+from moryflow.approvals.replies import OFFERED, WORDS, Answer, answer_of
+from moryflow.runtime.host import Host
 
 from .keyboard import discard_typed, read_line
 from .question import Question, question, show_whole, wrapped_text

@@ -13,8 +13,8 @@ from typing import Any
 import click
 from moryflow_sdk import Command, Tool, ToolCall, Turn
 
-from moryflow.host import Host
-from moryflow.kernel.prepare import prepared_call
+from moryflow.kernel.tool_prepare import prepared_call
+from moryflow.runtime.host import Host
 
 from . import stdout
 from .finding import find

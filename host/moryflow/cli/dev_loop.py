@@ -14,9 +14,9 @@ from pathlib import Path
 
 import click
 
-from moryflow.generation import DEVELOPMENT
 from moryflow.plugins.consent import said_yes_with
 from moryflow.plugins.reload import Reloader, Report
+from moryflow.runtime.generation import DEVELOPMENT
 
 from .consenting import question
 from .hosting import host_for

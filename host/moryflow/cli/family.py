@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from moryflow.kernel.replies import OFFERED, answer_of
+from moryflow.approvals.replies import OFFERED, answer_of
 
 from .text import columns, terminal_width
 

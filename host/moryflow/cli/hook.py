@@ -57,8 +57,8 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
     HOOK is spelled either way (chat.params or chat_params). The input is a JSON object of the hook's arguments:
     moryflow hook fire tool.before '{"call": {"tool": "read", "args": {"path": "a.md"}}}'
     """
-    from moryflow.choosing import refuse_failed
     from moryflow.kernel.outcome import EXIT_CODES
+    from moryflow.runtime.selection import refuse_failed
 
     from .hosting import with_host
 

@@ -11,9 +11,9 @@ import click
 from moryflow_sdk import MoryflowError
 
 from moryflow.base.paths import home_folder
-from moryflow.generation import WAIT
-from moryflow.host import Host
-from moryflow.opening import open_host
+from moryflow.runtime.generation import WAIT
+from moryflow.runtime.host import Host
+from moryflow.runtime.open_host import open_host
 
 from .event_loop import run_on_loop
 from .options import Flags, flags_of

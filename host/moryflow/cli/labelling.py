@@ -64,7 +64,7 @@ async def _named(store: Any, session: str, text: str, node: str | None, *, remov
 
 
 async def _asked(store: Any, row: Any, text: str, node: str | None, *, remove: bool) -> Any:
-    from moryflow.labelling import naming, removal
+    from moryflow.runtime.labels import naming, removal
 
     named = await store.labels(row.id)
     if remove:

@@ -17,7 +17,7 @@ from .text import plain, show
 
 if TYPE_CHECKING:
     from moryflow.authoring.scaffold import Scaffold
-    from moryflow.host import Host
+    from moryflow.runtime.host import Host
 
 SWITCH = "agents.runtime.tools.external.enabled"
 _FOLDER = click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
@@ -106,7 +106,7 @@ def _agents_of_ours() -> frozenset[str]:
 
 
 def _of_ours(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
-    from moryflow.opening import open_host
+    from moryflow.runtime.open_host import open_host
 
     from .event_loop import run_on_loop
 

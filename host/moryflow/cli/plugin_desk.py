@@ -37,7 +37,7 @@ class Desk:
     @property
     def settings(self) -> PluginSettings:
         """What a person wants loaded: configuration, flags and environment."""
-        from moryflow.generation import wanted_plugins
+        from moryflow.runtime.generation import wanted_plugins
 
         return wanted_plugins(self.config, safe_mode=self.flags.safe_mode or None)
 

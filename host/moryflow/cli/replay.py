@@ -58,7 +58,7 @@ async def _replay(
     """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
     from moryflow.authoring.recorded import chosen, recorded_family
     from moryflow.authoring.replaying import replay
-    from moryflow.opening import open_host
+    from moryflow.runtime.open_host import open_host
 
     from .finding import find
 

@@ -82,7 +82,7 @@ async def _run(host: Any, flags: Flags, chosen: RunFlags, attached: dict[str, li
         work = session.proceed(options)
     else:
         work = session.prompt(chosen.prompt or "", options=options, typed=chosen.typed, **attached)
-    from moryflow.waiting import with_background
+    from moryflow.runtime.subagent_wait import with_background
 
     result = await with_background(session, await work, options)
     view(result)

@@ -133,7 +133,7 @@ def search(ctx: click.Context, text: str, limit: int) -> None:
 @click.pass_context
 def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
     """Delete whole sessions: messages, outputs, what their sub-agents did, and what undo had recorded. Audit files stay."""
-    from moryflow.deleting import delete_session
+    from moryflow.runtime.delete import delete_session
 
     from .hosting import with_host
     from .questions import confirm

@@ -15,7 +15,7 @@ from moryflow_sdk import MoryflowError
 
 from moryflow.plugins.consent import said_yes_with
 from moryflow.plugins.reload import Reloader, Report
-from moryflow.waiting import with_background
+from moryflow.runtime.subagent_wait import with_background
 
 from .consenting import question
 from .family import BUILDER, hands_over

@@ -162,9 +162,9 @@ async def owner_tried_out(host: Any, tool: str, flags: Flags) -> None:
 
 def _owners(host: Any, tool: str) -> set[str]:
     """Return the plugins that had `tool` when they were last loaded, or whose manifest names it."""
-    from moryflow.generation import wanted_plugins
     from moryflow.packages.inventory import rows
     from moryflow.plugins.last_seen import recall
+    from moryflow.runtime.generation import wanted_plugins
 
     remembered = {known.record.name for known in recall(host.home).values() if tool in known.record.tools}
     found = rows(host.home, host.config, wanted_plugins(host.config))

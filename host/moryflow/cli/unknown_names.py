@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow.config.problems import Problem
 
 if TYPE_CHECKING:
-    from moryflow.host import Host
+    from moryflow.runtime.host import Host
 
 _HOOKS = ("agents", "runtime", "hooks", "tool")
 _GLOB = frozenset("*?[")

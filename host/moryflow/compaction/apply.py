@@ -13,7 +13,7 @@ from moryflow.store import RunRow
 from .planning import still_true
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import LiveSession, TurnScope
+    from moryflow.kernel.turn_context import LiveSession, TurnScope
 
     from .planning import Job
     from .prune import Pruning

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from moryflow_sdk import ModelProvider
 
-    from moryflow.kernel.compacting import Compaction
     from moryflow.kernel.journal import Journal
-    from moryflow.kernel.request import RequestBuilder
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.model_request import RequestBuilder
+    from moryflow.kernel.ports import Compaction
+    from moryflow.kernel.turn_context import TurnScope
     from moryflow.store import Node
 
     from .memory import Memory

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import ConfigError
 
 from moryflow.kernel.journal import Journal
-from moryflow.kernel.request import RequestBuilder
+from moryflow.kernel.model_request import RequestBuilder
 from moryflow.store.visible_path import effective
 
 from .apply import scope_can_be_shortened
 from .manager import TurnCompaction
 
 if TYPE_CHECKING:
-    from moryflow.host import Host
-    from moryflow.kernel.scope import TurnScope
-    from moryflow.session import Session
+    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.runtime.host import Host
+    from moryflow.runtime.session import Session
 
 
 async def compact_now(host: Host, session: Session, focus: str = "") -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, Message, ModelError, ModelProvider, MoryflowError
 
-from moryflow.kernel.context import message_of, pruned
+from moryflow.kernel.messages import message_of, pruned
 from moryflow.store.visible_path import effective
 
 from .apply import Record, note_pruning, scope_can_be_shortened
@@ -28,8 +28,8 @@ _TURN_SHARE = 0.125
 
 if TYPE_CHECKING:
     from moryflow.kernel.journal import Journal
-    from moryflow.kernel.request import RequestBuilder
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.model_request import RequestBuilder
+    from moryflow.kernel.turn_context import TurnScope
 
     from .memory import Memory
     from .writing import Writing

@@ -15,7 +15,7 @@ from .settings import PATH, CompactionSettings
 if TYPE_CHECKING:
     from moryflow.config import Config
     from moryflow.hooks.plugin_set import PluginSet
-    from moryflow.kernel.context import ContextBuilder
+    from moryflow.kernel.messages import ContextBuilder
 
     from .apply import Record
     from .writing import Payload

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from moryflow.kernel.context import ContextBuilder, pruned
+from moryflow.kernel.messages import ContextBuilder, pruned
 from moryflow.store.visible_path import effective
 
 from .cut import find_cut, legal_places, turn_of

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Message, SystemPrompt, ToolSchema, thaw
 
-from moryflow.kernel.context import ContextBuilder
-from moryflow.kernel.offer import offered_tools
-from moryflow.kernel.request import RequestBuilder
+from moryflow.kernel.messages import ContextBuilder
+from moryflow.kernel.model_request import RequestBuilder
+from moryflow.kernel.tool_filter import offered_tools
 
 from .measure import Meter, measured
 from .memory import estimator
 from .policy import limit_of
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
     from moryflow.store import Node
 
     from .settings import CompactionSettings

@@ -28,7 +28,7 @@ from .sections import cleaned, headings_in, is_summary, merged
 from .transcript import entries, shortened, whole_or_chunks
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
 
 UNKNOWN_WINDOW = 16_000
 _MARGIN = 0.85

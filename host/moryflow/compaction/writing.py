@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import CompactionPlan, ConfigError, Message, ModelError, MoryflowError, Usage
 from moryflow_sdk.messages import SUMMARY_MARK
 
-from moryflow.kernel.context import message_of, paired
+from moryflow.kernel.messages import message_of, paired
 
 from .agent import instructions
 from .facts import LEFT_OUT, Facts, Known, call_ids, collect, effects, first_lines
@@ -24,7 +24,7 @@ from .summarize import Summarizer, SummaryFailed
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider
 
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
     from moryflow.store import Node
 
 _HUGE_SHARE = 0.5

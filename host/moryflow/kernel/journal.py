@@ -15,7 +15,7 @@ from moryflow_sdk import Event
 from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, Committed, NewNode, Node, RunRow, StoreError
 
 from .events import later
-from .scope import TurnScope
+from .turn_context import TurnScope
 
 _NOTHING_STORED = ("no_space", "locked", "readonly")
 """After these nothing of a commit is on the disk for sure, and a later one may succeed."""

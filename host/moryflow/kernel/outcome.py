@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from moryflow_sdk import MoryflowError, Usage
 
-from .approvals import OnAsk
+from moryflow.approvals.questions import OnAsk
+
 from .events import now
 
 EndReason = Literal[

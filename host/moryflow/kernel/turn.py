@@ -16,15 +16,15 @@ from moryflow_sdk import Finished, ModelError, ModelProvider, MoryflowError, Too
 
 from moryflow.store import RunRow, Unfinished
 
-from .answer import Answering, Tally
-from .batch import Batch
-from .context import ContextBuilder
 from .events import now
-from .invoke import Door, Judged
 from .journal import Journal
+from .messages import ContextBuilder
+from .model_call import Answering, Tally
+from .model_request import RequestBuilder
 from .outcome import DEFAULT_MAX_STEPS, SHORTFALLS, EndReason, RunOptions, TurnResult, error_json
-from .request import RequestBuilder
-from .scope import TurnScope
+from .tool_batch import Batch
+from .tool_executor import Door, Judged
+from .turn_context import TurnScope
 
 MOST_PAUSES = 5
 """Answers in a row that end with ``pause`` and say the same: like the same mistake five times."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Target, TargetRequest
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
 
 Factory = Callable[["TurnScope", str], Any]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import Artifact
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
 
 EVERYTHING = 1_000_000
 

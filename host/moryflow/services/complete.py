@@ -27,7 +27,7 @@ from moryflow.store import RunRow
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider
 
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
 
 
 class CompleteService:

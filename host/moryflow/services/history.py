@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import NodeView, SessionView, StoredCall
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
     from moryflow.store import CallRow, Node, SessionRow
 
 

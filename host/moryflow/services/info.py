@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
 
 
 class Done:

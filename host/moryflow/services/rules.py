@@ -11,7 +11,7 @@ from moryflow_sdk import Rule, thaw
 from moryflow.config.rules import UNUSABLE
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import TurnScope
+    from moryflow.kernel.turn_context import TurnScope
 
 
 def bound_to(rule: Rule) -> dict[str, Any]:

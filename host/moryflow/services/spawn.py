@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Agent, PluginError, Rule, SpawnResult
 
-from moryflow.kernel.scope import Wish
+from moryflow.kernel.turn_context import Wish
 
 if TYPE_CHECKING:
-    from moryflow.kernel.scope import Children, TurnScope
+    from moryflow.kernel.turn_context import Children, TurnScope
 
 
 class SpawnService:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.kernel.arguments import parse
+from moryflow.kernel.tool_arguments import parse
 from moryflow_builtins.openai_compatible.provider import OpenAICompatible
 from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolError, ToolRequest
 from moryflow_sdk.provider_settings import ModelsSettings

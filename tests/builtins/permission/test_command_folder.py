@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
-from moryflow.kernel.views import View
+from moryflow.kernel.plugin_view import View
 from moryflow.services.paths import PathResolver
 from moryflow_builtins.permission.deciding import judge_target
 from moryflow_builtins.permission.judged import STRENGTH
@@ -194,7 +194,7 @@ BOUND = (
 )
 async def test_explained_is_judged_in_every_folder(bench, rules):
     """Wherever a command would run, ``permission explain`` says what the gate says: decision, reason, *always* (R34)."""
-    from moryflow.kernel.prepare import prepared_call
+    from moryflow.kernel.tool_prepare import prepared_call
     from moryflow_builtins.permission import tool_gate
     from moryflow_builtins.permission.cli.explaining import explained
 

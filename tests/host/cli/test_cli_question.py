@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from moryflow.approvals.replies import WORDS, answer_of, reply_of
 from moryflow.cli.question import question
-from moryflow.kernel.replies import WORDS, answer_of, reply_of
 from moryflow.store.records import REPLIES
 from moryflow_sdk import MoryflowError
 

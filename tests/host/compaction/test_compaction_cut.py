@@ -11,7 +11,7 @@ from moryflow.compaction.cut import Cut, find_cut, legal_places
 from moryflow.compaction.planning import is_prepared
 from moryflow.compaction.prune import PruneLimits, placeholder, plan_images, plan_pruning
 from moryflow.compaction.settings import CompactionSettings
-from moryflow.kernel.context import ContextBuilder, paired
+from moryflow.kernel.messages import ContextBuilder, paired
 
 WIDE = 1e9
 

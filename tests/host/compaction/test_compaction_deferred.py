@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from compaction_paths import path_of, says, user
 from moryflow.compaction.deferred import UNKNOWN_WINDOW, Deferred
-from moryflow.kernel.compacting import NoCompaction
+from moryflow.kernel.ports import NoCompaction
 
 
 class Counted(NoCompaction):

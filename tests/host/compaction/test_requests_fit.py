@@ -13,8 +13,8 @@ from moryflow.compaction.demand import compact_now
 from moryflow.compaction.measure import chars, script_aware
 from moryflow.compaction.prune import limits_of, plan_cut, plan_fit
 from moryflow.compaction.settings import CompactionSettings
-from moryflow.kernel.context import ContextBuilder
-from moryflow.kernel.request import RequestBuilder
+from moryflow.kernel.messages import ContextBuilder
+from moryflow.kernel.model_request import RequestBuilder
 from moryflow.store.visible_path import effective, needed
 from moryflow_sdk import Message, ModelInfo
 from simulation import VOICE, WINDOWS, SimulatedModel, ask, converse, wander

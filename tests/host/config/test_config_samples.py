@@ -22,7 +22,7 @@ def test_every_sample_loads_and_works_as_it_stands(moryflow, name):
         (moryflow.home / folder).mkdir()
         shutil.copyfile(source, moryflow.home / folder / source.name)
     (moryflow.vault / "a.md").write_text("one\n", encoding="utf-8")
-    host = moryflow.host
+    host = moryflow.runtime.host
     assert host.config.checked(settings_of_plugins(host)).problems == ()
     assert list(unknown_names(host)) == [] and not any(record.error for record in host.plugin_set.records)
     moryflow.run("go", [{"calls": [{"name": "read", "arguments": {"path": "a.md"}}]}, "done"])

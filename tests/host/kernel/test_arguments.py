@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel.arguments import canonical, digest, parse, validated
+from moryflow.kernel.tool_arguments import canonical, digest, parse, validated
 from moryflow_sdk import Tool, ToolError, tool
 
 JSON = st.recursive(

@@ -5,8 +5,8 @@ from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel import context
-from moryflow.kernel.context import ContextBuilder, effective, paired
+from moryflow.kernel import messages as context
+from moryflow.kernel.messages import ContextBuilder, effective, paired
 from moryflow.store.records import Node
 from moryflow_sdk import Message, freeze
 

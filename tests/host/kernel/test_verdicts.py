@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel.verdicts import combine, floor, tightened
+from moryflow.kernel.decisions import combine, floor, tightened
 from moryflow_sdk import Allow, Ask, Deny, Remember, Stop
 
 VERDICTS = st.one_of(

@@ -34,9 +34,9 @@ from functools import partial
 from pathlib import Path
 
 from moryflow import open_host
-from moryflow.holding import Holding
-from moryflow.kernel.remains import call_mark
-from moryflow.kernel.scope import LiveSession
+from moryflow.kernel.leftover_processes import call_mark
+from moryflow.kernel.turn_context import LiveSession
+from moryflow.runtime.session_lease import Holding
 from moryflow.store import CallRow, Commit, Hold, NewNode, Store
 from moryflow.store.encoding import node_hash
 from moryflow.store.schema import MIGRATIONS, migrate

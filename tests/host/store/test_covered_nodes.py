@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from moryflow.kernel.context import ContextBuilder
+from moryflow.kernel.messages import ContextBuilder
 from moryflow.store import CallRow, Commit, Hold, NewNode, Node, Store
 from moryflow.store.visible_path import effective, needed
 from moryflow_sdk import freeze

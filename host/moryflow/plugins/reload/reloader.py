@@ -20,7 +20,7 @@ from .report import Report, compare
 from .watch import Watcher
 
 if TYPE_CHECKING:
-    from moryflow.host import Host
+    from moryflow.runtime.host import Host
 
 log = logging.getLogger(__name__)
 SETTLE = 0.025

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 from moryflow import open_host
-from moryflow.choosing import refuse_failed
 from moryflow.cli.findings import examine
 from moryflow.cli.hosting import warn
 from moryflow.cli.options import Flags
 from moryflow.cli.tool import _find
 from moryflow.cli.tool_files import owner_tried_out
-from moryflow.generation import WAIT, promising_first
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.preflight import policy as gatekeeper
 from moryflow.plugins.preflight.verdicts import ProbeVerdict
+from moryflow.runtime.generation import WAIT, promising_first
+from moryflow.runtime.selection import refuse_failed
 from moryflow_sdk import ConfigError, PluginError
 
 HELLO = """

@@ -270,7 +270,7 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
         ("import signal\nsignal.alarm(60)\n", "the alarm"),
         ("import os\nif os.fork() == 0:\n    os._exit(0)\n", "it forks"),
         ("import sys\ndef no(event, args):\n    if event == 'open': raise RuntimeError\nsys.addaudithook(no)\n", "open()"),
-        ("import moryflow.kernel.verdicts as v\nv.combine = lambda *a: None\n", "moryflow.kernel.verdicts.combine"),
+        ("import moryflow.kernel.decisions as v\nv.combine = lambda *a: None\n", "moryflow.kernel.decisions.combine"),
         ("import pydantic\npydantic.BaseModel.model_validate = classmethod(lambda *a: 1)\n", "BaseModel.model_validate"),
         ("import pathlib\npathlib.Path.exists = lambda self: True\n", "pathlib.Path.exists"),
         ("import pathlib\npathlib.PosixPath.exists = lambda self: True\n", "pathlib.PosixPath.exists"),
@@ -350,7 +350,7 @@ async def test_good_code_that_uses_much_has_changed_nothing(home):
     """What libraries do while they are imported is no harm: half of Python's own, and ours, imported (ARCHITECTURE §4)."""
     modules = "httpx, yaml, json5, rich.console, prompt_toolkit, watchdog.observers, click, pathspec, frontmatter"
     python = "unittest.mock, multiprocessing, http.server, xml.etree.ElementTree, email, decimal, ctypes, concurrent.futures"
-    ours = "moryflow_sdk.testing, moryflow.host, moryflow.cli, moryflow_builtins.files, moryflow_builtins.permission"
+    ours = "moryflow_sdk.testing, moryflow.runtime.host, moryflow.cli, moryflow_builtins.files, moryflow_builtins.permission"
     use = (
         "import typing\nclass P(typing.Protocol):\n    def f(self): ...\nclass Q(P): pass\nQ()\n"
         "class M(pydantic.BaseModel):\n    a: int = 1\nM(a=2).model_dump_json()\n"

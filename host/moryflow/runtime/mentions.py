@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, ToolRequest
 
-from .kernel.context import with_files
+from moryflow.kernel.messages import with_files
 
 if TYPE_CHECKING:
     from .host import Host

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Agent, ConfigError, Event, ModelInfo, MoryflowError, ToolRequest
 
-from moryflow.kernel.context import ContextBuilder
-from moryflow.kernel.family import Budget, Started
-from moryflow.kernel.invoke import Judged
 from moryflow.kernel.journal import Journal
+from moryflow.kernel.limits import Budget, Started
+from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
-from moryflow.kernel.scope import LiveSession, TurnScope
+from moryflow.kernel.tool_executor import Judged
 from moryflow.kernel.turn import Turn
+from moryflow.kernel.turn_context import LiveSession, TurnScope
 from moryflow.store import Hold, SessionRow
 
-from .changing import change_agent, change_mode, change_model
-from .children import Children
-from .choosing import agent_of
 from .event_stream import stream
-from .holding import Holding, Record
 from .mentions import mentioned
-from .resuming import GO_ON, waiting_children
-from .settling import AtWork, DirectCall, Work, can_continue, last_result
+from .selection import agent_of
+from .session_changes import change_agent, change_mode, change_model
+from .session_lease import Holding, Record
+from .subagent_resume import GO_ON, waiting_children
+from .subagents import Children
 from .turn_queue import TurnQueue
+from .turn_task import AtWork, DirectCall, Work, can_continue, last_result
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose

@@ -8,7 +8,7 @@ from typing import Any
 
 from moryflow_sdk import Event
 
-from .kernel.outcome import TurnResult
+from moryflow.kernel.outcome import TurnResult
 
 
 async def stream(turn: Callable[[Callable[[Event], None]], Coroutine[Any, Any, TurnResult]]) -> AsyncGenerator[Event]:

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, freeze
 
-from .agents.narrow import narrowed
-from .kernel.family import Spent, Started
-from .kernel.outcome import RunOptions, TurnResult, error_json
-from .waiting import with_background
+from moryflow.agents.narrow import narrowed
+from moryflow.kernel.limits import Spent, Started
+from moryflow.kernel.outcome import RunOptions, TurnResult, error_json
+
+from .subagent_wait import with_background
 
 if TYPE_CHECKING:
+    from moryflow.kernel.journal import Journal
+    from moryflow.kernel.turn_context import TurnScope, Wish
     from moryflow.store import Hold, SessionRow
 
     from .host import Host
-    from .kernel.journal import Journal
-    from .kernel.scope import TurnScope, Wish
     from .session import Session
 
 DEEPEST = 4
@@ -49,7 +50,7 @@ class Running(NamedTuple):
 
 
 class Children:
-    """Starts, resumes and stops the children of one session. Implements :class:`moryflow.kernel.scope.Children`."""
+    """Starts, resumes and stops the children of one session. Implements :class:`moryflow.kernel.turn_context.Children`."""
 
     def __init__(self, host: Host, session: Session) -> None:
         self._host = host

@@ -16,11 +16,11 @@ from moryflow.hooks.ledger import Ledger
 from moryflow.hooks.plugin_set import HookFailure
 from moryflow.hooks.quarantine import Quarantine
 
-from .compacting import MakeCompaction, no_compaction
 from .events import now
-from .family import Budget, Rights, Spent, Started
-from .remains import Remains
-from .views import View
+from .leftover_processes import Remains
+from .limits import Budget, Rights, Spent, Started
+from .plugin_view import View
+from .ports import MakeCompaction, no_compaction
 
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
     from moryflow_sdk.services import Files
 
+    from moryflow.approvals.questions import ApprovalDesk
     from moryflow.config import Config
     from moryflow.hooks.dispatcher import Dispatcher
     from moryflow.hooks.plugin_set import OwnedTool, PluginSet
     from moryflow.store import Hold, RunRow, SessionRow, Store
 
-    from .approvals import ApprovalDesk
     from .events import Bus
     from .journal import Journal
     from .models import Models

@@ -8,9 +8,9 @@ from typing import Any
 
 from moryflow_sdk import ChatParams, Message, ModelError, ModelInfo, ModelRequest, SystemBlock, SystemPrompt, ToolSchema, thaw
 
-from .context import ContextBuilder, asked
-from .offer import offered_tools
-from .scope import TurnScope
+from .messages import ContextBuilder, asked
+from .tool_filter import offered_tools
+from .turn_context import TurnScope
 
 CHAT_PURPOSES = ("main", "child")
 

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, thaw
 
+from moryflow.kernel.decisions import allowed, refused
+from moryflow.kernel.events import now
+from moryflow.kernel.tool_arguments import canonical
 from moryflow.store import ApprovalRow, CallRow
 
-from .arguments import canonical
 from .binding import bound, contents, folder_of, renewed, seen
-from .events import now
 from .replies import Answer, reply_of
-from .verdicts import allowed, refused
 
 if TYPE_CHECKING:
+    from moryflow.kernel.journal import Journal
+    from moryflow.kernel.turn_context import TurnScope
     from moryflow.store import Store
-
-    from .journal import Journal
-    from .scope import TurnScope
 
 OnAsk = Literal["prompt", "deny", "fail"]
 CLOSED = "closed"
@@ -60,7 +59,7 @@ class ApprovalDesk:
     async def reply(self, approval_id: str, reply: str, *, message: str = "", by: str = "user") -> ApprovalRow:
         """Store an answer; the first one stands.
 
-        :param reply: a word of :data:`~moryflow.kernel.replies.WORDS`.
+        :param reply: a word of :data:`~moryflow.approvals.replies.WORDS`.
         :raises MoryflowError: there is no such question, or `reply` is no such word.
         """
         reply = reply_of(reply)

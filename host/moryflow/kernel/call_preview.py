@@ -12,8 +12,8 @@ from moryflow.hooks.checks import apart
 from moryflow.hooks.plugin_set import OwnedTool
 from moryflow.hooks.threads import Broken, Overrun, text_of
 
-from .scope import TurnScope
-from .views import View
+from .plugin_view import View
+from .turn_context import TurnScope
 
 TIMEOUT = 10.0
 """Seconds that a tool's preview may take; after that the arguments are shown."""

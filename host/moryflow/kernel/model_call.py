@@ -24,13 +24,13 @@ from moryflow_sdk import (
 
 from moryflow.store import CallRow
 
+from .answer_events import Message
 from .events import later, now
-from .family import Spent
 from .journal import Journal
-from .message import Message
+from .limits import Spent
+from .model_request import RequestBuilder
 from .models import stream
-from .request import RequestBuilder
-from .scope import TurnScope
+from .turn_context import TurnScope
 
 
 @dataclass(eq=False, repr=False)

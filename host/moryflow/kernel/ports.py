@@ -9,8 +9,8 @@ from moryflow_sdk import ModelProvider
 
 if TYPE_CHECKING:
     from .journal import Journal
-    from .request import RequestBuilder
-    from .scope import TurnScope
+    from .model_request import RequestBuilder
+    from .turn_context import TurnScope
 
 
 class Compaction(Protocol):

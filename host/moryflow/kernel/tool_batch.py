@@ -10,11 +10,11 @@ from moryflow_sdk import ToolRequest, ToolResult
 
 from moryflow.store import Unfinished
 
-from .answer import Tally
-from .invoke import Door, Judged, interrupted, skipped
 from .journal import Journal
+from .model_call import Tally
 from .outcome import EndReason
-from .scope import TurnScope
+from .tool_executor import Door, Judged, interrupted, skipped
+from .turn_context import TurnScope
 
 PATIENCE = 0.02
 """Seconds that the start of calls that only read may wait for their results, so that both cost one commit.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import ConfigError
 
 if TYPE_CHECKING:
+    from moryflow.kernel.journal import Journal
+
     from .host import Host
-    from .kernel.journal import Journal
     from .session import Session
 
 MODES = ("agent", "full_access")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow.base.builtins import AMONG_USER, FINAL_TOOL_AFTER, RESERVED
+from moryflow.config import Config, load_config
 from moryflow.hooks.plugin_set import LoadFailure, PluginSet, PluginSettings
 from moryflow.packages.lock_check import put_back
 from moryflow.plugins import dispose, load_plugin_set, start
@@ -21,8 +22,6 @@ from moryflow.plugins.load import NOTHING
 from moryflow.plugins.plugin_context import plain_context
 from moryflow.plugins.user_code import LoadedCode
 from moryflow.plugins.watch_registry import Hub
-
-from .config import Config, load_config
 
 if TYPE_CHECKING:
     from moryflow.plugins.preflight import Gatekeeper

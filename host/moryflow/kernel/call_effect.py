@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from moryflow_sdk import Target, Tool
 
-from .arguments import canonical, digest
+from .tool_arguments import canonical, digest
 
 _PLACES = ("file", "shell", "url")
 """Kinds of targets whose argument may be written in many ways."""

@@ -13,7 +13,7 @@ from moryflow_sdk import Denied, Ruling, ToolCall, ToolError, ToolResult
 from moryflow.hooks.call import describe, theirs
 from moryflow.hooks.plugin_set import OwnedTool
 
-from .scope import TurnScope
+from .turn_context import TurnScope
 
 CAP_FACTOR = 4
 DEFAULT_LIMIT_BYTES = 51200

@@ -10,14 +10,14 @@ from typing import Any
 
 from moryflow_sdk import Event, Rule, thaw
 
-from moryflow.kernel.family import Rights
 from moryflow.kernel.journal import Journal
-from moryflow.kernel.remains import end_remains
-from moryflow.kernel.scope import LiveSession
+from moryflow.kernel.leftover_processes import end_remains
+from moryflow.kernel.limits import Rights
+from moryflow.kernel.turn_context import LiveSession
 from moryflow.store import Hold, SessionRow, Store, Unfinished, unfinished
 
 from .mentions import TOOL
-from .settling import ends_with_calls
+from .turn_task import ends_with_calls
 
 Record = Callable[[Journal], None]
 

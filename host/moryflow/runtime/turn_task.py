@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk import ModelError, MoryflowError, Ruling, ToolResult
 
+from moryflow.approvals.questions import ApprovalRequired
 from moryflow.hooks.watchdog import Watchdog
-from moryflow.kernel.approvals import ApprovalRequired
 from moryflow.kernel.outcome import EndReason, TurnResult
-from moryflow.kernel.scope import LiveSession, TurnScope
 from moryflow.kernel.turn import Turn
+from moryflow.kernel.turn_context import LiveSession, TurnScope
 
 Work = Coroutine[Any, Any, EndReason]
 

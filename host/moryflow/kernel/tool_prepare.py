@@ -11,9 +11,9 @@ from moryflow_sdk import Target, TargetRequest, ToolCall, ToolError
 from moryflow.hooks.plugin_set import OwnedTool
 from moryflow.hooks.threads import text_of
 
-from .arguments import canonical, digest, validated
-from .effect import effect_of
-from .scope import TurnScope
+from .call_effect import effect_of
+from .tool_arguments import canonical, digest, validated
+from .turn_context import TurnScope
 
 T = TypeVar("T")
 

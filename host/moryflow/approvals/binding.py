@@ -8,9 +8,8 @@ from typing import Any
 
 from moryflow_sdk import Ask, Ruling, Target, ToolCall
 
+from moryflow.kernel.tool_arguments import digest
 from moryflow.store import ApprovalRow
-
-from .arguments import digest
 
 
 def bound(call: ToolCall, ruling: Ruling) -> str:

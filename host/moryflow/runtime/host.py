@@ -12,39 +12,38 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, MoryflowError
 
+from moryflow.agents import DEFAULT_AGENT
+from moryflow.approvals.questions import ApprovalDesk
 from moryflow.base.paths import readable_vault
+from moryflow.config import Config
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.plugin_set import PluginSet
+from moryflow.kernel.events import Bus
+from moryflow.kernel.models import Models
+from moryflow.kernel.outcome import RunOptions
+from moryflow.kernel.ports import Compaction, NoCompaction
+from moryflow.kernel.turn_context import Surroundings, TurnScope
 from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.projects import being_written
 from moryflow.plugins.releases import Releases
+from moryflow.services import SERVICES
 from moryflow.store import Hold, SessionRow, Store
 
-from .agents import DEFAULT_AGENT
-from .choosing import agent_of, base_prompt, named_agent, refuse_failed
-from .config import Config
 from .generation import STRICT_WAIT, Leases, Sources
-from .kernel.approvals import ApprovalDesk
-from .kernel.compacting import Compaction, NoCompaction
-from .kernel.events import Bus
-from .kernel.models import Models
-from .kernel.outcome import RunOptions
-from .kernel.scope import Surroundings, TurnScope
-from .looking import blank_session, looking_scope
-from .services import SERVICES
+from .read_only import blank_session, looking_scope
+from .selection import agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
-from .settling import DirectResult, direct_result
+from .turn_task import DirectResult, direct_result
 
 if TYPE_CHECKING:
+    from moryflow.authoring.fire import FireResult
+    from moryflow.compaction.memory import Memory
     from moryflow.hooks.plugin_set import OwnedTool
-
-    from .authoring.fire import FireResult
-    from .compaction.memory import Memory
-    from .kernel.family import Started
-    from .kernel.journal import Journal
-    from .kernel.request import RequestBuilder
+    from moryflow.kernel.journal import Journal
+    from moryflow.kernel.limits import Started
+    from moryflow.kernel.model_request import RequestBuilder
 
 
 class Host:
@@ -102,7 +101,7 @@ class Host:
     @cached_property
     def compaction(self) -> Memory:
         """What compaction remembers between turns."""
-        from .compaction.memory import Memory
+        from moryflow.compaction.memory import Memory
 
         return Memory()
 
@@ -112,7 +111,7 @@ class Host:
         """Return what shortens a turn's view; a turn without a model needs none."""
         if provider is None or requests is None or scope.model is None:
             return NoCompaction()
-        from .compaction.deferred import deferred
+        from moryflow.compaction.deferred import deferred
 
         usual = not self.config.section("agents.runtime.compaction") and "compaction" not in self.__dict__
         return deferred(lambda: self.compaction, scope, journal, provider, requests, usual=usual)
@@ -268,7 +267,7 @@ class Host:
 
     async def fire(self, hook: str, given: Mapping[str, Any], *, vault: str | None = None) -> FireResult:
         """Call one hook chain with a given input; see :func:`moryflow.authoring.fire.fire`."""
-        from .authoring.fire import fire
+        from moryflow.authoring.fire import fire
 
         await self.between_turns()
         return await fire(self, hook, given, vault=vault)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from moryflow_sdk import Event
 
-from .kernel.events import now
-from .looking import looking_scope
+from moryflow.kernel.events import now
+
+from .read_only import looking_scope
 
 if TYPE_CHECKING:
     from moryflow.store import SessionRow
@@ -31,7 +32,7 @@ async def delete_session(host: Host, row: SessionRow) -> Sequence[str]:
     scope = looking_scope(host, row, None)
     await host.store.delete(row.id)
     if not heirs:  # a fork's answers lead to the files of its original; they go when their time has come
-        from .services.artifacts import remove_files
+        from moryflow.services.artifacts import remove_files
 
         await asyncio.to_thread(remove_files, outputs)
     told = Event(type="session.deleted", session=row.id, ts=now(), data={"sessions": gone, "heirs": heirs})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from moryflow_sdk import Rule, Spawned, Usage
 
 if TYPE_CHECKING:
-    from .scope import TurnScope
+    from .turn_context import TurnScope
 
 
 class Rights:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import Rule
 
 from moryflow.kernel.events import now
-from moryflow.kernel.family import Rights
-from moryflow.kernel.scope import LiveSession, TurnScope
+from moryflow.kernel.limits import Rights
+from moryflow.kernel.turn_context import LiveSession, TurnScope
 from moryflow.store import Node, SessionRow
 
 if TYPE_CHECKING:

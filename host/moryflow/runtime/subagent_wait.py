@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .kernel.outcome import RunOptions, TurnResult
+from moryflow.kernel.outcome import RunOptions, TurnResult
 
 if TYPE_CHECKING:
     from .session import Session

@@ -9,7 +9,7 @@ from moryflow_sdk import Agent, ModelInfo, Tool
 
 from moryflow.hooks.plugin_set import OwnedTool
 
-from .scope import TurnScope
+from .turn_context import TurnScope
 
 
 def offered_tools(scope: TurnScope) -> Mapping[str, OwnedTool]:

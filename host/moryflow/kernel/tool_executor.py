@@ -26,25 +26,25 @@ from moryflow_sdk import (
     Verdict,
 )
 
+from moryflow.approvals.binding import still_holds
+from moryflow.approvals.questions import OnAsk, call_row
 from moryflow.hooks.call import theirs
 from moryflow.hooks.checks import apart, taken
 from moryflow.hooks.dispatcher import Withheld
 from moryflow.hooks.plugin_set import OwnedTool
 
 from .allocator import LARGE_BLOCK, return_large_blocks
-from .approvals import OnAsk, call_row
-from .arguments import parse, unacceptable
-from .binding import still_holds
-from .bodies import Deadline, run_body
+from .call_preview import preview_of
+from .child_processes import OFFSPRING
+from .decisions import combine, floor, refused, tightened
 from .journal import Journal
-from .offer import offered_tools
-from .offspring import OFFSPRING
-from .prepare import call_as_judged
-from .preview import preview_of
-from .results import as_result, capped, failure, raised, refusal, tool_payload
-from .scope import TurnScope
-from .verdicts import combine, floor, refused, tightened
-from .views import ToolView
+from .plugin_view import ToolView
+from .tool_arguments import parse, unacceptable
+from .tool_filter import offered_tools
+from .tool_prepare import call_as_judged
+from .tool_results import as_result, capped, failure, raised, refusal, tool_payload
+from .tool_runner import Deadline, run_body
+from .turn_context import TurnScope
 
 MOST_OF_A_DIFF = 16_000
 """Characters of what a result says was changed that its event has."""

@@ -11,10 +11,10 @@ from moryflow_sdk import Ask, Rule, ServiceNotDeclared, ToolCall
 
 from moryflow.base.paths import make_folder
 
-from .remains import call_mark
+from .leftover_processes import call_mark
 
 if TYPE_CHECKING:
-    from .scope import TurnScope
+    from .turn_context import TurnScope
 
 
 class View:

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 from moryflow_sdk import Agent, ConfigError, PluginError, thaw
 
+from moryflow.agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from moryflow.base.builtins import RESERVED
+from moryflow.config import Config
 from moryflow.hooks.plugin_set import PluginSet
+from moryflow.kernel.turn_context import TurnScope
 from moryflow.store import SessionRow
-
-from .agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
-from .config import Config
-from .kernel.scope import TurnScope
 
 
 def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str | None) -> Agent:

@@ -1,0 +1,1 @@
+"""Questions to a person and their answers: what is asked, what it is bound to, which words answer it."""

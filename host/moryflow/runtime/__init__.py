@@ -1,0 +1,1 @@
+"""The composition root: a host, its sessions and turns, the sub-agents, the generation of plugins that they use."""
