@@ -10,8 +10,8 @@ default:
 setup:
     {{ python }} -m pip install -e '.[dev]'
 
-# Run tests: all, or a folder, a file, `-k NAME`.
-test *ARGS:
+# Run tests: all, on all cores; or a folder, a file, `-k NAME`.
+test *ARGS='-n auto':
     {{ python }} -m pytest {{ ARGS }}
 
 # Lint, format and check types.

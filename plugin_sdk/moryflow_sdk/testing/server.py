@@ -65,7 +65,7 @@ class LoopbackServer:
         with self._lock:
             self._replies.extend(replies)
 
-    def wait_for_request(self, timeout: float = 10.0) -> None:
+    def wait_for_request(self, timeout: float = 60.0) -> None:
         """Block until a request has come.
 
         :raises TimeoutError: none came.

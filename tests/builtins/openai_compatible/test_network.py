@@ -28,7 +28,7 @@ REPLY = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 
 
 async def ask(url: str, *requests: ModelRequest) -> str:
     """The text of the answers."""
-    client = ChatClient(Endpoint(url, "openai", key="k", url_source="OPENAI_BASE_URL", timeout=10.0))
+    client = ChatClient(Endpoint(url, "openai", key="k", url_source="OPENAI_BASE_URL", timeout=60.0))
     said: list[str] = []
     try:
         for request in requests or (REQUEST,):
@@ -199,7 +199,7 @@ async def test_what_comes_later_unasked_is_not_the_answer_either(late: bytes, bu
     sent = threading.Event()
 
     with listening(serve) as port:
-        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=10.0))
+        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=60.0))
         assert await said(client) == "hello"
         if busy:  # the loop has not read it when the next prompt comes
             sent.wait(10)
@@ -284,7 +284,7 @@ async def test_kept_connections_that_all_died_cost_nothing() -> None:
             pass
 
     with listening(serve) as port:
-        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=10.0))
+        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=60.0))
         assert await asyncio.gather(*(said(client) for _ in range(3))) == ["hello"] * 3
         for connection in seen:
             connection.shutdown(socket.SHUT_RDWR)
@@ -306,14 +306,14 @@ async def test_nothing_stays_open(recwarn: pytest.WarningsRecorder) -> None:
 
     ended: list[bytes] = []
     with listening(serve) as port:
-        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=10.0))
+        client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=60.0))
         with pytest.raises(ModelError, match="compressed") as caught:
             await said(client)
         for _ in range(500):
             await asyncio.sleep(0 if ended else 0.01)
         assert ended == [b""] and caught.value.code == "protocol"  # while the error is still there
     with LoopbackServer(text("hello")) as server:
-        client = ChatClient(Endpoint(server.url, "openai", key="k", timeout=10.0))
+        client = ChatClient(Endpoint(server.url, "openai", key="k", timeout=60.0))
         stream = client.stream(REQUEST, "m")
         await anext(stream)
         await client.aclose()

@@ -24,7 +24,7 @@ ANSWER = b"".join(piece for piece in text("hello").body if isinstance(piece, byt
 async def events(reply: Reply) -> list[ModelEvent]:
     """What comes of `reply`."""
     with LoopbackServer(reply) as server:
-        client = ChatClient(Endpoint(server.url, "openai", timeout=10.0))
+        client = ChatClient(Endpoint(server.url, "openai", timeout=60.0))
         try:
             return [event async for event in client.stream(REQUEST, "m")]
         finally:

@@ -221,7 +221,7 @@ async def test_a_pattern_that_takes_for_ever_is_stopped(toolbox, engine: str, mo
     if engine == "stdlib":
         assert not result.metadata["complete"]
         assert "a simpler pattern is faster" in result.output
-        assert ticks > 5
+        assert ticks > 2
 
 
 async def test_all_that_was_found_is_handed_on(toolbox, engine: str) -> None:

@@ -105,7 +105,12 @@ async def test_output_and_exit_code_come_back(context):
 
 async def test_output_is_shown_as_it_comes(context):
     """A person sees output while the command runs (CONTRACT §2 tool.delta)."""
-    await run(context, "echo one; sleep 0.3; echo two")
+    running = asyncio.ensure_future(run(context, "echo one; until [ -e go ]; do sleep 0.02; done; echo two"))
+    while not (context.shown or running.done()):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert "one" in context.shown[0] and not running.done()
+    (context.vault / "go").touch()
+    await running
     assert len(context.shown) >= 2
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import RunOptions, open_host
+from moryflow_builtins.titles import WRITING
 from moryflow_builtins.titles.naming import LETTERS, WORDS, cleaned, from_words
 from moryflow_sdk.testing import replies
 from moryflow_sdk.testing.server import LoopbackServer
@@ -81,8 +83,19 @@ class Talk:
         async with await open_host(self.home, environ={}) as host:
             return (await host.store.session(session)).title
 
-    async def run(self, server: LoopbackServer, *prompts: str, wait: bool = False, session: str = ""):
-        """Run prompts; return the session's row, its runs and the results."""
+    async def run(
+        self,
+        server: LoopbackServer,
+        *prompts: str,
+        wait: bool = False,
+        session: str = "",
+        between: Callable[[], object] = lambda: None,
+    ):
+        """Run prompts; return the session's row, its runs and the results.
+
+        :param wait: for the title, after each prompt.
+        :param between: waited for in a thread after each prompt.
+        """
         environ = {"OPENAI_BASE_URL": server.url, "PATH": os.environ["PATH"]}
         results = []
         async with await open_host(self.home, environ=environ) as host:
@@ -95,9 +108,16 @@ class Talk:
             await talk.keep()
             for prompt in prompts:
                 results.append(await talk.prompt(prompt, options=RunOptions()))
+                await asyncio.to_thread(between)
                 if wait:
-                    await asyncio.sleep(0.3)
+                    await written()
             return await host.store.session(talk.id), await host.store.runs(talk.id), results
+
+
+async def written() -> None:
+    """Wait until no title is being written."""
+    while WRITING:
+        await asyncio.wait(WRITING.values())
 
 
 @pytest.fixture
@@ -137,10 +157,10 @@ async def test_a_failure_is_recorded_and_nobody_is_bothered(talk):
 
 async def test_a_slow_title_does_not_hold_the_turn(talk):
     """The turn ends, and the host closes, while a title is still waited for (S4.16)."""
-    with LoopbackServer(otherwise=replies.text("late").but(before=3.0)) as slow:
+    with LoopbackServer(otherwise=replies.text("late").but(before=600)) as slow:
         talk.named_by(slow)
         with LoopbackServer(otherwise=replies.text("ok").but(before=0.2)) as server:
-            row, _, results = await talk.run(server, "Count the words", "and more")
+            row, _, results = await talk.run(server, "Count the words", "and more", between=slow.wait_for_request)
         assert len(slow.requests) == 1
     assert [result.end_reason for result in results] == ["completed", "completed"] and row.title == "Count the words"
 
@@ -153,7 +173,7 @@ async def test_a_title_uses_up_no_answer_of_a_script(talk):
     async with await open_host(talk.home) as host:
         session = await host.new_session(talk.vault, model=f"script:{script}")
         assert (await session.prompt("Count the words", options=RunOptions())).text == "the answer"
-        await asyncio.sleep(0.3)
+        await written()
     assert await talk.title(session.id) == "Counting words"
 
 
@@ -170,7 +190,7 @@ async def test_a_title_that_comes_after_the_turn_is_kept(talk):
 async def test_a_title_that_did_not_come_in_time_is_asked_for_again(talk):
     """A run that ends at once does not wait for it; the next turn of the session asks again, once (S4.16)."""
     with LoopbackServer(otherwise=replies.text("ok")) as server:
-        with LoopbackServer(otherwise=replies.text("late").but(before=3.0)) as namer:
+        with LoopbackServer(otherwise=replies.text("late").but(before=600)) as namer:
             talk.named_by(namer)
             row, _, _ = await talk.run(server, "Count the words")
         assert await talk.title(row.id) == "Count the words"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,10 +15,22 @@ from typing import Any
 import pytest
 from moryflow import open_host
 from moryflow.store import Commit, NewNode
-from moryflow_sdk import ModelInfo
+from moryflow_sdk import ModelEvent, ModelInfo, ModelRequest
 from moryflow_sdk.scripted import ScriptedModel
 
 sys.path.insert(0, str(Path(__file__).parent))  # for compaction_paths
+
+
+class Waiting(ScriptedModel):
+    """A scripted model whose summaries wait until they may be written."""
+
+    may_write: asyncio.Event
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        if request.purpose == "compact":
+            await self.may_write.wait()
+        async for event in super().stream(request):
+            yield event
 
 
 @dataclass
@@ -54,11 +67,19 @@ class Bench:
         """Open a host whose only model is scripted; `host.scripted` is that model."""
         info = ModelInfo(id="scripted", name="scripted", provider="scripted", context_window=window, tools=True, images=True)
         async with await open_host(self.home, environ={}, **{"builtins": (), **options}) as host:
-            scripted = provider or ScriptedModel(turns, info=info)
+            scripted = provider or Waiting(turns, info=info)
+            scripted.may_write = asyncio.Event()
+            scripted.may_write.set()
             host.plugin_set = replace(host.plugin_set, providers=(scripted,))
             host.scripted = scripted
             host.bus.subscribe(self.events.append)
             yield host
+
+    async def written(self, host: Any, session: Any) -> None:
+        """Let a summary be written beside the turns, and wait until it is."""
+        host.scripted.may_write.set()
+        _, fork = host.compaction._forks[session.id]
+        await asyncio.wait((fork,))
 
     async def session(self, host: Any, nodes: Sequence[tuple[str, Mapping[str, Any]]]):
         """Return a session that already holds `nodes`."""

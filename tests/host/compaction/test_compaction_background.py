@@ -20,12 +20,13 @@ async def long_session(bench, host):
 async def test_the_turn_is_not_blocked_and_the_result_is_applied_at_a_pause(bench):
     """Pending is visible, the answer comes first, the next turn's owner applies it (S1.19, S1.29, S1.30, D18)."""
     bench.config(mode="background")
-    async with bench.host(compact(delay=0.3), ANSWER, {"text": "two"}) as host:
+    async with bench.host(compact(), ANSWER, {"text": "two"}) as host:
+        host.scripted.may_write.clear()
         session = await long_session(bench, host)
         await session.prompt("and now?")
         assert "compaction" not in kinds(await host.store.path(session.id))
         assert [item["state"] for item in bench.compactions()] == ["pending"]
-        await asyncio.sleep(0.5)
+        await bench.written(host, session)
         await session.prompt("and then?")
         path = await host.store.path(session.id)
         runs = await host.store.runs(session.id)
@@ -78,11 +79,12 @@ async def test_a_summary_that_is_needed_at_once_ends_the_one_written_beside(benc
 async def test_a_switch_of_branch_makes_it_stale(bench):
     """Another branch is active when it is ready: no node, the run is kept, an event says why (S1.31, S1.32, D21)."""
     bench.config(mode="background")
-    async with bench.host(compact(delay=0.2), ANSWER, {"text": "two"}) as host:
+    async with bench.host(compact(), ANSWER, {"text": "two"}) as host:
+        host.scripted.may_write.clear()
         session = await long_session(bench, host)
         await session.prompt("and now?")
         await session.note(lambda journal: journal.switch("n3"))
-        await asyncio.sleep(0.4)
+        await bench.written(host, session)
         await session.prompt("elsewhere")
         nodes = await host.store.nodes(session.id)
         runs = await host.store.runs(session.id)
@@ -95,12 +97,13 @@ async def test_a_switch_of_branch_makes_it_stale(bench):
 async def test_a_newer_compaction_makes_it_stale(bench):
     """A compaction that came meanwhile counts; the older one is not added (S1.31, D21)."""
     bench.config(mode="background")
-    async with bench.host(compact(delay=0.2), ANSWER, {"text": "two"}) as host:
+    async with bench.host(compact(), ANSWER, {"text": "two"}) as host:
+        host.scripted.may_write.clear()
         session = await long_session(bench, host)
         await session.prompt("and now?")
         newer = {"summary": "【会话摘要】\nnewer", "first_kept_node_id": "n20", "tokens_before": 9, "details": {}}
         await session.note(lambda journal: journal.node("compaction", newer))
-        await asyncio.sleep(0.4)
+        await bench.written(host, session)
         await session.prompt("and then?")
         path = await host.store.path(session.id)
     assert [node.payload["summary"] for node in path if node.kind == "compaction"] == [newer["summary"]]

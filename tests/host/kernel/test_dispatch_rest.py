@@ -421,7 +421,7 @@ asyncio.run(main())
 
 async def test_a_plugin_that_blocks_the_loop_is_named_with_its_line(bench: Any):
     """A watchdog names a plugin that blocks the loop; it cannot stop it (ARCHITECTURE §4)."""
-    bench.user("blocks", "import time\n@hookimpl\nasync def tool_gate(call):\n    time.sleep(0.5)\n")
+    bench.user("blocks", "import time\n@hookimpl\nasync def tool_gate(call):\n    time.sleep(1.5)\n")
     scope = await bench.scope()
     watchdog = Watchdog(lambda: scope.plugin_set, scope.report, limit=0.1)
     watchdog.start()

@@ -147,7 +147,7 @@ async def test_an_unloaded_plugin_can_be_freed(bench: Any):
     module = weakref.ref(started.plugins["mine"].object)
     await dispose(started)
     del started
-    for _ in range(50):
+    for _ in range(1000):
         gc.collect()
         if module() is None:
             break

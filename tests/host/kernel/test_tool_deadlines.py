@@ -138,7 +138,7 @@ async def test_the_time_in_which_a_person_is_asked_does_not_count(tmp_path: Path
     folder = tmp_path / "plugins"
     folder.mkdir(mode=0o700)
     (folder / "asks.py").write_text(
-        "from moryflow_sdk import *\n@tool(domain='read', timeout=0.3)\nasync def asks(ctx: ToolContext) -> str:\n    'Ask.'\n"
+        "from moryflow_sdk import *\n@tool(domain='read', timeout=1.0)\nasync def asks(ctx: ToolContext) -> str:\n    'Ask.'\n"
         "    await ctx.ask(Ask('really?'))\n    return 'answered'\n@hookimpl\ndef tools():\n    return [asks]\n"
     )
     (tmp_path / "config.jsonc").write_text(
@@ -150,7 +150,7 @@ async def test_the_time_in_which_a_person_is_asked_does_not_count(tmp_path: Path
             if event.type == "permission.asked":
                 loop = asyncio.get_running_loop()
                 loop.call_later(
-                    0.6, lambda: replies.append(loop.create_task(host.approvals.reply(event.data["approval_id"], "once")))
+                    1.5, lambda: replies.append(loop.create_task(host.approvals.reply(event.data["approval_id"], "once")))
                 )
 
         replies: list[Any] = []

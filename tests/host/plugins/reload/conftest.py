@@ -62,7 +62,7 @@ class Home:
             finally:
                 await self.reloader.aclose()
 
-    async def until(self, true: Callable[[], Any], *, seconds: float = 10.0) -> Any:
+    async def until(self, true: Callable[[], Any], *, seconds: float = 300.0) -> Any:
         """Wait until something is true, and return it."""
         async with asyncio.timeout(seconds):
             while True:

@@ -96,8 +96,9 @@ async def test_what_appears_during_a_turn_waits_without_a_watcher_too(home):
         assert home.record("dropped").status == "pending"
 
 
-async def test_an_editor_that_saves_by_renaming_makes_no_new_code(home):
+async def test_an_editor_that_saves_by_renaming_makes_no_new_code(home, monkeypatch):
     """Write beside, remove, rename: the plugin is the one it was (S0.85)."""
+    monkeypatch.setattr("moryflow.plugins.reload.reloader._GONE", 300.0)
     file = home.tool()
     async with home.open():
         for word in ("two", "three"):
