@@ -672,17 +672,17 @@ async def ended_of_child(host, parent: str) -> str:
 async def test_a_host_that_is_killed_leaves_a_child_that_can_be_gone_on_with(rig):
     """The call counts as interrupted and is not run again; the child keeps what it had and is resumed by its id (S1.6)."""
     (rig.vault / "a.md").write_text("x")
-    agent(rig, "finder", rig.call("read", path="a.md"), {"text": "never", "delay": 60})
+    agent(rig, "finder", rig.call("read", path="a.md"), {"text": "never", "delay": 600})
     model = rig.script(tasks({"agent": "finder"}), {"text": "never"})
     command = (sys.executable, "-m", "moryflow", "run", "-m", model, "go")
     nowhere = asyncio.subprocess.DEVNULL
     running = await asyncio.create_subprocess_exec(*command, cwd=rig.vault, stdin=nowhere, stdout=nowhere)
     async with rig.host() as host:
-        for _ in range(400):
+        kids = []
+        while not kids or len(await host.store.path(kids[0].id)) < 3:
+            assert running.returncode is None
             await asyncio.sleep(0.02)
             kids = await host.store.sessions(5, purpose="child")
-            if kids and len(await host.store.path(kids[0].id)) == 3:
-                break
         told = [await ended_of_child(host, kids[0].parent)]
         running.kill()
         await running.wait()

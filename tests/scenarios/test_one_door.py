@@ -30,7 +30,7 @@ REACHES = {
 
 
 def test_only_the_door_reaches_a_tool_body():
-    """``tool_runner.py`` runs a body under its deadline, for the door; whoever else takes a ``function`` is named (invariant 1)."""
+    """``tool_runner.py`` runs a body under its deadline, for the door; others with a ``function`` are named (invariant 1)."""
     found = {}
     for root in (moryflow, moryflow_builtins, moryflow_sdk):
         folder = Path(root.__path__[0])

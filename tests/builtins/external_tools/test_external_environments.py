@@ -182,7 +182,7 @@ async def test_cancelling_ends_the_process_and_its_children(box, greet, tmp_path
 
 
 async def _until(condition) -> None:
-    for _ in range(500):
+    for _ in range(10_000):
         if condition():
             return
         await asyncio.sleep(0.02)

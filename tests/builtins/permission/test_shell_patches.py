@@ -196,7 +196,7 @@ def test_what_is_really_changed_is_among_the_paths(program: str, names: str, tmp
     text = f"--- {names}\n+++ {names}\n@@ -0,0 +1 @@\n+x\n"
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8", "GIT_CEILING_DIRECTORIES": "/"}
     subprocess.run(
-        program.split(), cwd=tmp_path, input=text.encode(), env=environment, capture_output=True, timeout=20, check=False
+        program.split(), cwd=tmp_path, input=text.encode(), env=environment, capture_output=True, timeout=300, check=False
     )
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     _, _, strip = program.partition("-p")

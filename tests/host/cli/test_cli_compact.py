@@ -129,5 +129,5 @@ def test_an_answer_that_is_piped_is_printed_before_the_summary_is_waited_for(cli
     running = cli.start("run", "-r", session, "-m", model, "and now?", "-v")
     assert running.stdout.readline() == "first, I think\n" and running.poll() is None
     running.send_signal(signal.SIGINT)
-    rest, remarks = running.communicate(timeout=60)
+    rest, remarks = running.communicate()
     assert (rest, running.returncode) == ("", 0) and "writing the summary" in remarks

@@ -262,7 +262,7 @@ def test_a_question_that_nobody_sees_is_answered_by_nobody(cli: Any) -> None:
             "run", "--on-ask", "prompt", "-m", cli.script(cli.calls("danger", what="it"), "done"), "hi", stdin=theirs
         )
         os.write(ours, b"once\n")
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate()
     finally:
         os.close(ours)
         os.close(theirs)

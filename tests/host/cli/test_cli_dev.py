@@ -50,7 +50,7 @@ class Terminal:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(10)
+        return self.process.wait(200)
 
 
 def save(path: Path, word: str, more: str = "") -> None:

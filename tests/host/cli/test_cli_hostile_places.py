@@ -59,7 +59,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ran(cli: Any, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "moryflow", *arguments]
     env = {**cli.env, **environ}
-    return subprocess.run(command, env=env, cwd=cli.vault, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    return subprocess.run(command, env=env, cwd=cli.vault, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
@@ -84,9 +84,7 @@ LIMITED += "os.execv(sys.executable, [sys.executable, '-m', 'moryflow', *sys.arg
 def with_files(cli: Any, files: int, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command that may open so many files at a time."""
     command = [sys.executable, "-c", LIMITED, str(files), *arguments]
-    return subprocess.run(
-        command, env=cli.env, cwd=cli.vault, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
-    )
+    return subprocess.run(command, env=cli.env, cwd=cli.vault, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("files", [5, 12, 31])
@@ -134,9 +132,7 @@ def test_a_home_that_cannot_be_written_is_read_and_said(cli: Any) -> None:
         pytest.skip("needs user namespaces to mount a folder read-only")
     for arguments in every:
         command = [*inside, sys.executable, "-m", "moryflow", *arguments]
-        done = subprocess.run(
-            command, env=cli.env, cwd=cli.vault, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
-        )
+        done = subprocess.run(command, env=cli.env, cwd=cli.vault, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         said = done.stdout + done.stderr
         assert "Traceback" not in said, arguments
         if arguments[0] in ("run", "chat") or arguments == ["tool", "run", "ls"] or arguments == ["session", "fork"]:

@@ -9,7 +9,7 @@ from typing import Any
 
 def test_a_session_that_was_killed_in_its_first_step_shows_its_prompt(cli: Any) -> None:
     """kill -9 before anything could name it; ``list`` and ``show`` say the first words (S4.16)."""
-    model = cli.script({"text": "never", "delay": 60})
+    model = cli.script({"text": "never", "delay": 600})
     process = cli.start("run", "-m", model, "Count the\nfiles")
     deadline = time.monotonic() + 200
     while time.monotonic() < deadline and not (rows := json.loads(cli("session", "list", "--json").stdout)):

@@ -18,7 +18,7 @@ from moryflow.store import SessionBusy
 def begun(cli: Any) -> tuple[str, Any]:
     """Return a session and the process that works in it until it is told to end."""
     first = json.loads(cli("run", "-m", cli.script("ok"), "one", "--json").stdout)["session"]
-    (cli.vault.parent / "slow.json").write_text(json.dumps([{"text": "slow", "delay": 60}]), "utf-8")
+    (cli.vault.parent / "slow.json").write_text(json.dumps([{"text": "slow", "delay": 600}]), "utf-8")
     slow = f"script:{cli.vault.parent / 'slow.json'}"
     running = start(cli, "run", "-r", first, "-m", slow, "two", "--output", "stream-json")
     for line in running.stdout:

@@ -48,6 +48,23 @@ def write(home: Path, name: str, source: str) -> None:
     file.chmod(0o600)
 
 
+WAITS = """
+import os, time
+until = time.monotonic() + 1.2
+while time.monotonic() < until and not os.path.exists({go!r}):
+    time.sleep(0.02)
+"""
+
+
+def write_waiting(home: Path, name: str, source: str = "") -> None:
+    """Write a plugin whose probe waits for :func:`go`, but not for all of the two seconds that it has."""
+    write(home, name, WAITS.format(go=str(home / "go")) + (source or HELLO.format(name=name)))
+
+
+def go(home: Path) -> None:
+    (home / "go").touch()
+
+
 def records(host) -> dict:
     return {record.name: record for record in host.plugin_set.records}
 
@@ -56,7 +73,7 @@ async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_ne
     """What is not probed yet is ``pending``, with its file; a later turn has it (ARCHITECTURE §4)."""
     write(home, "quick", HELLO.format(name="quick"))
     for number in range(3):
-        write(home, f"slow{number}", f"import time\ntime.sleep(0.25)\n{HELLO.format(name=f'slow{number}')}")
+        write_waiting(home, f"slow{number}")
     script = home / "script.json"
     script.write_text('["done", "done"]')
     async with await open_host(home, environ={}, wait=0.1) as host:
@@ -64,6 +81,7 @@ async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_ne
         waiting = records(host)["slow2"]
         assert (waiting.status, waiting.stage) == ("pending", "probe") and waiting.file.endswith("slow2.py")
         await session.prompt("hi")
+        go(home)
         async with asyncio.timeout(300):
             while not {"slow0", "slow1", "slow2"} <= host.tools.keys():
                 await asyncio.sleep(0.05)
@@ -74,7 +92,7 @@ async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_ne
 async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, capsys):
     """Names, the reason and the next command, on standard error (ARCHITECTURE §4)."""
     for number in range(5):
-        write(home, f"slow{number}", f"import time\ntime.sleep(0.25)\n{HELLO.format(name=f'slow{number}')}")
+        write_waiting(home, f"slow{number}")
     async with await open_host(home, environ={}, wait=0.01) as host:
         warn(host, Flags())
         expected = "moryflow: 5 plugins are left out for now (slow0, slow1, slow2 and 2 more), "
@@ -83,6 +101,7 @@ async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, capsys)
         assert said.count("\n") == 1
         [found] = [item for item in await examine(host, None) if item.name == "plugin"]
         assert (found.state, found.next_step) == ("warning", "moryflow plugin check") and "5 plugins" in found.text
+        go(home)
 
 
 async def test_strict_waits_for_the_probe_and_goes_on_without_none(home):
@@ -91,11 +110,12 @@ async def test_strict_waits_for_the_probe_and_goes_on_without_none(home):
     async with await open_host(home, environ={"MORYFLOW_STRICT": "1"}, wait=0.01) as host:
         assert records(host)["slow"].status == "loaded"
     async with await open_host(home, environ={}, wait=0.01) as host:
-        write(home, "late", f"import time\ntime.sleep(0.4)\n{HELLO.format(name='late')}")
+        write_waiting(home, "late")
         await host.refresh()
         assert records(host)["late"].status == "pending"
         with pytest.raises(PluginError, match="'late' is not there yet"):
             refuse_failed(host.plugin_set)
+        go(home)
 
 
 async def test_a_turn_does_not_wait_again_for_a_probe_that_the_start_has_waited_for(home):
@@ -176,11 +196,10 @@ async def test_disabled_plugins_and_safe_mode_probe_nothing(home, monkeypatch):
 
 async def test_a_gate_that_waits_for_the_probe_raises_the_floor(home):
     """A missing gate is not an allow, also for the moment (invariant 4)."""
-    write(
-        home, "gate", "import time\ntime.sleep(0.5)\nfrom moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(call): ...\n"
-    )
+    write_waiting(home, "gate", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(call): ...\n")
     async with await open_host(home, environ={}, wait=0.05) as host:
         assert host.plugin_set.missing_gates == ("gate",)
+        go(home)
 
 
 async def test_a_failure_that_the_host_survives_is_tried_again_at_the_next_start(home):
@@ -217,7 +236,7 @@ async def test_many_broken_plugins_do_not_keep_a_host_from_answering(home):
 def crowd(home: Path, size: int) -> None:
     """Write broken plugins whose probe takes a while, and whose names come first."""
     for number in range(size):
-        write(home, f"aa{number}", f"import time\ntime.sleep(0.4)\nraise ValueError({number})\n")
+        write_waiting(home, f"aa{number}", f"raise ValueError({number})\n")
 
 
 async def until(host, tool: str) -> None:
@@ -237,6 +256,7 @@ async def test_what_loaded_before_is_not_behind_what_never_did(home):
     async with await open_host(home, environ={}, wait=0.01) as host:
         await until(host, "zz")
         assert sum(record.status == "pending" for record in host.plugin_set.records) >= 8
+        go(home)
     async with await open_host(home, environ={}, wait=60):
         pass
     write(home, "ab_new", HELLO.format(name="ab_new"))
@@ -267,3 +287,4 @@ async def test_a_tool_that_is_asked_for_is_waited_for(home, known_by):
         await owner_tried_out(host, "late", Flags(quiet=True))
         assert "late" in host.tools
         assert sum(record.status == "pending" for record in host.plugin_set.records) >= 6
+        go(home)
