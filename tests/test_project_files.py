@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPE = re.compile(r"^(\w+)(?: [*\w]+)*:\n((?:    .+\n)+)", re.MULTILINE)
+RECIPE = re.compile(r"^(\w+)(?: [^:\n]*)?:\n((?:    .+\n)+)", re.MULTILINE)
 
 
 def recipes() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""What git brings without naming it (``checkout``, ``merge``, ``stash pop``), judged by the paths that differ (R35).
+"""What git brings without naming it (``checkout``, ``merge``, ``stash pop``), judged by the paths that differ.
 
 Never fewer paths than git changes: for ``merge`` and ``rebase`` those in which the two commits differ at all.
 """
