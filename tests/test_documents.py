@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.server import LoopbackServer
+from moryflow.testing import replies
+from moryflow.testing.server import LoopbackServer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from document_terminals import Terminal, same, typed

@@ -99,7 +99,7 @@ def test_the_command_and_the_authors_kit_are_registered(wheel: zipfile.ZipFile) 
     [command] = [name for name in wheel.namelist() if name.endswith(".data/scripts/moryflow")]
     assert wheel.read(command).startswith(b"#!python\n"), "an installer writes its own Python there"
     assert wheel.getinfo(command).external_attr >> 16 & 0o111, "it can be run"
-    assert "[pytest11]\nmoryflow = moryflow_sdk.testing.plugin" in text
+    assert "[pytest11]\nmoryflow = moryflow.testing.plugin" in text
 
 
 def test_the_metadata_names_licence_and_python(information: Message) -> None:

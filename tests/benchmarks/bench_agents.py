@@ -10,9 +10,9 @@ from statistics import median
 
 from measuring import MODEL, Figure, Place, place
 from moryflow import open_host
+from moryflow.testing.replies import Reply, calls, text
+from moryflow.testing.server import LoopbackServer, Recorded
 from moryflow_sdk import Event
-from moryflow_sdk.testing.replies import Reply, calls, text
-from moryflow_sdk.testing.server import LoopbackServer, Recorded
 
 CHILDREN, SLOWEST, STARTS = 8, 1.0, 21
 

@@ -20,8 +20,8 @@ from moryflow.compaction.planning import plan_job, room_for
 from moryflow.compaction.policy import limit_of
 from moryflow.compaction.settings import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.server import LoopbackServer
+from moryflow.testing import replies
+from moryflow.testing.server import LoopbackServer
 
 NODES, TURNS, WINDOW = 10_000, 1000, 32_000
 

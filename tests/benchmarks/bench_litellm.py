@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from measuring import Figure, ModelServer, Place, command, place, repeated
-from moryflow_sdk.testing.replies import text
+from moryflow.testing.replies import text
 
 DIRECT, THROUGH = "openai/test-model", "litellm/openai/test-model"
 """Both read the address from ``OPENAI_BASE_URL``; a provider configured under ``litellm`` would go over the direct wire."""

@@ -10,13 +10,13 @@ import sys
 import time
 from typing import Any
 
+from moryflow.testing.replies import chunk, text
+from moryflow.testing.server import LoopbackServer
 from moryflow_sdk import Message, ModelInfo, ModelRequest, ToolRequest
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
 from moryflow_sdk.chat_completions.answer import Answer
 from moryflow_sdk.chat_completions.encode import Encoder
 from moryflow_sdk.chat_completions.sse import AnswerReader
-from moryflow_sdk.testing.replies import chunk, text
-from moryflow_sdk.testing.server import LoopbackServer
 
 Figure = tuple[str, float, str, float]
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from measuring import MODEL, Figure, ModelServer, Place, command, place
-from moryflow_sdk.testing.replies import text
+from moryflow.testing.replies import text
 
 NUMBER = 100
 RUNS = 9

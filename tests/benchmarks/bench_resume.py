@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from measuring import MODEL, Figure, ModelServer, command, place, repeated
-from moryflow_sdk.testing.replies import text
+from moryflow.testing.replies import text
 
 NODES = 10_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from measuring import MODEL, Figure, ModelServer, Place, command, place, repeated
-from moryflow_sdk.testing.replies import text
+from moryflow.testing.replies import text
 
 RUNS = 11
 HEAVY = ("pydantic", "httpx", "litellm", "rich", "moryflow_builtins", "pluggy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from measuring import MODEL, Figure, ModelServer, Place, command, place
-from moryflow_sdk.testing.replies import Reply, calls, text
+from moryflow.testing.replies import Reply, calls, text
 
 STEPS, SHORT = 510, 12
 TURNS = 5

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-from moryflow_sdk.testing.replies import Reply
+from moryflow.testing.replies import Reply
 
 Figure = tuple[str, float, str, float | None]
 MODEL = "openai/test-model"

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 from moryflow import RunOptions
+from moryflow.testing import replies
+from moryflow.testing.server import LoopbackServer
 from moryflow_sdk import MoryflowError
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.server import LoopbackServer
 
 
 def agent(rig, name, *turns, mode="subagent", **fields):
@@ -664,7 +664,7 @@ async def test_many_results_at_once_and_a_prompt_in_between_lose_nothing(rig):
 
 async def ended_of_child(host, parent: str) -> str:
     """What ``session tree`` says of the first child of a session."""
-    from moryflow.cli.tree import kin_of
+    from moryflow.cli.commands.session_tree import kin_of
 
     return (await kin_of(host.store, await host.store.session(parent)))[0].end_reason
 

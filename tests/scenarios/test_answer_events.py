@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from moryflow_sdk.testing.replies import calls, chunk, failure, stream, text
-from moryflow_sdk.testing.server import LoopbackServer
+from moryflow.testing.replies import calls, chunk, failure, stream, text
+from moryflow.testing.server import LoopbackServer
 
 PARTS = ("message.start", "text.delta", "reasoning.delta", "tool.input.delta", "message.end")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from moryflow import open_host
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.corpus import replies as corpus_replies
-from moryflow_sdk.testing.server import LoopbackServer
+from moryflow.testing import replies
+from moryflow.testing.corpus import replies as corpus_replies
+from moryflow.testing.server import LoopbackServer
 
 CORPUS = Path(__file__).parent.parent / "data" / "corpus" / "streams.jsonl"
 CASES = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from moryflow import RunOptions
-from moryflow.cli.stats import gathered, told
+from moryflow.cli.commands.session_stats import gathered, told
 from moryflow.store import Commit, NewNode
 
 STUB = """

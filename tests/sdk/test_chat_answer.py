@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from moryflow.testing.replies import chunk
 from moryflow_sdk import Finished, ModelError, ReasoningDelta, TextDelta, ToolInputDelta, Usage
 from moryflow_sdk.chat_completions.answer import TEXT_LIMIT, Answer
 from moryflow_sdk.chat_completions.calls import ARGUMENTS_LIMIT
 from moryflow_sdk.chat_completions.endpoint import Endpoint
 from moryflow_sdk.chat_completions.sse import DONE
-from moryflow_sdk.testing.replies import chunk
 
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "openai", key="sk-SECRET-KEY")
 

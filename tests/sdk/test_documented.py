@@ -8,7 +8,8 @@ from typing import Any
 
 import moryflow_sdk
 import pytest
-from moryflow_sdk import services, testing
+from moryflow import testing
+from moryflow_sdk import services
 
 PUBLIC = [(module, name) for module in (moryflow_sdk, services, testing) for name in module.__all__]
 

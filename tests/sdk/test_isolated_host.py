@@ -11,9 +11,9 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from moryflow.testing import IsolatedHost, LoopbackServer
 from moryflow_sdk import Message, ModelProvider, ModelRequest, TextDelta
 from moryflow_sdk.scripted import ScriptedModel
-from moryflow_sdk.testing import IsolatedHost, LoopbackServer
 
 SHOUT = '''
     """Shouts."""
@@ -66,7 +66,7 @@ def test_one_tool_is_called_without_a_model(moryflow: IsolatedHost) -> None:
 
 def test_a_conversation_goes_on(moryflow: IsolatedHost) -> None:
     """The second turn sees the first (S1.4)."""
-    talk = moryflow.runtime.session()
+    talk = moryflow.session()
     moryflow.run("one", ["first"], session=talk)
     moryflow.run("two", ["second"], session=talk)
     assert [message.text for message in moryflow.model.requests[-1].messages][-3:] == ["one", "first", "two"]
@@ -101,7 +101,7 @@ def test_a_package_looks_installed_without_being_it(moryflow: IsolatedHost, tmp_
     before = list(sys.path)
     written = moryflow.distribution("acme-tools", {"moryflow.plugins": {"acme": "acme_plugin_under_test"}}, version="2.0")
     (written.parent / "acme_plugin_under_test.py").write_text(dedent(SHOUT), encoding="utf-8")
-    (record,) = [record for record in moryflow.runtime.host.plugin_set.records if record.name == "acme"]
+    (record,) = [record for record in moryflow.host.plugin_set.records if record.name == "acme"]
     assert (record.status, record.tier, record.version) == ("loaded", "installed", "2.0")
     moryflow.close()
     assert sys.path == before
@@ -111,7 +111,7 @@ def test_a_package_looks_installed_without_being_it(moryflow: IsolatedHost, tmp_
 
 def test_the_real_home_is_out_of_reach(moryflow: IsolatedHost, tmp_path: Path) -> None:
     """Home and vault are temporary (CONTRACT 3)."""
-    assert moryflow.runtime.host.home == moryflow.home and moryflow.home.is_relative_to(tmp_path)
+    assert moryflow.host.home == moryflow.home and moryflow.home.is_relative_to(tmp_path)
     assert os.environ["MORYFLOW_HOME"] == str(moryflow.home)
 
 
@@ -119,8 +119,8 @@ def test_settings_are_merged(moryflow: IsolatedHost) -> None:
     """One call does not undo another (CONTRACT 3)."""
     moryflow.configure({"agents": {"runtime": {"mode": {"default": "full_access"}}}})
     moryflow.allow_all()
-    assert moryflow.runtime.host.config.get("agents.runtime.mode.default") == "full_access"
-    assert moryflow.runtime.host.config.rules()
+    assert moryflow.host.config.get("agents.runtime.mode.default") == "full_access"
+    assert moryflow.host.config.rules()
 
 
 async def test_a_scripted_model_is_made_from_a_list(scripted_model: Callable[..., Any]) -> None:
@@ -189,10 +189,9 @@ import sys
 import moryflow_sdk
 before = set(sys.modules)
 import pytest
-import moryflow_sdk.testing.plugin
+import moryflow.testing.plugin
 mine = {name for name in sys.modules if name.startswith("moryflow")} - before
-assert mine == {"moryflow_sdk.testing", "moryflow_sdk.testing.plugin"}, mine
-assert "moryflow" not in sys.modules
+assert mine == {"moryflow", "moryflow.testing", "moryflow.testing.plugin"}, mine
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

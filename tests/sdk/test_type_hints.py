@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from moryflow_sdk.testing import IsolatedHost
+from moryflow.testing import IsolatedHost
 from moryflow_sdk.type_hints import parameters, type_hints
 
 FUTURE = "from __future__ import annotations\n"
@@ -52,7 +52,7 @@ def test_a_plugin_needs_at_run_time_only_what_runs(style: str, moryflow: Isolate
     moryflow.allow_all()
     result = moryflow.run("go", [{"calls": [{"name": "shout", "arguments": {"text": "a"}}]}, "done"])
     assert result.end_reason == "completed" and moryflow.model.requests[-1].messages[-1].text == "AA"
-    plugins = moryflow.runtime.host.plugin_set
+    plugins = moryflow.host.plugin_set
     assert "later" in [item.plugin for item in plugins.ordered("chat_params")]
     fields = plugins.tools["shout"].tool.parameters["properties"]
     assert list(fields) == ["text", "times"]

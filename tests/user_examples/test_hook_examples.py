@@ -73,8 +73,8 @@ def test_example_of_commands_in_chat(moryflow):
     """The slash command answers the person (S0-i)."""
     moryflow.plugin(HOOKS / "commands.py")
     (moryflow.vault / "a.md").write_text("12345", encoding="utf-8")
-    command = moryflow.runtime.host.plugin_set.commands["vault-size"]
-    session = moryflow.runtime.session()
+    command = moryflow.host.plugin_set.commands["vault-size"]
+    session = moryflow.session()
 
     async def typed(scope):
         return await command.slash("", scope.view("commands"))

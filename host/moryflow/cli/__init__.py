@@ -15,8 +15,8 @@ STOPPED = 130
 try:
     from moryflow.base import pydantic_plugins
 
-    from . import ending, stdout
     from .group import cli
+    from .terminal import shutdown, stdout
 except KeyboardInterrupt:  # a third of a start is these imports, and nobody who stops it there wants to see in which one
     raise SystemExit(STOPPED) from None
 
@@ -35,13 +35,13 @@ READER_GONE = 141
 def main(arguments: list[str] | None = None) -> int:
     """Run `moryflow` and return its exit code."""
     if arguments is None:  # a program that calls this function ends in its own way
-        ending.install()
+        shutdown.install()
     try:
         code = _main(arguments)
     except KeyboardInterrupt:  # before the command had begun, or when it had ended
         code = STOPPED
     if arguments is None:
-        ending.with_code(code)
+        shutdown.with_code(code)
     return code
 
 
@@ -84,14 +84,14 @@ def _run(arguments: list[str] | None) -> int:
     """Run the command. What it raises is reported here, unless standard output itself is the trouble."""
     from .failures import report
 
-    ending.begin_work(alone=arguments is None)
+    shutdown.begin_work(alone=arguments is None)
     try:
         if "_MORYFLOW_COMPLETE" in os.environ:
-            _expect_strays(arguments)
+            _install_excepthooks(arguments)
             return cli.main(args=arguments, prog_name="moryflow", standalone_mode=False) or 0
         # Not cli.main() otherwise: that turns a broken pipe, wherever it happened, into exit code 1.
         with cli.make_context("moryflow", sys.argv[1:] if arguments is None else list(arguments)) as ctx:
-            _expect_strays(arguments)
+            _install_excepthooks(arguments)
             outcome = cli.invoke(ctx)
     except OSError as error:
         sys.stdout.flush()  # raises again if what was written is still waiting
@@ -103,12 +103,12 @@ def _run(arguments: list[str] | None) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _expect_strays(arguments: list[str] | None) -> None:
+def _install_excepthooks(arguments: list[str] | None) -> None:
     """Look after what is raised where nobody waits for it; a program that calls :func:`main` has its own way with that."""
     if arguments is None:
-        from . import stray
+        from .terminal import excepthooks
 
-        stray.install()
+        excepthooks.install()
 
 
 def _nobody_reads() -> bool:

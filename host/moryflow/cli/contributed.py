@@ -16,11 +16,11 @@ from moryflow_sdk import Command, Tool, ToolCall, Turn
 from moryflow.kernel.tool_prepare import prepared_call
 from moryflow.runtime.host import Host
 
-from . import stdout
-from .finding import find
 from .group import NounGroup
-from .hosting import host_for, warn
+from .lookup import find
+from .open_host import host_for, warn
 from .options import HOST, JSON, OUTPUT, YES, Flags, flags_ahead
+from .terminal import stdout
 
 
 def contributed_command(ctx: click.Context, name: str) -> click.Command | None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .stdout import NAME as STDOUT
-from .text import plain
+from .terminal.stdout import NAME as STDOUT
+from .terminal.text import plain
 
 if TYPE_CHECKING:
     from moryflow_sdk import MoryflowError

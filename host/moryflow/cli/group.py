@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         name = ALIASES.get(cmd_name, cmd_name)
         if name in COMMANDS:
-            return import_module(f"moryflow.cli.{COMMANDS[name][0]}").command
+            return import_module(f"moryflow.cli.commands.{COMMANDS[name][0]}").command
         from .contributed import contributed_command
 
         return contributed_command(ctx, cmd_name)

@@ -86,7 +86,7 @@ def test_parameters_override_the_agents(moryflow, hooks):
     agent = "---\n{'id': 'w', 'modelSettings': {'temperature': 1.5, 'topP': 0.5}}\n---\nWrite.\n"
     (moryflow.home / "agents" / "w.md").write_text(agent, encoding="utf-8")
     hooks(chat={"params": {"temperature": 0.2, "maxTokens": 512}})
-    moryflow.run("hi", ["hello"], session=moryflow.runtime.session(agent="w"))
+    moryflow.run("hi", ["hello"], session=moryflow.session(agent="w"))
     params = moryflow.model.requests[0].params
     assert (params.temperature, params.top_p, params.max_tokens, params.extra) == (0.2, 0.5, 512, {})
 
@@ -171,7 +171,7 @@ def test_they_are_called_after_built_in_and_installed_plugins(moryflow, hooks):
         moryflow.plugin(ADDS.format(name), name)
     hooks(tool={"after": [{"tool": "say", "appendText": "-mine-"}]})
     assert output_of(moryflow, "say", text="x") == "xaa-mine-zz"
-    order = [item.plugin for item in moryflow.runtime.host.plugin_set.ordered("tool_after")]
+    order = [item.plugin for item in moryflow.host.plugin_set.ordered("tool_after")]
     mine = order.index("aa")
     assert order[mine:] == ["aa", "config_hooks", "zz", "truncation"]
 
@@ -200,9 +200,9 @@ def test_a_bad_entry_is_named_with_its_line_and_the_rest_works(moryflow, hooks):
     (moryflow.home / "config.jsonc").write_text(BAD, encoding="utf-8")
     assert output_of(moryflow, "say") == "<ab"
     assert system_of(moryflow).count("\n\nBe short.\n\n") == 1
-    from moryflow.cli.hosting import settings_of_plugins
+    from moryflow.cli.open_host import settings_of_plugins
 
-    problems = moryflow.runtime.host.config.checked(settings_of_plugins(moryflow.runtime.host)).problems
+    problems = moryflow.host.config.checked(settings_of_plugins(moryflow.host)).problems
     hooks_at = "agents.runtime.hooks."
     assert sorted((problem.line, problem.message.split(hooks_at)[1].split(":")[0].rstrip('"')) for problem in problems) == [
         (3, "chat.params"),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from moryflow import RunOptions, open_host
+from moryflow.testing import replies
+from moryflow.testing.server import LoopbackServer
 from moryflow_builtins.instructions.finding import instructions_for
 from moryflow_builtins.instructions.settings import InstructionSettings
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.server import LoopbackServer
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moryflow.testing.replies import Reply, chunk, failure, stream, text, usage
+from moryflow.testing.server import LoopbackServer
 from moryflow_sdk import ChatParams, Finished, Message, ModelError, ModelInfo, ModelRequest, TextDelta
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
-from moryflow_sdk.testing.replies import Reply, chunk, failure, stream, text, usage
-from moryflow_sdk.testing.server import LoopbackServer
 
 KEY = "sk-SECRET-KEY-1234"
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from moryflow.testing.replies import text
+from moryflow.testing.server import LoopbackServer
 from moryflow_sdk import Finished, Message, ModelError, ModelInfo, ModelRequest, TextDelta
 from moryflow_sdk.chat_completions import ChatClient, Endpoint
-from moryflow_sdk.testing.replies import text
-from moryflow_sdk.testing.server import LoopbackServer
 
 MODEL = ModelInfo(id="openai/m", name="m", provider="openai_compatible")
 REQUEST = ModelRequest(model=MODEL, messages=(Message(role="user", text="hi"),))

@@ -7,11 +7,11 @@ import sys
 from typing import Any
 
 import pytest
+from moryflow.testing.replies import failure, text
+from moryflow.testing.server import LoopbackServer
 from moryflow_builtins.openai_compatible.provider import OpenAICompatible
 from moryflow_sdk import Message, ModelError, ModelProvider, ModelRequest, TextDelta
 from moryflow_sdk.provider_settings import ModelsSettings
-from moryflow_sdk.testing.replies import failure, text
-from moryflow_sdk.testing.server import LoopbackServer
 from pydantic import ValidationError
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from moryflow import RunOptions, open_host
+from moryflow.testing import replies
+from moryflow.testing.server import LoopbackServer
 from moryflow_builtins.skills.finding import skills_for
 from moryflow_builtins.skills.reading import read_page, read_skill
 from moryflow_sdk import ToolError
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.server import LoopbackServer
 
 GOOD = "---\nname: {name}\ndescription: Use it for {name}.\n---\n# How\nDo {name}.\n"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from moryflow import RunOptions, open_host
+from moryflow.testing import replies
+from moryflow.testing.server import LoopbackServer
 from moryflow_builtins.local_model.runtime import Runtime
 from moryflow_builtins.titles.summing import LONGEST, transcript
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.server import LoopbackServer
 
 REAL = os.environ.get("MORYFLOW_TEST_LOCAL_MODEL", "")
 

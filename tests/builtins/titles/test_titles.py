@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import RunOptions, open_host
+from moryflow.testing import replies
+from moryflow.testing.server import LoopbackServer
 from moryflow_builtins.titles import WRITING
 from moryflow_builtins.titles.naming import LETTERS, WORDS, cleaned, from_words
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.server import LoopbackServer
 
 
 @pytest.mark.parametrize(

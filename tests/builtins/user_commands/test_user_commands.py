@@ -96,7 +96,7 @@ def test_it_is_used_in_chat(tmp_path: Path) -> None:
 def test_every_word_of_chat_is_reserved() -> None:
     """A command that a file or a plugin brings can hide none of them (issue 6, commands)."""
     from moryflow.base.builtins import RESERVED
-    from moryflow.cli.slash import Slash
+    from moryflow.cli.chat.slash import Slash
 
     class Talk:
         host = None

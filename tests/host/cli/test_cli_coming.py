@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from moryflow.cli.question import question
+from moryflow.cli.terminal.question_text import question
 
 Begin = Callable[..., Any]
 WORDS = [f"word{number}" for number in range(30)]

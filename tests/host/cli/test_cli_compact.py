@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from moryflow.store import Commit, NewNode, Store
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.server import LoopbackServer
+from moryflow.testing import replies
+from moryflow.testing.server import LoopbackServer
 
 SUMMARY = "## Goal\nMend the parser.\n## Progress\nHalf of it is done."
 

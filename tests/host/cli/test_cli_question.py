@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.approvals.replies import WORDS, answer_of, reply_of
-from moryflow.cli.question import question
+from moryflow.cli.terminal.question_text import question
 from moryflow.store.records import REPLIES
 from moryflow_sdk import MoryflowError
 

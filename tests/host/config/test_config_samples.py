@@ -14,7 +14,7 @@ HELLO = Path(__file__).parents[3] / "user_examples" / "tools" / "hello.py"
 @pytest.mark.parametrize("name", ["first", "second"])
 def test_every_sample_loads_and_works_as_it_stands(moryflow, name):
     """Both configurations beside both agents: nothing is reported, and each setting does what it says (S0.87, S0.91, D74)."""
-    from moryflow.cli.hosting import settings_of_plugins
+    from moryflow.cli.open_host import settings_of_plugins
     from moryflow.cli.unknown_names import unknown_names
 
     shutil.copyfile(SAMPLES / f"{name}.jsonc", moryflow.home / "config.jsonc")
@@ -22,7 +22,7 @@ def test_every_sample_loads_and_works_as_it_stands(moryflow, name):
         (moryflow.home / folder).mkdir()
         shutil.copyfile(source, moryflow.home / folder / source.name)
     (moryflow.vault / "a.md").write_text("one\n", encoding="utf-8")
-    host = moryflow.runtime.host
+    host = moryflow.host
     assert host.config.checked(settings_of_plugins(host)).problems == ()
     assert list(unknown_names(host)) == [] and not any(record.error for record in host.plugin_set.records)
     moryflow.run("go", [{"calls": [{"name": "read", "arguments": {"path": "a.md"}}]}, "done"])

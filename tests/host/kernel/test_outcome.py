@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from moryflow_sdk.testing import replies
-from moryflow_sdk.testing.replies import chunk, stream
-from moryflow_sdk.testing.server import LoopbackServer
+from moryflow.testing import replies
+from moryflow.testing.replies import chunk, stream
+from moryflow.testing.server import LoopbackServer
 
 ENDS = {
     "whole": (replies.text("fine"), "stop", 0, ""),

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from moryflow.authoring.scaffold import plugin_scaffold
-from moryflow_sdk.testing.conformance import hooks, importing, living, loading, tools, values
-from moryflow_sdk.testing.conformance.subject import Subject
+from moryflow.testing.conformance import hooks, importing, living, loading, tools, values
+from moryflow.testing.conformance.subject import Subject
 
 HEAD = '"""Does something."""\nimport os, sys, threading, time\nfrom typing import Annotated\nfrom moryflow_sdk import *\n'
 TOOL = '''
@@ -214,7 +214,7 @@ def subject(tmp_path: Path) -> Iterator[Callable[[str], Subject]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MORYFLOW_HOME", str(tmp_path / "root" / "home"))
         patch.setattr(shutil, "disk_usage", shutil.disk_usage)  # one of the bad plugins replaces it
-        patch.setattr("moryflow_sdk.testing.conformance.subject.LONGEST", 4.0)  # another never ends
+        patch.setattr("moryflow.testing.conformance.subject.LONGEST", 4.0)  # another never ends
         yield make
         vars(os).pop("once", None)
         for each in made:

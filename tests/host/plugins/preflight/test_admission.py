@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from moryflow import open_host
-from moryflow.cli.findings import examine
-from moryflow.cli.hosting import warn
+from moryflow.cli.commands.doctor_checks import examine
+from moryflow.cli.commands.tool import _find
+from moryflow.cli.commands.tool_files import owner_tried_out
+from moryflow.cli.open_host import warn
 from moryflow.cli.options import Flags
-from moryflow.cli.tool import _find
-from moryflow.cli.tool_files import owner_tried_out
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.preflight import policy as gatekeeper
 from moryflow.plugins.preflight.verdicts import ProbeVerdict

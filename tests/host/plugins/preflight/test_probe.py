@@ -350,7 +350,7 @@ async def test_good_code_that_uses_much_has_changed_nothing(home):
     """What libraries do while they are imported is no harm: half of Python's own, and ours, imported (ARCHITECTURE §4)."""
     modules = "httpx, yaml, json5, rich.console, prompt_toolkit, watchdog.observers, click, pathspec, frontmatter"
     python = "unittest.mock, multiprocessing, http.server, xml.etree.ElementTree, email, decimal, ctypes, concurrent.futures"
-    ours = "moryflow_sdk.testing, moryflow.runtime.host, moryflow.cli, moryflow_builtins.files, moryflow_builtins.permission"
+    ours = "moryflow.testing, moryflow.runtime.host, moryflow.cli, moryflow_builtins.files, moryflow_builtins.permission"
     use = (
         "import typing\nclass P(typing.Protocol):\n    def f(self): ...\nclass Q(P): pass\nQ()\n"
         "class M(pydantic.BaseModel):\n    a: int = 1\nM(a=2).model_dump_json()\n"

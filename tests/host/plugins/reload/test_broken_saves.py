@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from moryflow.cli.hosting import complaint
+from moryflow.cli.open_host import complaint
 
 GOOD = """
 from moryflow_sdk import hookimpl, tool

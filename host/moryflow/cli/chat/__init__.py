@@ -1,0 +1,1 @@
+"""A conversation: its input, its slash commands, its turns."""

@@ -1,0 +1,264 @@
+"""A conversation: lines in, turns out, slash commands in between."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+import click
+from moryflow_sdk import MoryflowError
+
+from moryflow.cli.commands.run import RunFlags, catch_signals, explain, on_ask
+from moryflow.cli.consent_prompt import question
+from moryflow.cli.options import Flags
+from moryflow.cli.terminal.keyboard import discard_typed
+from moryflow.cli.terminal.text import plain
+from moryflow.plugins.consent import said_yes_with
+from moryflow.plugins.reload import Reloader, Report
+from moryflow.runtime.subagent_wait import with_background
+
+from .agent_commands import BUILDER, hands_over
+from .slash import Quit, Slash
+
+
+class Source(Protocol):
+    """Where lines come from."""
+
+    interactive: bool
+
+    async def line(self, prompt: Callable[[], str]) -> str | None:
+        """Return the next line, ``None`` at the end."""
+        ...
+
+
+class Conversation:
+    """One person, one host, one session at a time."""
+
+    def __init__(self, host: Any, session: Any, flags: Flags, chosen: RunFlags) -> None:
+        from moryflow.cli.terminal.render import TerminalView
+
+        self.host, self.session, self.flags, self.chosen = host, session, flags, chosen
+        self._slash = Slash(self)
+        self._view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
+        self._code = 0
+        self._full = False
+        self._at_work: asyncio.Task[None] | None = None
+        self._view.session = session.id
+        self._interactive = False
+        self._asker: Any = None
+        if on_ask(chosen) == "prompt":
+            from moryflow.cli.terminal.approval_prompt import TerminalAsker
+
+            self._asker = TerminalAsker(host, self._view)
+        host.bus.subscribe(self._asker or self._view)
+
+    @property
+    def slash_names(self) -> list[str]:
+        """Names that may follow a slash."""
+        return self._slash.names
+
+    async def run(self, source: Source) -> int:
+        """Talk until the input ends; return the exit code of the last turn when nobody sits at the terminal."""
+        self._interactive = source.interactive
+        if self._asker is not None and source.interactive:
+            self._asker.wait()
+        elif self._asker is not None:
+            self._asker.read = lambda: _piped(source)
+        if source.interactive and not self.flags.quiet:
+            sys.stderr.write(f"{self._who()} · /help, Ctrl-D ends\n")
+        reloader = Reloader(self.host, self._reloaded)
+        reloader.start()
+        try:
+            await self._talk(source, reloader)
+        finally:
+            await reloader.aclose()
+        if source.interactive and not self.flags.quiet:
+            sys.stderr.write(f"moryflow chat -r {self.session.id} goes on from here\n")
+        return 0 if source.interactive else self._code
+
+    async def _talk(self, source: Source, reloader: Reloader) -> None:
+        going = True
+        while going:
+            # The prompt and a turn take Ctrl-C for themselves; between the two it must not end the program either.
+            with _Stopping(self._give_up, ("SIGINT",) if source.interactive else ()):
+                line = await self._line(source)
+                going = line is not None and await self._answered(line.strip(), source, reloader)
+
+    async def _answered(self, line: str, source: Source, reloader: Reloader) -> bool:
+        """Do what a line asks for; return whether the conversation goes on."""
+        try:
+            await self._unless_stopped(reloader.settled())
+            await self._consent(source, reloader)
+            await self._unless_stopped(self._take(line))
+            await self._offer_room(source)
+        except Quit:
+            return False
+        except click.Abort:
+            self.say("stopped")
+        except MoryflowError as error:
+            self._code = 1
+            self.say(str(error))
+        return True
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await `work`.
+
+        :raises click.Abort: the person gave it up.
+        """
+        self._at_work = asyncio.create_task(work)
+        try:
+            await asyncio.wait((self._at_work,))
+            if self._at_work.cancelled():
+                raise click.Abort
+            self._at_work.result()
+        finally:
+            self._at_work.cancel()
+
+    def _give_up(self) -> None:
+        """Give up what the last line began; a turn is stopped in its own way."""
+        if self._at_work is not None and not self.session.busy:
+            self._at_work.cancel()
+
+    def _reloaded(self, report: Report) -> None:
+        """Say at once what was saved, and that the next turn begins with it."""
+        tell = self._asker.tell if self._asker is not None else lambda say: say()
+        for line in report.lines():
+            tell(partial(self.say, line))
+
+    async def _consent(self, source: Source, reloader: Reloader) -> None:
+        """Ask about code that appeared while this conversation runs: an agent may have written it."""
+        asking, reloader.asking = reloader.asking, []
+        for item in asking if source.interactive else ():
+            discard_typed()
+            answer = await source.line(lambda item=item: f"{question(item)} [y/N] ")
+            if (answer or "").strip().lower() in ("y", "yes"):
+                await reloader.give(item)
+            else:
+                self.say(f"{item} waits; {said_yes_with(item)}")
+
+    async def _line(self, source: Source) -> str | None:
+        """Return the next line."""
+        if not source.interactive:
+            return await source.line(self._prompt)
+        self._view.rest()
+        try:
+            return await source.line(self._prompt)
+        finally:
+            self._view.idle = False
+
+    def _prompt(self) -> str:
+        session = self.session
+        place = [session.agent.id] if session.agent.id != BUILDER or session.row.parent else []
+        place += ["full access"] if session.mode == "full_access" else []
+        return f"[{' · '.join(place)}] > " if place else "> "
+
+    async def next_agent(self) -> None:
+        """Let the next agent answer; what Tab does at an empty prompt."""
+        from .agent_commands import next_agent
+
+        await next_agent(self)
+
+    def _who(self) -> str:
+        _, model = self.host.choose_model(self.session)
+        return plain(f"{self.session.agent.id} · {model.id} · {self.session.mode} · {self.session.row.vault}")
+
+    async def _take(self, line: str) -> None:
+        if hands_over(self, line):
+            line = f"/{BUILDER}"
+        if line.startswith("/"):
+            line = await self._slash.take(line)
+        if line:
+            await self.turn(line)
+
+    async def _offer_room(self, source: Source) -> None:
+        """Ask whether to shorten a conversation that does not fit any more, where nothing does so by itself."""
+        full, self._full = self._full, False
+        if not (full and source.interactive) or self.host.compaction.settings(self.host.config).automatic:
+            return
+        discard_typed()
+        answer = await source.line(lambda: "The conversation does not fit any more. Write a summary and go on? [y/N] ")
+        if (answer or "").strip().lower() in ("y", "yes"):
+            await self._slash.take("/compact")
+            await self.turn(None)
+
+    async def turn(self, text: str | None) -> None:
+        """Run one turn, or go on without a new prompt; Ctrl-C stops it and not the program."""
+        from moryflow.kernel.outcome import RunOptions
+
+        chosen = self.chosen
+        options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
+        with _Stopping(self.session.cancel) as stopping, self._questions():
+            result = await (self.session.proceed(options) if text is None else self.session.prompt(text, options=options))
+            if not self._interactive:
+                result = await with_background(self.session, result, options)
+        self._view.finish(result.text)
+        self._code = result.exit_code
+        self._full = result.end_reason == "prompt_too_long"
+        if result.end_reason == "stopped":
+            self.say("stopped; what was done so far is kept")
+        else:
+            explain(result, self.flags)
+        if stopping.leave:
+            raise Quit
+
+    @contextmanager
+    def _questions(self) -> Iterator[None]:
+        """Ask questions while a turn runs; what a sub-agent asks between two turns waits for ``/reply``."""
+        if self._asker is None or not self._interactive:
+            yield
+            return
+        self._asker.go_on()
+        try:
+            yield
+        finally:
+            self._asker.wait()
+
+    async def exchange(self, session: Any) -> None:
+        """Go on with another session."""
+        if session is self.session:
+            return
+        await session.keep()
+        self.session.release()
+        self.session = session
+        self._view.session = session.id
+
+    def choose(self, **changes: Any) -> None:
+        """Change the flags that the next session is opened with."""
+        self.chosen = self.chosen._replace(**changes)
+
+    def say(self, text: str) -> None:
+        """Tell the person something that is not part of the answer."""
+        click.echo(plain(text), err=True)
+
+
+async def _piped(source: Source) -> str:
+    """Return the next line of a pipe as an answer; nothing at the end."""
+    return await source.line(str) or ""
+
+
+class _Stopping:
+    """Turns signals into a stopped turn for as long as a turn runs; SIGTERM and SIGHUP end the conversation too.
+
+    A turn that cannot be stopped, because a plugin blocks the loop, ends with the program at the third.
+    """
+
+    def __init__(self, stop: Callable[[], None], signals: Sequence[str] = ("SIGINT", "SIGTERM", "SIGHUP")) -> None:
+        self._stop = stop
+        self._signals = signals
+        self.leave = False
+
+    def __enter__(self) -> _Stopping:
+        self._restore = catch_signals(self._signals, self._received, leave_at=3)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _received(self, number: int) -> None:
+        self.leave = self.leave or number != signal.SIGINT
+        self._stop()

@@ -1,0 +1,151 @@
+"""The slash commands of ``chat``: the host's own, then those of plugins."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from moryflow.cli.commands.session_branches import BranchCommands
+from moryflow.cli.lookup import titled
+from moryflow.cli.terminal.text import columns, terminal_width
+
+from .agent_commands import FamilyCommands
+
+if TYPE_CHECKING:
+    from .conversation import Conversation
+
+
+class Quit(Exception):
+    """The person wants to end the conversation."""
+
+
+class Slash:
+    """Takes a line that begins with a slash; what it returns is sent to the agent."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self._talk = talk
+        self._family = family = FamilyCommands(talk)
+        branches = BranchCommands(talk)
+        self._own: dict[str, tuple[str, Callable[[str], Awaitable[str]]]] = {
+            "help": ("this list", self._help),
+            "mode": ("show the mode, or change it: /mode agent|full_access", self._mode),
+            "model": ("show the model, or change it: /model NAME", self._model),
+            "agent": ("show the agents, or let another one go on: /agent ID; Tab at an empty prompt does too", family.agent),
+            "children": ("list the sub-agents of this session, or look in on one: /children ID", family.children),
+            "parent": ("go back to the session that started this one", family.parent),
+            "stop": ("stop the sub-agents that work in the background", family.stop),
+            "reply": ("answer a sub-agent in the background: /reply QUESTION once|always|no|stop, or why not", family.reply),
+            "show": ("show all of a question that is open, or list them: /show QUESTION", family.show),
+            "label": ("name what was said last, or list the names: /label TEXT, /label --remove TEXT", self._label),
+            "tree": ("show all branches of this session", branches.tree),
+            "switch": ("go on from another node of this session: /switch NODE", branches.switch),
+            "branch": ("copy this conversation into a new session and go on there: /branch [NODE]", branches.branch),
+            "new": ("begin a new session", self._new),
+            "resume": ("go on with another session: /resume ID", self._resume),
+            "tools": ("list the tools", self._tools),
+            "compact": ("replace the older part of the conversation by a summary: /compact [FOCUS]", self._compact),
+            "quit": ("end the conversation", self._quit),
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """Every name, those of plugins and agents too."""
+        return list(dict.fromkeys([*self._own, *self._plugins(), *self._family.agents()]))
+
+    def _plugins(self) -> dict[str, tuple[str, Any]]:
+        plugin_set = self._talk.host.plugin_set
+        slashed = (command for command in plugin_set.commands.values() if command.slash is not None)
+        return {command.name: (plugin_set.command_owners[command.name], command) for command in slashed}
+
+    async def take(self, line: str) -> str:
+        """Run a slash command; return a prompt for the agent, or an empty text."""
+        name, _, rest = line[1:].partition(" ")
+        name = {"exit": "quit", "q": "quit", "?": "help"}.get(name, name)
+        if name in self._own:
+            return await self._own[name][1](rest.strip())
+        if name in self._plugins():
+            return await self._of_plugin(*self._plugins()[name], rest.strip())
+        if name in self._family.agents():
+            return await self._family.switch(name, rest.strip())
+        near = difflib.get_close_matches(name, self.names, n=1)
+        hint = f"; did you mean /{near[0]}?" if near else "; /help lists them"
+        self._talk.say(f"there is no /{name}{hint}")
+        return ""
+
+    async def _of_plugin(self, plugin: str, command: Any, rest: str) -> str:
+        result, _ = await self._talk.session.scoped(lambda scope: command.slash(rest, scope.view(plugin)))
+        if result.text:
+            self._talk.say(result.text)
+        return result.prompt
+
+    async def _help(self, _: str) -> str:
+        names = {*self._own, *self._plugins()}
+        rows = [(f"/{name}", text) for name, (text, _) in self._own.items()]
+        rows += [(f"/{name}", command.help) for name, (_, command) in self._plugins().items()]
+        rows += [
+            (f"/{name}", f"let this agent go on: {text}") for name, text in self._family.agents().items() if name not in names
+        ]
+        self._talk.say(columns(rows, within=terminal_width()))
+        return ""
+
+    async def _mode(self, mode: str) -> str:
+        from moryflow.cli.commands.run import confirm_mode
+
+        talk = self._talk
+        if mode:
+            if mode == "full_access" and talk.session.mode != mode:
+                await confirm_mode(mode, talk.flags)
+            await talk.session.set_mode(mode)
+        talk.say(f"mode: {talk.session.mode}")
+        return ""
+
+    async def _model(self, name: str) -> str:
+        talk = self._talk
+        if name:
+            await talk.session.set_model(name)
+            talk.choose(model=name)
+        talk.say(f"model: {talk.host.choose_model(talk.session)[1].id}")
+        return ""
+
+    async def _label(self, rest: str) -> str:
+        from moryflow.cli.commands.session_label import slash_label
+
+        return await slash_label(self._talk, rest)
+
+    async def _new(self, _: str) -> str:
+        talk = self._talk
+        chosen = talk.chosen
+        session = await talk.host.new_session(talk.session.row.vault, agent=chosen.agent, model=chosen.model)
+        await talk.exchange(session)
+        talk.say(f"new session {session.id}")
+        return ""
+
+    async def _resume(self, name: str) -> str:
+        talk = self._talk
+        if not name:
+            store = talk.host.store
+            rows = [await titled(store, row) for row in await store.sessions(10, vault=talk.session.row.vault)]
+            talk.say(columns((row.id, row.updated[:16].replace("T", " "), row.title or "-") for row in rows))
+            return ""
+        if (await talk.host.store.session(name)).id == talk.session.id:
+            talk.say("that is this session")
+            return ""
+        session = await talk.host.resume(talk.session.row.vault, name, model=talk.chosen.model)
+        await talk.exchange(session)
+        talk.say(f"session {session.id}")
+        return ""
+
+    async def _tools(self, _: str) -> str:
+        self._talk.say(" ".join(sorted(self._talk.host.tools)))
+        return ""
+
+    async def _compact(self, focus: str) -> str:
+        from moryflow.cli.commands.session_compact import compacted
+        from moryflow.compaction.demand import compact_now
+
+        self._talk.say(compacted(await compact_now(self._talk.host, self._talk.session, focus)))
+        return ""
+
+    async def _quit(self, _: str) -> str:
+        raise Quit

@@ -1,0 +1,102 @@
+"""``moryflow agent``: the agents there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from moryflow.cli.group import NounGroup
+from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.terminal.text import columns, first_line, plain, show
+
+
+@click.group("agent", cls=NounGroup)
+@document_options
+def command() -> None:
+    """List and show agents."""
+
+
+@command.command("list")
+@click.option("--all", "everyone", is_flag=True, help="Hidden ones too.")
+@document_options
+@click.pass_context
+def list_agents(ctx: click.Context, everyone: bool) -> None:
+    """List the agents; the one that answers by default is marked with *."""
+    from moryflow.cli.open_host import with_host
+
+    async def work(host: Any) -> tuple[list[Any], str]:
+        return [agent for agent in host.agents.values() if everyone or not agent.hidden], host.agent(None).id
+
+    agents, chosen = with_host(ctx, work)
+    rows = [_summary(agent, agent.id == chosen) for agent in agents]
+    table = columns(
+        ("*" if row["default"] else " ", row["id"], row["mode"], first_line(row["description"], 90)) for row in rows
+    )
+    show(flags_of(ctx), rows, table)
+
+
+def _summary(agent: Any, default: bool) -> dict[str, Any]:
+    about = {"id": agent.id, "name": agent.name or agent.id, "description": agent.description, "mode": agent.mode}
+    return {**about, "model": agent.model, "source": agent.source, "default": default}
+
+
+@command.command("show")
+@click.argument("name")
+@document_options
+@click.pass_context
+def show_agent(ctx: click.Context, name: str) -> None:
+    """Show an agent: its prompt, model, tools and rules.
+
+    The one that writes summaries, default_compact_agent, is in no list and cannot be chosen or changed; it is shown here.
+    """
+    from moryflow.cli.open_host import with_host
+
+    async def work(host: Any) -> dict[str, Any]:
+        from moryflow.compaction.agent import COMPACT_AGENT, COMPACT_AGENT_ID
+        from moryflow.runtime.selection import known_agent
+
+        found = COMPACT_AGENT if name == COMPACT_AGENT_ID else known_agent(host.agents, name)
+        return found.model_dump(mode="json")
+
+    agent = with_host(ctx, work)
+    keys = ("id", "name", "description", "mode", "model", "tools", "deny_tools", "max_steps", "source")
+    shown = [(key, agent[key]) for key in keys if agent[key]]
+    rules = columns((rule["decision"], rule["domain"], rule["pattern"]) for rule in agent["rules"])
+    text = "\n\n".join(part for part in (columns(shown), rules, plain(agent["prompt"])) if part)
+    show(flags_of(ctx), agent, text)
+
+
+@command.command("check")
+@document_options
+@click.pass_context
+def check_agents(ctx: click.Context) -> int:
+    """Name everything that is wrong in the agent files; exit code 3 when one of them, or a rule in it, cannot be used."""
+    from moryflow_sdk.markdown_files import shown_path
+    from moryflow_sdk.own_files import own_files
+
+    from moryflow.cli.open_host import with_host
+
+    async def work(host: Any) -> list[dict[str, Any]]:
+        doubtful = {agent.source for agent in host.agents.values() if any(rule.problem for rule in agent.rules)}
+        used = {agent.source: agent.id for agent in host.agents.values()}
+        itself = "; next: moryflow agent check"  # what a start names as the next command is this one
+        notes = [note.removesuffix(itself) for record in host.plugin_set.records for note in record.notes]
+        folder = host.home / "agents"
+        files, unreadable = own_files(folder, ".md")
+        names = [shown_path(path) for path in ([folder] if unreadable else files)]
+        return [
+            {
+                "file": name,
+                "id": used.get(name),
+                "ok": name in used and name not in doubtful,
+                "problems": [note for note in notes if note.startswith(f"{name}:")],
+            }
+            for name in names
+        ]
+
+    rows = with_host(ctx, work, quiet=True)
+    lines = [problem for row in rows for problem in row["problems"]]
+    count = f"{len(rows)} agent file{'' if len(rows) == 1 else 's'}"
+    show(flags_of(ctx), rows, plain("\n".join(lines)) or f"{count}, nothing is wrong")
+    return 0 if all(row["ok"] for row in rows) else 3

@@ -1,0 +1,144 @@
+"""``moryflow approval``: open questions, answered from a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from moryflow_sdk.texts import visible
+
+from moryflow.cli.group import NounGroup
+from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.terminal.question_text import preview_lines, question
+from moryflow.cli.terminal.text import columns, first_line, plain, show, terminal_width
+
+BRIEF = 6
+"""Rows of what would happen that the list shows of each question."""
+
+
+@click.group("approval", cls=NounGroup)
+@document_options
+def command() -> None:
+    """List open questions and answer them."""
+
+
+@command.command("list")
+@click.option("--session", help="Only of this session.")
+@click.option("--all", "answered", is_flag=True, help="Answered and expired ones too.")
+@document_options
+@click.pass_context
+def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> None:
+    """List the questions that wait for an answer, oldest first."""
+    from moryflow.cli.open_host import with_store
+
+    async def work(store: Any) -> list[Any]:
+        row = await store.session(session) if session else None
+        return await store.approvals(session=row.id if row else None, state=None if answered else "pending")
+
+    rows = with_store(work)
+    show(flags_of(ctx), [_as_json(row) for row in rows], open_questions(rows))
+
+
+@command.command("show")
+@click.argument("approval")
+@document_options
+@click.pass_context
+def show_approval(ctx: click.Context, approval: str) -> None:
+    """Show a question as a whole: what will happen, why it is asked, what always does."""
+    from moryflow.cli.open_host import with_store
+
+    async def work(store: Any) -> Any:
+        return await store.approval(await _called(store, approval))
+
+    row = with_store(work)
+    show(flags_of(ctx), _as_json(row), f"{whole_question(row).strip()}\n  {_state(row)}")
+
+
+def open_questions(rows: Sequence[Any]) -> str:
+    """Return one line a question, and below it the beginning of what would happen."""
+    lines = columns((row.id, row.session, _asking(row), _subject(row), _state(row)) for row in rows).splitlines()
+    width = terminal_width() or 100
+    shown: list[str] = []
+    for line, row in zip(lines, rows, strict=True):
+        shown.append(line)
+        if row.state == "pending":
+            shown += preview_lines(str(row.request.get("preview") or ""), width, BRIEF, "")
+    return "\n".join(shown) or "no question is open"
+
+
+def whole_question(row: Any) -> str:
+    """Return all of a stored question."""
+    return question(row.request, row.id, f"{row.request['agent']}: " if row.request.get("agent") else "").whole
+
+
+def _as_json(row: Any) -> dict[str, Any]:
+    from moryflow_sdk import thaw
+
+    return {**row._asdict(), "request": thaw(row.request)}
+
+
+def _asking(row: Any) -> str:
+    """Return who asks, for which tool."""
+    return visible(f"{row.request.get('agent', '')}: {row.request.get('tool', '')}".removeprefix(": "))
+
+
+def _subject(row: Any) -> str:
+    targets = ", ".join(row.request.get("targets", ()))
+    return visible(f"{targets}: {row.request.get('reason', '')}")[:120]
+
+
+def _state(row: Any) -> str:
+    return f"{row.state} {row.reply or ''}".strip()
+
+
+@command.command("reply")
+@click.argument("approval")
+@click.argument("words", nargs=-1, required=True, metavar="once|always|no|stop|REASON")
+@click.option("--message", default="", help="For the model, with no.")
+@document_options
+@click.pass_context
+def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: str) -> None:
+    """Answer a question. The first answer stands; a turn that waits elsewhere goes on.
+
+    "no" refuses the call and lets the model go on ("reject" is the same); any other text refuses it with that text as the
+    reason.
+    """
+    from moryflow.approvals.replies import OFFERED, answer_of
+    from moryflow.cli.open_host import with_store
+
+    answer = answer_of(" ".join(words))
+    if answer is None or (answer.message and message):
+        said = "the answer is empty" if answer is None else "the reason is given twice"
+        raise click.UsageError(f"{said}; moryflow approval reply {approval} {OFFERED}, or why not", ctx)
+
+    async def work(store: Any) -> tuple[Any, str]:
+        row = await store.reply(await _called(store, approval), answer.reply, message=answer.message or message)
+        session = await store.session(row.session)
+        while session.parent:  # a sub-agent goes on with the session that began it
+            session = await store.session(session.parent)
+        return row, session.id
+
+    row, goes_on = with_store(work)
+    if row.state == "expired":
+        raise lapsed(row)
+    if row.reply != answer.reply:
+        text = f"{row.id} was answered before: {row.reply} by {row.by}; the first answer stands"
+    else:
+        why = f" ({first_line(row.message, 60)})" if row.message else ""
+        text = f"{row.id}: {row.reply}{why}; if no turn waits for it: moryflow run -r {goes_on}"
+    show(flags_of(ctx), _as_json(row), plain(text))
+
+
+def lapsed(row: Any) -> Exception:
+    """Return what tells a person that an answer comes too late."""
+    from moryflow_sdk import ConfigError
+
+    what = "its call went on without an answer, or something else is asked about it by now"
+    return ConfigError(f"{row.id} is no longer open: {what}", next_step="moryflow approval list")
+
+
+async def _called(store: Any, name: str) -> str:
+    """Return the id that `name` means: an id or the unique beginning of one."""
+    found = [row.id for row in await store.approvals() if row.id.startswith(name)]
+    return found[0] if len(found) == 1 else name

@@ -1,0 +1,48 @@
+"""``moryflow chat``: a conversation at the terminal, or line by line when input is piped in."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from moryflow.cli.options import Flags, TurnCommand, flags_of, talk_options
+
+
+@click.command("chat", cls=TurnCommand)
+@talk_options
+@click.pass_context
+def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
+    """Talk with an agent. /help lists the commands; Ctrl-C stops the turn, Ctrl-D ends the conversation."""
+    from moryflow.cli.open_host import with_host
+
+    from .run import RunFlags
+
+    flags = flags_of(ctx)
+    if flags.as_json:
+        raise click.UsageError("a conversation is not printed as JSON; for programs: moryflow run --output stream-json", ctx)
+    chosen = RunFlags(prompt=None, files=(), resume="" if again and resume is None else resume, output="text", **given)
+    return with_host(ctx, lambda host: _chat(host, flags, chosen))
+
+
+async def _chat(host: Any, flags: Flags, chosen: Any) -> int:
+    from moryflow.cli.chat.conversation import Conversation
+
+    from .model_install import ensure_model
+    from .run import open_session
+
+    await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
+    session = await open_session(host, flags, chosen)
+    host.choose_model(session)
+    await session.keep()
+    talk = Conversation(host, session, flags, chosen)
+    if sys.stdin.isatty():
+        from moryflow.cli.chat.input import TerminalInput
+
+        source: Any = TerminalInput(host.home, talk.slash_names, talk.next_agent)
+    else:
+        from moryflow.cli.chat.input import PipedInput
+
+        source = PipedInput()
+    return await talk.run(source)

@@ -1,0 +1,95 @@
+"""``moryflow hook``: the hook table, and one chain called with a given input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from moryflow.cli.group import NounGroup
+from moryflow.cli.options import document_options, flags_of, host_options
+from moryflow.cli.terminal.text import as_json, columns, plain, show
+
+
+@click.group("hook", cls=NounGroup)
+@document_options
+def command() -> None:
+    """List the hooks; call one hook chain with a given input."""
+
+
+@command.command("list")
+@document_options
+@click.pass_context
+def list_hooks(ctx: click.Context) -> None:
+    """List every hook and who implements it, in the order they are called."""
+    from moryflow_sdk import HOOKS
+
+    from moryflow.cli.open_host import with_host
+
+    async def work(host: Any) -> list[dict[str, Any]]:
+        return [_row(info, host.plugin_set.ordered(info.name)) for info in HOOKS.values()]
+
+    rows = with_host(ctx, work)
+    text = columns((row["name"], row["kind"], " → ".join(item["plugin"] for item in row["plugins"]) or "-") for row in rows)
+    show(flags_of(ctx), rows, text)
+
+
+def _row(info: Any, implementations: Any) -> dict[str, Any]:
+    plugins = [
+        {"plugin": item.plugin, "tier": item.tier, "position": item.position, "timeout": item.timeout}
+        for item in implementations
+    ]
+    return {"name": info.dotted, "python": info.name, "kind": info.kind, "timeout": info.timeout, "plugins": plugins}
+
+
+@command.command("fire")
+@click.argument("hook")
+@click.option("--json", "given", metavar="JSON", help="The hook's arguments by name, as JSON; - reads standard input.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.argument("value", required=False)
+@host_options
+@click.pass_context
+def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, output: str) -> int:
+    """Call the implementations of HOOK, in order, with a given input.
+
+    HOOK is spelled either way (chat.params or chat_params). The input is a JSON object of the hook's arguments:
+    moryflow hook fire tool.before '{"call": {"tool": "read", "args": {"path": "a.md"}}}'
+    """
+    from moryflow.cli.open_host import with_host
+    from moryflow.kernel.outcome import EXIT_CODES
+    from moryflow.runtime.selection import refuse_failed
+
+    flags = flags_of(ctx)
+    arguments = _object(given if given is not None else value)
+
+    async def work(host: Any) -> tuple[Any, bool]:
+        if host.strict:
+            refuse_failed(host.plugin_set)
+        result = await host.fire(hook, arguments, vault=flags.vault)
+        return result, host.strict and any(call["outcome"] not in ("ok", "changed") for call in result.chain)
+
+    result, failed = with_host(ctx, work)
+    if output == "json":
+        click.echo(as_json({"v": 1, "type": "hook.result", "hook": result.hook, "value": result.value, "chain": result.chain}))
+    else:
+        click.echo(plain(as_json(result.value)))
+        if not result.chain and not flags.quiet:
+            click.echo("moryflow: no plugin implements it, or none asks for this event", err=True)
+        for call in result.chain:
+            click.echo(f"  {call['plugin']}: {call['outcome']} ({call['us']} µs)", err=True)
+    return EXIT_CODES["plugin_failed"] if failed else 0
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    from moryflow_sdk import ConfigError
+
+    example = 'for example \'{"params": {"temperature": 0.2}}\''
+    try:
+        value = json.loads(sys.stdin.read() if text == "-" else text or "{}")
+    except ValueError as error:
+        raise ConfigError(f"the input is not JSON: {error}", next_step=example) from error
+    if not isinstance(value, dict):
+        raise ConfigError("the input must be an object", next_step=example)
+    return value

@@ -1,0 +1,107 @@
+"""``moryflow model``: what can be talked to, the local model, and the default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from moryflow.cli.group import NounGroup
+from moryflow.cli.options import asking_options, document_options, flags_of
+from moryflow.cli.terminal.text import columns, plain, show
+
+
+@click.group("model", cls=NounGroup)
+@document_options
+def command() -> None:
+    """List models, install the local one, choose a default."""
+
+
+@command.command("list")
+@click.option("--provider", help="Only of this service, for example openai.")
+@document_options
+@click.pass_context
+def list_models(ctx: click.Context, provider: str | None) -> None:
+    """List the models worth naming; the one in use is marked with *. A provider may know many more."""
+    from moryflow.cli.open_host import with_host
+
+    async def work(host: Any) -> tuple[list[Any], str]:
+        found = [(item.name, info) for item in host.plugin_set.providers for info in await item.available()]
+        return [info for name, info in found if provider in (None, name, *_services(info))], _in_use(host)
+
+    models, chosen = with_host(ctx, work)
+    rows = [{**model.model_dump(mode="json"), "in_use": model.id == chosen} for model in models]
+    table = columns((_mark(row), row["id"], _window(row), _price(row), plain(row["note"])) for row in rows)
+    of = f" of {provider!r}; moryflow model list shows all" if provider else "; moryflow doctor says what would help"
+    show(flags_of(ctx), rows, table or f"no model is known here{of}")
+
+
+def _services(info: Any) -> tuple[str, str]:
+    """Return whose model it is, as it says itself and as its name begins (``openai/gpt-4.1``)."""
+    return info.provider, info.id.partition("/")[0]
+
+
+def _in_use(host: Any) -> str:
+    from moryflow_sdk import ConfigError
+
+    try:
+        return host.models(host.plugin_set).choose(host.config.get("model"))[1].id
+    except ConfigError:
+        return ""
+
+
+def _mark(row: dict[str, Any]) -> str:
+    return "*" if row["in_use"] else " "
+
+
+def _window(row: dict[str, Any]) -> str:
+    return f"{row['context_window'] // 1000}k" if row["context_window"] else "-"
+
+
+def _price(row: dict[str, Any]) -> str:
+    if row["input_price"] is None or row["output_price"] is None:
+        return "-"
+    return f"${row['input_price']:g}/${row['output_price']:g}"
+
+
+@command.command("install")
+@click.argument("name", default="local")
+@asking_options
+@click.pass_context
+def install(ctx: click.Context, name: str) -> None:
+    """Install what a model needs on this machine; by default the small local one."""
+    from moryflow.cli.open_host import with_host
+    from moryflow.cli.terminal.confirm import confirm
+
+    from .model_install import install as run_install
+    from .model_install import provider_of
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> str:
+        provider = provider_of(host, name)
+        if provider.installed():
+            return f"{name} is installed already"
+        confirm(f"{name} is {provider.download_size() / 1e6:.0f} MB to download. Install it?", flags, default=True)
+        await run_install(provider, name, quiet=flags.quiet)
+        return f"{name} is installed; moryflow run -m {name} …"
+
+    text = with_host(ctx, work)
+    show(flags, {"model": name, "installed": True}, text)
+
+
+@command.command("use")
+@click.argument("name")
+@document_options
+@click.pass_context
+def use(ctx: click.Context, name: str) -> None:
+    """Make a model the default (model in the configuration)."""
+    from moryflow.cli.open_host import with_host
+    from moryflow.config.edit import set_value
+
+    async def work(host: Any) -> tuple[str, Any]:
+        return host.models(host.plugin_set).choose(name)[1].id, host.config.path
+
+    model, path = with_host(ctx, work)
+    set_value(path, "model", model)
+    show(flags_of(ctx), {"model": model, "file": str(path)}, f"{model} is the default from now on ({path})")

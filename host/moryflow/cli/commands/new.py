@@ -1,0 +1,174 @@
+"""``moryflow new``: a tool, an agent or a plugin to begin with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from errno import EDQUOT, ENOSPC
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from moryflow.cli.group import NounGroup
+from moryflow.cli.options import Flags, asking_options, flags_of
+from moryflow.cli.terminal.text import plain, show
+
+if TYPE_CHECKING:
+    from moryflow.authoring.scaffold import Scaffold
+    from moryflow.runtime.host import Host
+
+SWITCH = "agents.runtime.tools.external.enabled"
+_FOLDER = click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
+
+
+@click.group("new", cls=NounGroup)
+@asking_options
+def command() -> None:
+    """Write a tool, an agent or a plugin to begin with, that works as it is. Nothing is overwritten without asking."""
+
+
+@command.command("tool")
+@click.argument("name")
+@_FOLDER
+@asking_options
+@click.pass_context
+def new_tool(ctx: click.Context, name: str, folder: Path | None) -> None:
+    """Write a tool in one file, in ~/.moryflow/tools or in FOLDER.
+
+    Tools in ~/.moryflow/tools are off until agents.runtime.tools.external.enabled is true in the configuration; the
+    command asks before it sets that.
+    """
+    from moryflow.authoring.scaffold import tool_scaffold
+
+    home = _home()
+    scaffold = tool_scaffold(name, folder or home / "tools", _tools_of_ours())
+    _write(scaffold, flags_of(ctx), home)
+    if folder is not None:
+        move = f"cp {folder / name}.py {home / 'tools'}/"
+        _tell(scaffold, flags_of(ctx), (move, f"moryflow config set {SWITCH} true", scaffold.following[0]))
+        return
+    _consent(home, scaffold)
+    on = _switched_on(home, flags_of(ctx))
+    before = () if on else (f"moryflow config set {SWITCH} true",)
+    _tell(scaffold, flags_of(ctx), (*before, *scaffold.following))
+
+
+@command.command("agent")
+@click.argument("name")
+@_FOLDER
+@asking_options
+@click.pass_context
+def new_agent(ctx: click.Context, name: str, folder: Path | None) -> None:
+    """Write an agent, a Markdown file, in ~/.moryflow/agents or in FOLDER."""
+    from moryflow.authoring.scaffold import agent_scaffold
+
+    scaffold = agent_scaffold(name, folder or _home() / "agents", _agents_of_ours())
+    _write(scaffold, flags_of(ctx), _home())
+    _tell(scaffold, flags_of(ctx), scaffold.following)
+
+
+@command.command("plugin")
+@click.argument("name")
+@_FOLDER
+@asking_options
+@click.pass_context
+def new_plugin(ctx: click.Context, name: str, folder: Path | None) -> None:
+    """Write a plugin as a project of its own, moryflow-NAME, in the current folder or in FOLDER.
+
+    A package with a tool, a hook and settings, a manifest, tests that pass, and a README.
+    """
+    from moryflow.authoring.scaffold import plugin_scaffold
+    from moryflow.base.builtins import BUILTINS
+
+    taken = frozenset(dotted.rpartition(".")[2] for dotted in BUILTINS)
+    scaffold = plugin_scaffold(name, folder or Path(), taken, _tools_of_ours())
+    _write(scaffold, flags_of(ctx), _home())
+    _tell(scaffold, flags_of(ctx), scaffold.following)
+
+
+def _home() -> Path:
+    from moryflow.base.paths import home_folder
+
+    return home_folder(None, os.environ)
+
+
+def _tools_of_ours() -> frozenset[str]:
+    """Return the names of built-in tools: no other tool may take one."""
+    return _of_ours(lambda host: frozenset(name for name, owned in host.tools.items() if not owned.tool.source))
+
+
+def _agents_of_ours() -> frozenset[str]:
+    """Return the names of built-in agents: no file may take one."""
+    own = _home() / "agents"
+    return _of_ours(lambda host: frozenset(agent.id for agent in host.agents.values() if Path(agent.source).parent != own))
+
+
+def _of_ours(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
+    from moryflow.cli.terminal.event_loop import run_on_loop
+    from moryflow.runtime.open_host import open_host
+
+    async def found() -> frozenset[str]:
+        async with await open_host(plugins=()) as host:
+            return names(host)
+
+    return run_on_loop(found)
+
+
+def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
+    """Write the files, asking first when one of them is there already.
+
+    :raises MoryflowError: one cannot be written.
+    """
+    from moryflow_sdk import ConfigError, MoryflowError
+    from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+
+    from moryflow.cli.terminal.confirm import confirm
+
+    for path in scaffold.files:
+        if lost := leads_nowhere(path):
+            raise ConfigError(lost, where=str(path), next_step=LOST_HINT)
+    if scaffold.existing:
+        there = ", ".join(str(path) for path in scaffold.existing)
+        confirm(f"{there} exists and differs. Overwrite it?", flags)
+    try:
+        if any(path.is_relative_to(home) for path in scaffold.files):
+            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scaffold.write()
+    except OSError as error:
+        step = "free some space, then try again" if error.errno in (ENOSPC, EDQUOT) else "name another FOLDER"
+        where = str(error.filename or "")
+        raise MoryflowError(f"it cannot be written: {error.strerror}", where=where, next_step=step) from error
+
+
+def _consent(home: Path, scaffold: Scaffold) -> None:
+    """Note that a person asked for these files, so that a host that is running takes them."""
+    from moryflow.plugins.consent import Consents
+
+    for path in scaffold.files:
+        Consents(home).give(path)
+
+
+def _switched_on(home: Path, flags: Flags) -> bool:
+    """Switch external tools on if the person agrees; return whether they are on."""
+    from moryflow.config import load_config
+    from moryflow.config.edit import set_value
+
+    config = load_config(home)
+    if config.get(SWITCH):
+        return True
+    if not flags.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    question = f"Tools of your own are off. Set {SWITCH} to true in {config.path}?"
+    if not flags.yes and not click.confirm(question, err=True, default=True):
+        return False
+    set_value(config.path, SWITCH, True)
+    click.echo(plain(f"moryflow: {SWITCH} is now true ({config.path})"), err=True)
+    return True
+
+
+def _tell(scaffold: Scaffold, flags: Flags, following: tuple[str, ...]) -> None:
+    paths = [str(path) for path in scaffold.files]
+    text = "\n".join([*(f"wrote {path}" for path in paths), "", "Next:", *(f"  {line}" for line in following)])
+    show(flags, {"files": paths, "next": list(following)}, plain(text))

@@ -1,0 +1,198 @@
+"""``moryflow plugin check``: try a plugin in the probe, where nothing it does can hurt the host."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moryflow.cli.options import document_options
+from moryflow.cli.terminal.text import columns, plain, show
+
+from .plugin_context import Desk, quoted
+
+if TYPE_CHECKING:
+    from moryflow.packages.inventory import Row
+    from moryflow.plugins.discovery import Candidate
+    from moryflow.plugins.preflight import ProbeVerdict
+
+
+@click.command("check")
+@click.argument("what", metavar="[NAME|PATH]", required=False)
+@document_options
+@click.pass_context
+def check(ctx: click.Context, what: str | None) -> int:
+    """Run a plugin's import, registration and contributions in the probe; exit code 3 when it fails.
+
+    Without NAME or PATH every plugin that is installed, or is a file of your own.
+    """
+    from moryflow.plugins.syntax_warnings import slips
+
+    desk = Desk(ctx)
+    documents: list[dict[str, Any]] = []
+    texts: list[str] = []
+    candidates = _everyone(desk) if what is None else _candidates(desk, what)
+    taken = taken_tools(desk, {candidate.name for candidate in candidates})
+    for candidate, verdict in zip(candidates, probed(desk, candidates), strict=True):
+        verdict = with_clashes(verdict, taken)
+        taken |= {tool.casefold(): f"the {candidate.tier} plugin {candidate.name}" for tool in verdict.tools}
+        undeclared = _undeclared(candidate, verdict)
+        good = verdict.ok and not undeclared and not verdict.notes
+        warnings = slips(_code(candidate)) if verdict.ok else []
+        about = {"ok": good, "undeclared": undeclared, "warnings": warnings}
+        documents.append({"name": candidate.name, **asdict(verdict), **about})
+        texts.append("\n".join([said(candidate.name, verdict, undeclared), *(f"  warning: {each}" for each in warnings)]))
+    document = documents[0] if what is not None and len(documents) == 1 else documents
+    show(desk.flags, document, plain("\n".join(texts)) or "there are no plugins but the built-in ones")
+    return 0 if all(document["ok"] for document in documents) else 3
+
+
+def _code(candidate: Candidate) -> list[Path]:
+    """Return the files of a plugin; those of one that removed itself meanwhile are none."""
+    from moryflow.hooks.plugin_set import LoadFailure
+    from moryflow.plugins.importer import code_of
+
+    try:
+        return code_of(candidate)
+    except LoadFailure:
+        return []
+
+
+def probed(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
+    """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
+    from moryflow.packages.trial import tried
+
+    return tried(candidates, desk.home, desk.config.section(""))
+
+
+def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:
+    """Return who has which name of a tool, without those of the plugins `but`, as a host would give them out."""
+    from moryflow_sdk import MoryflowError
+
+    from moryflow.cli.terminal.event_loop import run_on_loop
+    from moryflow.runtime.open_host import open_host
+
+    async def own() -> dict[str, str]:
+        async with await open_host(desk.home, safe_mode=True) as host:
+            return {name.casefold(): f"the builtin plugin {owned.plugin}" for name, owned in host.tools.items()}
+
+    try:
+        taken = run_on_loop(own)
+    except (MoryflowError, OSError):  # a home that cannot be used says so elsewhere
+        taken = {}
+    for row in desk.rows():
+        if row.record.status == "loaded" and row.name not in but and row.record.tier != "builtin":
+            for name in row.record.tools:
+                taken.setdefault(name.casefold(), f"the {row.record.tier} plugin {row.name}")
+    return taken
+
+
+def with_clashes(verdict: ProbeVerdict, taken: Mapping[str, str]) -> ProbeVerdict:
+    """Return a verdict that says which of its tools a host would leave out, because others have their names."""
+    clashes = [name for name in verdict.tools if name.casefold() in taken]
+    if not clashes:
+        return verdict
+    notes = [f"{verdict.file}: the name {name!r} is taken by {taken[name.casefold()]}" for name in clashes]
+    tools = tuple(name for name in verdict.tools if name not in clashes)
+    return replace(verdict, tools=tools, notes=(*verdict.notes, *notes))
+
+
+def said(name: str, verdict: ProbeVerdict, undeclared: list[str]) -> str:
+    """Return a verdict for people: a line when it is good; what, where and what helps when it is not."""
+    if not verdict.ok:
+        place = f"{verdict.file}:{verdict.line}: " if verdict.line else f"{verdict.file}: " if verdict.file else ""
+        hint = f"\n  next: {verdict.hint or f'change it, then moryflow plugin check {quoted(name)}'}"
+        return f"{name} failed ({verdict.stage}): {place}{verdict.error}{hint}"
+    rows = [("hooks", " ".join(verdict.hooks)), ("tools", " ".join(verdict.tools)), ("changed", " ".join(verdict.changed))]
+    wrong = ["its plugin.toml is not true"] * bool(undeclared) + ["not all of it can be used"] * bool(verdict.notes)
+    state = f"loads, but {' and '.join(wrong)}" if wrong else "ok"
+    lines = [f"{name}: {state}, {verdict.ms:.0f} ms in the probe"]
+    lines += [f"  {line}" for line in columns([(key, value) for key, value in rows if value]).splitlines()]
+    lines += [f"  not declared in plugin.toml: {', '.join(undeclared)}"] if undeclared else []
+    lines += [f"  {note.partition('; next: ')[0]}" for note in verdict.notes]
+    return "\n".join(lines)
+
+
+def _undeclared(candidate: Candidate, verdict: ProbeVerdict) -> list[str]:
+    """Return the hooks that a plugin implements and its manifest, which people agree to, does not name."""
+    from moryflow.packages.inventory import manifest_card
+
+    card = manifest_card(candidate)
+    return [hook for hook in verdict.hooks if card is not None and hook not in card.hooks]
+
+
+def _everyone(desk: Desk) -> list[Candidate]:
+    """Return every plugin that a host would try: not what is disabled, nor what waits for a person."""
+    from moryflow.plugins.consent import Consents
+
+    consents = Consents(desk.home)
+    return [
+        _with_problem(row)
+        for row in desk.rows()
+        if row.candidate is not None
+        and row.record.tier != "builtin"
+        and row.record.status != "skipped"
+        and not consents.is_waiting(row.candidate.target)
+    ]
+
+
+def _candidates(desk: Desk, what: str) -> list[Candidate]:
+    """Return what is to be checked: every plugin of a name, or what lies at a path.
+
+    :raises ConfigError: there is nothing.
+    """
+    path = Path(what).expanduser()
+    looks = "/" in what or what.endswith(".py") or what.startswith((".", "~"))
+    if looks or (path.is_dir() and (path / "pyproject.toml").is_file()):
+        known = {row.candidate.target: row for row in desk.rows() if row.candidate is not None}
+        found = _at(path.absolute())
+        return [_with_problem(known[each.target]) if each.target in known else each for each in found]
+    rows = desk.found(what, desk.rows())
+    return [_with_problem(row) for row in rows if row.candidate is not None and row.record.tier != "builtin"] or [
+        row.candidate for row in rows if row.candidate is not None
+    ]
+
+
+def _with_problem(row: Row) -> Candidate:
+    """Return a candidate with what is known to be wrong with it, as that another has its name."""
+    from moryflow.hooks.plugin_set import LoadFailure
+
+    record, candidate = row.record, row.candidate
+    assert candidate is not None
+    if candidate.problem is not None or record.status != "failed" or record.stage != "discover":
+        return candidate
+    problem = LoadFailure("discover", record.error, file=record.file, line=record.line, hint=record.hint)
+    return candidate._replace(problem=problem)
+
+
+def _at(path: Path) -> list[Candidate]:
+    from moryflow_sdk import ConfigError
+
+    from moryflow.plugins.discovery import in_development
+
+    if not os.path.lexists(path):
+        raise ConfigError("there is nothing to check", where=str(path), next_step="moryflow plugin check NAME or PATH")
+    if (path / "pyproject.toml").is_file():
+        return _of_project(path.resolve())
+    return in_development(path.parent if path.name == "__init__.py" else path)
+
+
+def _of_project(folder: Path) -> list[Candidate]:
+    """Return the plugins of a project that need not be installed; its packages come first on the path."""
+    from moryflow_sdk import ConfigError
+
+    from moryflow.packages.distributions import manifest_file, package_in_folder
+    from moryflow.plugins.discovery import Candidate
+
+    package = package_in_folder(folder)
+    if not package.cards:
+        hint = 'add [project.entry-points."moryflow.plugins"] to its pyproject.toml'
+        raise ConfigError("this project declares no plugin", where=str(folder / "pyproject.toml"), next_step=hint)
+    sys.path[:0] = [str(root) for root in (folder / "src", folder) if root.is_dir()]
+    made = (Candidate(card.name, "installed", f"{package.name} {package.version}", card.target) for card in package.cards)
+    return [candidate._replace(manifest=manifest_file(folder, candidate.name), version=package.version) for candidate in made]

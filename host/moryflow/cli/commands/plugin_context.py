@@ -1,0 +1,130 @@
+"""What the plugin commands share: the configuration and the plugins without a host, the manager, the notices."""
+
+from __future__ import annotations
+
+import os
+import sys
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moryflow.cli.options import Flags, flags_of
+from moryflow.cli.terminal.text import plain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from moryflow.config import Config
+    from moryflow.hooks.plugin_set import PluginSettings
+    from moryflow.packages.inventory import Row
+    from moryflow.packages.manager import Manager
+
+
+class Desk:
+    """Home, configuration and plugins as a host would find them, without loading any."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        from moryflow.base.paths import home_folder
+        from moryflow.config import load_config
+        from moryflow.packages.lock_check import put_back
+
+        self.flags: Flags = flags_of(ctx)
+        self.home: Path = home_folder(None, os.environ)
+        self.config: Config = load_config(self.home, inline=self.flags.config, environ=os.environ)
+        put_back(self.home)
+
+    @property
+    def settings(self) -> PluginSettings:
+        """What a person wants loaded: configuration, flags and environment."""
+        from moryflow.runtime.generation import wanted_plugins
+
+        return wanted_plugins(self.config, safe_mode=self.flags.safe_mode or None)
+
+    def rows(self) -> list[Row]:
+        """Return every plugin that is found."""
+        from moryflow.packages.inventory import rows
+
+        return rows(self.home, self.config, self.settings)
+
+    def found(self, name: str, rows: list[Row]) -> list[Row]:
+        """Return all plugins called `name`: two may claim one name. The name of a package stands for the plugin it brings.
+
+        :raises ConfigError: there is none.
+        """
+        from moryflow.packages.distributions import normal
+
+        same = [row for row in rows if row.name == name]
+        of_package = [row for row in rows if (made := row.package) and normal(made) == normal(name)]
+        if same := same or (of_package if len(of_package) == 1 else []):
+            return same
+        raise self.unknown(name, [row.name for row in rows])
+
+    def unknown(self, name: str, known: list[str]) -> Exception:
+        """Return the error for a name that nothing has."""
+        from moryflow_sdk import ConfigError
+
+        near = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return ConfigError(f"there is no plugin {name!r}{hint}", next_step="moryflow plugin list")
+
+    def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
+        """Return what installs, telling and asking on standard error."""
+        from moryflow.packages.manager import Manager
+        from moryflow.packages.trial import Trial
+
+        trial = Trial(self.home, self.config.section(""), self.settings.disabled)
+        return Manager(self.home, os.environ, self.tell, self.ask, trial, building, downgrading)
+
+    def ask(self, text: str) -> None:
+        """Ask a question that ``-y`` answers.
+
+        :raises ConfigError: nobody can be asked; with the command that says yes.
+        """
+        import shlex
+
+        from moryflow.cli.terminal.confirm import confirm
+
+        confirm(text, self.flags, command=shlex.join(["moryflow", *sys.argv[1:], "-y"]))
+
+    def tell(self, text: str) -> None:
+        """Show a notice or a screen; ``-q`` leaves it out unless a question follows it."""
+        if not self.flags.quiet or not self.flags.yes:
+            click.echo(plain(text), err=True)
+
+    def tell_drifts(self) -> None:
+        """Say where what is installed differs from the lock."""
+        if self.flags.quiet:
+            return
+        for notice in drift_notices(self.home):
+            click.echo(notice, err=True)
+
+
+def quoted(name: str) -> str:
+    """Return the name of a plugin as it is typed: that of a file may hold anything."""
+    import shlex
+
+    return shlex.quote(name)
+
+
+def drift_notices(home: Path) -> list[str]:
+    """Return a line for each difference between ``plugins.lock`` and what is installed; cheap when there is no lock."""
+    if not (home / "plugins.lock").exists():
+        return []
+    from moryflow_sdk import MoryflowError
+
+    from moryflow.packages.lock_check import quick_drifts
+
+    try:
+        return [plain(f"moryflow: {drift.text}: {drift.next_step}") for drift in quick_drifts(home)]
+    except MoryflowError as error:
+        return [plain(f"moryflow: {error}")]
+
+
+def as_document(row: Row) -> dict[str, Any]:
+    """Return a plugin as JSON shows it."""
+
+    loaded = {"loaded_at": row.known.at if row.known else None, "tokens": dict(row.tokens)}
+    card = row.card
+    capabilities = dict(card.capabilities) if card else None
+    return {**row.record._asdict(), **loaded, "manifest": card is not None, "capabilities": capabilities}

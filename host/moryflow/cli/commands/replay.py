@@ -1,0 +1,93 @@
+"""``moryflow replay``: a stored session's hook inputs against a changed plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moryflow.cli.options import Flags, document_options, flags_of
+from moryflow.cli.terminal.text import plain, show
+
+if TYPE_CHECKING:
+    from moryflow.authoring.replaying import Replay
+
+_PLUGIN = click.Path(path_type=Path, exists=True)
+
+
+@click.command("replay")
+@click.argument("session", required=False)
+@click.option("--with", "path", required=True, type=_PLUGIN, help="A plugin: a file, a package or a project.")
+@click.option("--turn", metavar="N", help="Only this turn (a number from 1, or its id).")
+@click.option("--as", "recorded_as", metavar="NAME", help="The plugin of the session it stands for, if its name was another.")
+@click.option("--all", "everything", is_flag=True, help="Show every difference, not only the first.")
+@document_options
+@click.pass_context
+def command(
+    ctx: click.Context, session: str | None, path: Path, turn: str | None, recorded_as: str | None, everything: bool
+) -> int:
+    """Call the hooks of a changed plugin with what they were given in a stored SESSION (default: the last one) and in its
+    sub-agents.
+
+    Shows the first thing it would have done otherwise: turn, step, hook, the place in the value, before and after.
+    No model and no tool is called and nothing is stored. Exit code 0 when nothing differs, 3 when something does.
+    """
+    from moryflow.cli.terminal.event_loop import run_on_loop
+
+    flags = flags_of(ctx)
+    name, result = run_on_loop(lambda: _replay(flags, session, path, turn, recorded_as))
+    shown = result.found if everything else result.found[:1]
+    document = {
+        "v": 1,
+        "type": "replay",
+        "session": name,
+        "plugin": result.recorded_as,
+        "compared": result.compared,
+        "differences": [found.as_json() for found in shown],
+        "skipped": [{"where": moment.place, "reason": reason} for moment, reason in result.skipped],
+        "not_replayed": [{"what": what, "reason": reason} for what, reason in result.left_out],
+    }
+    show(flags, document, plain(_text(result, shown)))
+    return 3 if result.found else 0
+
+
+async def _replay(
+    flags: Flags, session: str | None, path: Path, turn: str | None, recorded_as: str | None
+) -> tuple[str, Replay]:
+    """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
+    from moryflow.authoring.recorded import chosen, recorded_family
+    from moryflow.authoring.replaying import replay
+    from moryflow.cli.lookup import find
+    from moryflow.runtime.open_host import open_host
+
+    async with await open_host(config=flags.config, plugins=(), profile=flags.profile) as host:
+        row = await find(host.store, session, flags)
+        family = await recorded_family(host.store, row.id, outputs=True)
+        return row.id, await replay(host, chosen(family, turn), path, recorded_as)
+
+
+def _text(result: Replay, shown: list[Any]) -> str:
+    lines: list[str] = []
+    for found in shown:
+        change = found.difference
+        lines += [f"{found.place}: {change.path or 'the verdict'}", *(f"  {line}" for line in change.lines())]
+        lines += [f"  {found.file}:{found.line}" if found.line else f"  {found.file}"] if found.file else []
+    if len(result.found) > len(shown):
+        lines.append(f"and {len(result.found) - len(shown)} more (--all shows them)")
+    count = f"{result.compared} hook call{'s' if result.compared != 1 else ''} of {result.recorded_as} compared"
+    lines.append(f"{count}, {f'{len(result.found)} differ' if result.found else 'nothing differs'}")
+    if result.skipped:
+        moment, reason = result.skipped[0]
+        lines.append(f"{len(result.skipped)} could not be compared; the first: {moment.place}: {reason}")
+    lines += [f"not replayed: {', '.join(names)} ({reason})" for reason, names in _by_reason(result).items()]
+    if not result.compared and not result.skipped:
+        lines.append("the plugin implements no hook that this session called, or the session has no turns")
+    return "\n".join(lines)
+
+
+def _by_reason(result: Replay) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for what, reason in result.left_out:
+        found.setdefault(reason, []).append(what)
+    return found

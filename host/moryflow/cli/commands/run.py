@@ -1,0 +1,265 @@
+"""``moryflow run``: one turn."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import click
+
+from moryflow.cli.options import Flags, TurnCommand, flags_of, turn_options
+
+
+class RunFlags(NamedTuple):
+    """The flags of ``run`` beside the common ones."""
+
+    prompt: str | None
+    files: tuple[Path, ...]
+    model: str | None
+    agent: str | None
+    mode: str | None
+    resume: str | None
+    output: str
+    on_ask: str | None
+    max_steps: int | None
+    max_cost: float | None
+    wait: float | None = None
+    typed: int | None = None
+
+
+@click.command("run", cls=TurnCommand)
+@click.argument("prompt", required=False)
+@click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="Attach a text file or an image.")
+@click.option("--output", type=click.Choice(["text", "json", "stream-json"]), default="text", show_default=True)
+@turn_options
+@click.pass_context
+def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -> int:
+    """Run one prompt and print the answer.
+
+    The prompt is the argument, what is piped in, or both. Files are attached with -f.
+    """
+    from moryflow_sdk import ConfigError
+
+    from moryflow.cli.open_host import with_host
+    from moryflow.cli.terminal.stdin import attachment, piped_text
+
+    flags = flags_of(ctx)
+    if flags.as_json and given["output"] == "text":
+        given["output"] = "json"
+    replies = given["output"] == "stream-json" and given["prompt"] is not None
+    piped = None if replies else piped_text(have_prompt=given["prompt"] is not None)
+    words = given.pop("prompt")
+    prompt = "\n\n".join(part for part in (words, piped) if part and part.strip()) or None
+    chosen = RunFlags(
+        prompt=prompt, typed=len(words) if words and piped else None, resume="" if again and resume is None else resume, **given
+    )
+    if prompt is None and chosen.resume is None and not chosen.files:
+        raise ConfigError("there is no prompt", next_step='moryflow run "your question", or pipe it in')
+    attached: dict[str, list[Any]] = {"files": [], "images": []}
+    for path in chosen.files:  # before there is a loop, which takes the first Ctrl-C for itself: a pipe may never speak
+        kind, item = attachment(path)
+        attached[kind].append(item)
+    return with_host(ctx, lambda host: _run(host, flags, chosen, attached))
+
+
+async def _run(host: Any, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]]) -> int:
+    from moryflow.kernel.outcome import RunOptions
+
+    from .model_install import ensure_model
+
+    await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
+    session = await open_session(host, flags, chosen)
+    options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
+    view = _view(host, session, flags, chosen)
+    stop_on_signals(session.cancel)
+    if chosen.prompt is None and not any(attached.values()):
+        work = session.proceed(options)
+    else:
+        work = session.prompt(chosen.prompt or "", options=options, typed=chosen.typed, **attached)
+    from moryflow.runtime.subagent_wait import with_background
+
+    result = await with_background(session, await work, options)
+    view(result)
+    if host.config.get("trace") and not flags.quiet:
+        from .trace import last_turn
+
+        click.echo(await last_turn(host, session.id), err=True)
+    return result.exit_code
+
+
+async def open_session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
+    """Begin a session, or open the one to go on with, in the mode that was asked for."""
+    vault = flags.vault
+    if chosen.resume is None:
+        await confirm_mode(chosen.mode, flags)
+        return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=chosen.model)
+    session = await host.resume(vault, chosen.resume or None)
+    if chosen.wait is not None:
+        from moryflow.cli.session_wait import take_turn
+
+        await take_turn(host, session, chosen.wait, quiet=flags.quiet)
+    if chosen.model is not None:
+        await session.set_model(chosen.model)
+    if chosen.agent is not None:
+        await session.set_agent(chosen.agent)
+    if chosen.mode is not None and chosen.mode != session.mode:
+        await confirm_mode(chosen.mode, flags)
+        await session.set_mode(chosen.mode)
+    return session
+
+
+async def confirm_mode(mode: str | None, flags: Flags) -> None:
+    """Ask once before full access.
+
+    :raises ConfigError: it was refused, or nobody could be asked and ``-y`` was not given.
+    """
+    from moryflow_sdk import ConfigError
+
+    if mode != "full_access" or flags.yes:
+        return
+    text = "full_access allows every tool what you may do yourself, without asking; explicit denies stay. Go on?"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or not _confirmed(text):
+        raise ConfigError("full_access was not confirmed", next_step="add -y to confirm it")
+
+
+def _confirmed(text: str) -> bool:
+    """Ask a person.
+
+    :raises click.Abort: at once on Ctrl-C, also where a conversation takes that for itself.
+    """
+    from moryflow.cli.terminal.keyboard import discard_typed
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    discard_typed()
+    try:
+        return click.confirm(text, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def on_ask(chosen: RunFlags) -> Any:
+    """Return what becomes of a question: a person is asked at a terminal, else the answer is no."""
+    if chosen.on_ask is not None:
+        return chosen.on_ask
+    interactive = sys.stdin.isatty() and sys.stderr.isatty() and chosen.output == "text"
+    return "prompt" if interactive else "deny"
+
+
+def _view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
+    """Subscribe what shows the turn; return what shows its result."""
+    from moryflow.cli.terminal.text import as_json
+
+    if chosen.output == "text":
+        return _text_view(host, flags, chosen)
+    if chosen.output == "stream-json":
+        from moryflow.cli.terminal.stream_json import Lines, answer_from_stdin, init_event
+
+        lines = Lines(session.cancel, init_event(host, session))
+        session.subscribe(lines)
+        if on_ask(chosen) == "prompt":
+            answer_from_stdin(host)
+        return lines.finish
+    if on_ask(chosen) == "prompt":
+        from moryflow.cli.terminal.approval_prompt import TerminalAsker
+
+        host.bus.subscribe(TerminalAsker(host))
+    return lambda result: click.echo(as_json(result.as_json(), indent=None))
+
+
+def _text_view(host: Any, flags: Flags, chosen: RunFlags) -> Any:
+    from moryflow.cli.terminal.approval_prompt import TerminalAsker
+    from moryflow.cli.terminal.render import TerminalView
+
+    view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
+    host.bus.subscribe(TerminalAsker(host, view) if on_ask(chosen) == "prompt" else view)
+
+    def show(result: Any) -> None:
+        view.finish(result.text)
+        explain(result, flags)
+
+    return show
+
+
+def explain(result: Any, flags: Flags) -> None:
+    """Say on standard error how a turn ended when it did not simply complete."""
+    from moryflow.cli.failures import next_of
+    from moryflow.cli.terminal.text import plain
+
+    if result.error is not None:
+        error = result.error
+        click.echo(plain(f"moryflow: {error.where + ': ' if error.where else ''}{error.message}"), err=True)
+        click.echo(plain(f"  next: {error.next_step or _NEXT.get(result.end_reason) or next_of(error)}"), err=True)
+    elif result.end_reason != "completed":
+        next_step = _NEXT.get(result.end_reason, "moryflow run -c continues")
+        why = result.denied[-1]["reason"] if result.end_reason in ("doom_loop", "denied") and result.denied else ""
+        why = why.removeprefix("denied: ").rstrip(".")
+        sentence = f"the turn ended: {result.end_reason}{f' ({why})' if why else ''}"
+        click.echo(plain(f"moryflow: {sentence}\n  next: {next_step}"), err=True)
+    elif result.shortfall is not None:
+        click.echo(f"moryflow: {result.shortfall.sentence}\n  next: {result.shortfall.next_step}", err=True)
+    unasked = [denial for denial in result.denied if denial["cause"] == "headless"]
+    if unasked and not flags.quiet:
+        calls = "1 call was" if len(unasked) == 1 else f"{len(unasked)} calls were"
+        click.echo(f"moryflow: {calls} denied because nobody could be asked\n  next: {_asked_next(unasked)}", err=True)
+
+
+def _asked_next(unasked: list[dict[str, Any]]) -> str:
+    """Say how such calls are allowed: with the very rules, where all of them could be stored."""
+    from moryflow.cli.rules import allowing
+    from moryflow.cli.terminal.text import plain
+
+    rules = allowing((rule["domain"], rule["pattern"]) for denial in unasked for rule in denial["rules"])
+    stored = bool(rules) and all(denial["rules"] for denial in unasked)
+    way = (
+        f"allow {'it' if len(unasked) == 1 else 'them'} ({rules})"
+        if stored
+        else "allow it with a rule (moryflow permission --help)"
+    )
+    return plain(f"run it at a terminal, {way}, or --mode full_access -y")
+
+
+_NEXT = {
+    "approval_required": "moryflow approval list, then moryflow approval reply ID once|always|no, then moryflow run -c",
+    "max_steps": "moryflow run -c --max-steps N",
+    "budget": "moryflow run -c --max-cost USD",
+    "prompt_too_long": "moryflow session compact, or moryflow run without -c, which begins a new session",
+    "plugin_failed": "moryflow plugin list",
+}
+
+
+def stop_on_signals(stop: Any) -> None:
+    """Stop the turn on the first SIGINT, SIGTERM or SIGHUP, and leave at once on the second."""
+    catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: stop(), leave_at=2)
+
+
+def catch_signals(names: Sequence[str], act: Callable[[int], None], *, leave_at: int) -> Callable[[], None]:
+    """Call `act` on the loop for each of these signals; the returned function ends that.
+
+    The handlers are Python's own, not the loop's: a plugin that keeps the loop from running must not keep a person
+    from leaving.
+
+    :param leave_at: the signal, counted from one, at which the process ends at once, whatever the loop does.
+    """
+    loop = asyncio.get_running_loop()
+    seen: list[int] = []
+
+    def received(number: int, _: FrameType | None) -> None:
+        seen.append(number)
+        if len(seen) >= leave_at:
+            os._exit(130)
+        loop.call_soon_threadsafe(act, number)
+
+    known = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = [(number, signal.signal(number, received)) for number in known]
+
+    def restore() -> None:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+    return restore

@@ -1,0 +1,172 @@
+"""``moryflow session``: look at sessions, branch, move, copy and find them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from moryflow_sdk import Event
+
+from moryflow.base.builtins import CONTRIBUTED
+from moryflow.cli.group import NounGroup
+from moryflow.cli.lookup import find, node_json, summary, titled
+from moryflow.cli.options import Flags, asking_options, document_options, flags_of
+from moryflow.cli.terminal.text import columns, first_line, plain, show
+
+from .session_branches import fork, switch, tree
+from .session_compact import COMMANDS
+from .session_label import label
+from .session_transfer import export, import_session
+
+MOST = 1_000_000_000
+"""More than anybody has, and no more than a database counts."""
+_OF_PLUGINS = {name: help_line for name, help_line in CONTRIBUTED if name in ("redo", "summary", "undo")}
+
+
+class SessionGroup(NounGroup):
+    """Has the verbs of the plugins that undo and sum up, too; they are loaded when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_OF_PLUGINS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _OF_PLUGINS:
+            return super().get_command(ctx, cmd_name)
+        from moryflow.cli.contributed import contributed_command
+
+        return contributed_command(ctx, cmd_name)
+
+    def summary(self, ctx: click.Context, name: str) -> str:
+        return _OF_PLUGINS.get(name) or super().summary(ctx, name)
+
+
+@click.group("session", cls=SessionGroup)
+@document_options
+def command() -> None:
+    """List, show, branch, export and search sessions."""
+
+
+for verb in COMMANDS:
+    command.add_command(verb)
+
+
+@command.command("list")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many, the last used first."
+)
+@click.option("--all", "hidden", is_flag=True, help="Hidden ones too: sub-agents, and single calls of a tool.")
+@document_options
+@click.pass_context
+def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
+    """List sessions, the last used first; with --vault only those of that folder."""
+    from moryflow.cli.open_host import with_store
+
+    flags = flags_of(ctx)
+    vault = str(flags.vault.resolve()) if flags.vault else None
+
+    async def work(store: Any) -> list[Any]:
+        rows = await store.sessions(limit, vault=vault, purpose=None if hidden else "main")
+        return [await titled(store, row) for row in rows]
+
+    rows = with_store(work)
+    table = columns((row.id, row.updated[:16].replace("T", " "), row.title or "-", row.vault) for row in rows)
+    none = f"no sessions of {vault} yet" if vault else "no sessions yet"
+    show(flags, [summary(row) for row in rows], table or f"{none}; moryflow run starts one")
+
+
+@command.command("show")
+@click.argument("session", required=False)
+@click.option("--stats", is_flag=True, help="Counts instead: turns, tokens, sub-agents, tools, questions, hooks.")
+@document_options
+@click.pass_context
+def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
+    """Show a conversation along its active path; the last one when no SESSION is named."""
+    from moryflow.cli.open_host import with_store
+
+    from .session_text import shown
+
+    flags = flags_of(ctx)
+    if stats:
+        _show_stats(flags, session)
+        return
+
+    async def work(store: Any) -> tuple[Any, list[Any], list[Any], dict[str, str]]:
+        row = await titled(store, await find(store, session, flags))
+        return row, await store.path(row.id), await store.runs(row.id), await store.labels(row.id)
+
+    row, path, runs, named = with_store(work)
+    document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [run._asdict() for run in runs]}
+    document["labels"] = named
+    count = sum(run.purpose != "compact" for run in runs)
+    turns = f"{count} turn{'s' if count != 1 else ''}"
+    head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {turns}"
+    show(flags, document, "\n\n".join([plain(head), *shown(path, named)]))
+
+
+def _show_stats(flags: Flags, session: str | None) -> None:
+    from moryflow.cli.open_host import with_store
+
+    from .session_stats import gathered, told
+
+    async def work(store: Any) -> dict[str, Any]:
+        return await gathered(store, await find(store, session, flags))
+
+    counts = with_store(work)
+    show(flags, counts, told(counts))
+
+
+@command.command("search")
+@click.argument("text")
+@click.option("-n", "--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many places.")
+@document_options
+@click.pass_context
+def search(ctx: click.Context, text: str, limit: int) -> None:
+    """Find what was said or read, in all sessions."""
+    from moryflow.cli.open_host import with_store
+
+    hits = with_store(lambda store: store.search(text, limit))
+    table = columns((hit.session, hit.node[:8], hit.kind, first_line(hit.snippet, 100)) for hit in hits)
+    show(flags_of(ctx), [hit._asdict() for hit in hits], table or f"nothing found for {text!r}")
+
+
+@command.command("delete")
+@click.argument("sessions", nargs=-1, required=True)
+@asking_options
+@click.pass_context
+def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
+    """Delete whole sessions: messages, outputs, what their sub-agents did, and what undo had recorded. Audit files stay."""
+    from moryflow.cli.open_host import with_host
+    from moryflow.cli.terminal.confirm import confirm
+    from moryflow.runtime.delete import delete_session
+
+    flags = flags_of(ctx)
+    deleted: list[str] = []
+
+    async def work(host: Any) -> None:
+        host.bus.subscribe(_tell_notice)
+        gone: set[str] = set()
+        for row in [await host.store.session(name) for name in sessions]:
+            if row.id in gone:  # named twice, or it went with the one that started it
+                continue
+            confirm(f"Delete session {row.id} ({row.title or 'no title'})?", flags)
+            gone |= set(await delete_session(host, row))
+            deleted.append(row.id)
+
+    try:
+        with_host(ctx, work, quiet=True)
+    finally:
+        if deleted:  # also where a later one could not be
+            show(flags, {"deleted": deleted}, "\n".join(f"deleted {name}" for name in deleted))
+
+
+def _tell_notice(event: Event) -> None:
+    """Say what a plugin could not remove of its own."""
+    said = event.data.get("text") if event.type.endswith(".notice") else None
+    if event.type == "plugin.failed":
+        said = f"plugin {event.data['plugin']} failed: {event.data['error']}"
+    if said:
+        click.echo(plain(f"moryflow: {said}"), err=True)
+
+
+for verb in (export, fork, import_session, label, switch, tree):
+    command.add_command(verb)

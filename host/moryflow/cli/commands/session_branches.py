@@ -1,0 +1,138 @@
+"""The branches of a session: look at them, go on from another node, copy one. ``session tree``, ``switch``, ``fork``; in
+``chat`` ``/tree``, ``/switch``, ``/branch``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moryflow.cli.lookup import find, node_called, node_json, summary
+from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.terminal.text import show
+
+if TYPE_CHECKING:
+    from moryflow.cli.chat.conversation import Conversation
+
+
+@click.command("tree")
+@click.argument("session", required=False)
+@document_options
+@click.pass_context
+def tree(ctx: click.Context, session: str | None) -> None:
+    """Show all branches and the sub-agents that were started; the active node is marked with *."""
+    from moryflow.cli.open_host import with_store
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> tuple[dict[str, Any], str]:
+        return await _drawn(store, await find(store, session, flags))
+
+    document, text = with_store(work)
+    show(flags, document, text)
+
+
+async def _drawn(store: Any, row: Any) -> tuple[dict[str, Any], str]:
+    """Return the tree of a session as JSON and as text."""
+    from dataclasses import asdict
+
+    from .session_tree import drawn, kin_of
+
+    nodes, kin, named = await store.nodes(row.id), await kin_of(store, row), await store.labels(row.id)
+    document = {"session": row.id, "parent": row.parent, "active": row.active, "nodes": [node_json(node) for node in nodes]}
+    document |= {"labels": named, "children": [asdict(child) for child in kin]}
+    head = f"{row.id} is a session of {row.agent}, started by {row.parent}\n" if row.parent else ""
+    return document, head + drawn(nodes, row.active, kin, named) if nodes else "the session is empty"
+
+
+@click.command("switch")
+@click.argument("session")
+@click.argument("node")
+@document_options
+@click.pass_context
+def switch(ctx: click.Context, session: str, node: str) -> None:
+    """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost."""
+    from moryflow.cli.open_host import with_store
+
+    async def work(store: Any) -> tuple[Any, str]:
+        row = await store.session(session)
+        target = await node_called(store, row.id, node)
+        hold = await store.hold(row.id)
+        try:
+            await hold.switch(target)
+        finally:
+            hold.release()
+        return row, target
+
+    row, target = with_store(work)
+    show(flags_of(ctx), {"session": row.id, "active": target}, f"{_switched(row.id, target)}; moryflow run -r {row.id} …")
+
+
+def _switched(session: str, node: str) -> str:
+    return f"{session} goes on from {node}"
+
+
+@click.command("fork")
+@click.argument("session", required=False)
+@click.option("--node", help="Copy the path to this node (an id or a label) instead of the active one.")
+@click.option("--title", default="", help="Title of the copy.")
+@document_options
+@click.pass_context
+def fork(ctx: click.Context, session: str | None, node: str | None, title: str) -> None:
+    """Copy the path into a new session; the old one stays as it is.
+
+    What sub-agents answered is in the copy; their sessions stay with the original.
+    """
+    from moryflow.cli.open_host import with_store
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> tuple[Any, str]:
+        return await _forked(store, await find(store, session, flags), node, title)
+
+    copy, remark = with_store(work)
+    if remark and not flags.quiet:
+        click.echo(remark, err=True)
+    show(flags, summary(copy), copy.id)
+
+
+async def _forked(store: Any, row: Any, node: str | None, title: str = "") -> tuple[Any, str]:
+    """Return the copy, and what is to be said of what it leaves behind."""
+    copy = await store.fork(row.id, await node_called(store, row.id, node) if node is not None else None, title=title)
+    below = len(await store.sessions(1000, purpose=None, parent=row.id))
+    said = "sub-agents stay" if below != 1 else "sub-agent stays"
+    return copy, f"{below} {said} with {row.id}; what they answered is in the copy" if below else ""
+
+
+class BranchCommands:
+    """The slash commands about branches; the sentences are those of the verbs of ``session``."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self._talk = talk
+
+    async def tree(self, _: str) -> str:
+        """Show all branches of this session."""
+        self._talk.say((await _drawn(self._talk.host.store, self._talk.session.row))[1])
+        return ""
+
+    async def switch(self, name: str) -> str:
+        """Go on from another node of this session."""
+        talk = self._talk
+        if not name:
+            talk.say("/switch NODE: an id, the beginning of one, or a label; /tree shows them")
+            return ""
+        target = await node_called(talk.host.store, talk.session.id, name)
+        await talk.session.note(lambda journal: journal.switch(target))
+        talk.say(_switched(talk.session.id, target))
+        return ""
+
+    async def branch(self, name: str) -> str:
+        """Copy the path, to a node or as it is, into a new session and go on there."""
+        talk, before = self._talk, self._talk.session.id
+        copy, remark = await _forked(talk.host.store, talk.session.row, name or None)
+        await talk.exchange(await talk.host.resume(copy.vault, copy.id, model=talk.chosen.model))
+        if remark:
+            talk.say(remark)
+        talk.say(f"{copy.id}\nthis conversation goes on in the copy; /resume {before} leads back")
+        return ""

@@ -1,0 +1,146 @@
+"""``moryflow session context|compact|records|undo-compaction``: see what the model sees, shorten it, take that back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.terminal.text import columns, first_line, plain, show
+
+
+@click.command("context")
+@click.argument("session", required=False)
+@click.option("-m", "--model", help="For this model instead of the session's own.")
+@document_options
+@click.pass_context
+def show_context(ctx: click.Context, session: str | None, model: str | None) -> None:
+    """Show what the model would be sent of this session, with tokens per part and per plugin."""
+    from moryflow.cli.lookup import find
+    from moryflow.cli.open_host import with_host
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> tuple[str, Any]:
+        from moryflow_sdk import ConfigError
+
+        from moryflow.compaction.report import report
+
+        row = await find(host.store, session, flags)
+        opened = await host.resume(row.vault, row.id, model=model)
+        async with host.looking(row.vault, session=row.id) as scope:
+            try:
+                scope.model = host.choose_model(opened)[1]
+            except ConfigError:
+                if model:
+                    raise
+            scope.purpose = "main"
+            path = await host.store.path(row.id)
+            return row.id, await report(scope, path, host.compaction.settings(host.config))
+
+    name, found = with_host(ctx, work, quiet=True)
+    lines = columns((item["role"], item["tokens"], first_line(gist(item), 100)) for item in found.messages)
+    parts = " · ".join(f"{part} {tokens}" for part, tokens in found.parts.items() if tokens)
+    plugins = " · ".join(f"{plugin} {tokens}" for plugin, tokens in found.plugins.items() if tokens)
+    window = f" of a window of {found.window}; compacted above {found.limit}" if found.window else ""
+    total = f"about {found.tokens} tokens in {len(found.messages)} messages{window}"
+    text = "\n".join(line for line in (total, parts, f"plugins: {plugins}" if plugins else "") if line)
+    show(flags, {"session": name, **found.as_json()}, f"{lines}\n\n{text}".lstrip())
+
+
+def gist(message: dict[str, Any]) -> str:
+    """Return what a message says, or which tools it calls."""
+    calls = " ".join(call.get("name", "") for call in message.get("tool_calls", ()))
+    return message.get("text") or (f"calls {calls}" if calls else "")
+
+
+@click.command("compact")
+@click.argument("session", required=False)
+@click.option("--focus", default="", help="What the summary should keep above all.")
+@click.option("-m", "--model", help="The model of the session; compaction.model comes first.")
+@document_options
+@click.pass_context
+def compact(ctx: click.Context, session: str | None, focus: str, model: str | None) -> None:
+    """Replace the older part of a conversation by a summary, in the model's view only; nothing is deleted."""
+    from moryflow.cli.lookup import find
+    from moryflow.cli.open_host import with_host
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> dict[str, Any]:
+        from moryflow.compaction.demand import compact_now
+
+        row = await find(host.store, session, flags)
+        opened = await host.resume(row.vault, row.id, model=model)
+        return {"session": row.id, **await compact_now(host, opened, focus)}
+
+    done = with_host(ctx, work)
+    for remark in () if flags.quiet else done["remarks"]:
+        click.echo(plain(f"moryflow: {remark}"), err=True)
+    show(flags, done, compacted(done))
+
+
+def compacted(done: Any) -> str:
+    """Return the sentence that says what a compaction did."""
+    return f"compacted: about {done['tokens_before']} tokens before, {done['tokens_after']} now"
+
+
+@click.command("undo-compaction")
+@click.argument("session", required=False)
+@document_options
+@click.pass_context
+def undo_compaction(ctx: click.Context, session: str | None) -> None:
+    """Let the model see again what the last compaction replaced."""
+    from moryflow.cli.lookup import find
+    from moryflow.cli.open_host import with_host
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> dict[str, Any]:
+        from moryflow.compaction.demand import undo
+
+        row = await find(host.store, session, flags)
+        return {"session": row.id, "voided": await undo(await host.resume(row.vault, row.id))}
+
+    done = with_host(ctx, work, quiet=True)
+    show(flags, done, f"undone: {done['session']} shows everything again that it hid")
+
+
+@click.command("records")
+@click.argument("session", required=False)
+@document_options
+@click.pass_context
+def show_records(ctx: click.Context, session: str | None) -> None:
+    """List what the host recorded of the summarised part: files, stored outputs, denied and failed calls, sub-agents, hooks."""
+    from moryflow.cli.lookup import find
+    from moryflow.cli.open_host import with_store
+
+    flags = flags_of(ctx)
+
+    async def work(store: Any) -> tuple[str, Any]:
+        from moryflow.compaction.facts import Facts
+        from moryflow.store.visible_path import effective
+
+        row = await find(store, session, flags)
+        head, _ = effective(await store.path(row.id))
+        details = (head.payload.get("details") or {}) if head is not None else {}
+        return row.id, Facts.from_json(details.get("facts"))
+
+    name, facts = with_store(work)
+    from moryflow.compaction.sections import listing
+
+    text = plain(listing(facts)) or "nothing is recorded: no part of this session stands for a summary; moryflow session show"
+    show(flags, {"session": name, **facts.as_json()}, text)
+
+
+def divider(node: Any, summary_mark: str) -> str:
+    """Return the line that a compaction or a prune draws in a conversation."""
+    if node.kind == "prune":
+        number = len(node.payload.get("nodes", {}))
+        return f"──── {number} older tool output{'s' if number != 1 else ''} hidden from the model ────"
+    tokens = node.payload.get("tokens_before", "?")
+    return f"──── compacted here, about {tokens} tokens ────\n{summary_mark}: {node.payload.get('summary', '')}"
+
+
+COMMANDS = (show_context, compact, show_records, undo_compaction)

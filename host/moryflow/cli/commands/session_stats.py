@@ -1,0 +1,135 @@
+"""``session show --stats``: the counts that fall out of runs, calls, questions and the ledger."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from moryflow.cli.terminal.text import columns
+
+from . import session_stats_shares
+
+COMPACTION = "compact"
+
+
+async def gathered(store: Any, row: Any) -> dict[str, Any]:
+    """Return the counts of a session with its sub-agents; turns and steps are its own, and theirs stand apart."""
+    below = await descendants(store, row.id)
+    own, theirs = await store.runs(row.id), [run for child in below for run in await store.runs(child.id)]
+    family = [row.id, *(child.id for child in below)]
+    calls = [call for id in family for call in await store.calls(session=id)]
+    approvals = [asked for id in family for asked in await store.approvals(session=id)]
+    nodes = [node for id in family for node in await store.nodes(id)]
+    ledger = [line for id in family for line in await store.hook_calls(id)]
+    events = [event for id in family for event in await store.events(id)]
+    whole, lower = _spent(own), _spent(theirs)
+    turns = [run for run in own if run.purpose != COMPACTION]
+    return {
+        "session": row.id,
+        "turns": len(turns),
+        "ends": dict(Counter(run.end_reason or run.state for run in turns)),
+        **whole,
+        "sub_agents": {"sessions": len(below), "turns": _turns(theirs), **lower, "share": _share(lower, whole)},
+        "tools": _tools(calls),
+        "intercepted": session_stats_shares.intercepted(calls, approvals),
+        "questions": _questions(approvals),
+        "instructions": session_stats_shares.instructions(
+            await store.plugin_state(row.id), await store.hook_calls(row.id), own
+        ),
+        "summaries": session_stats_shares.summaries([node for node in nodes if node.session == row.id], own),
+        "searches": session_stats_shares.searches(nodes),
+        "outputs": session_stats_shares.outputs(nodes),
+        "mcp": session_stats_shares.servers(nodes, events),
+        "events": session_stats_shares.events_by_type(events),
+        "compactions": dict(Counter(node.kind for node in nodes if node.kind in ("compaction", "prune"))),
+        "hooks": _hooks(ledger),
+    }
+
+
+async def descendants(store: Any, session: str) -> list[Any]:
+    """Return the sessions below one, each behind the one that started it."""
+    found: list[Any] = []
+    for row in reversed(await store.sessions(1000, purpose=None, parent=session)):
+        found += [row, *await descendants(store, row.id)]
+    return found
+
+
+def _turns(runs: Iterable[Any]) -> int:
+    return sum(run.purpose != COMPACTION for run in runs)
+
+
+def _spent(runs: Iterable[Any]) -> dict[str, Any]:
+    usage: Counter[str] = Counter()
+    cost, steps = 0.0, 0
+    for run in runs:
+        usage.update({key: run.usage.get(key, 0) for key in ("input", "output", "cached")})
+        cost += run.cost or 0.0
+        steps += run.steps
+    return {"steps": steps, "usage": {key: usage[key] for key in ("input", "output", "cached")}, "cost": round(cost, 6)}
+
+
+def _share(lower: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
+    """Return which part of the session's tokens sub-agents used; a turn's own count includes theirs."""
+    total = whole["usage"]["input"] + whole["usage"]["output"]
+    return round((lower["usage"]["input"] + lower["usage"]["output"]) / total, 3) if total else 0.0
+
+
+def _tools(calls: Iterable[Any]) -> dict[str, dict[str, int]]:
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for call in calls:
+        refused = call.decision in ("deny", "stop")
+        counts[call.tool].update(["refused" if refused else call.state])
+    return {tool: dict(count) for tool, count in sorted(counts.items())}
+
+
+def _questions(approvals: Sequence[Any]) -> dict[str, Any]:
+    answers = Counter(row.reply or row.state for row in approvals)
+    waited = [_seconds(row.created, row.replied_at) for row in approvals if row.replied_at]
+    return {"asked": len(approvals), "answers": dict(answers), "waited_seconds": round(sum(waited), 1)}
+
+
+def _seconds(begun: str, ended: str) -> float:
+    return max(0.0, (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds())
+
+
+def _hooks(ledger: Iterable[Any]) -> dict[str, dict[str, float]]:
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in ledger:
+        bad = row.count if row.outcome in ("failed", "timeout", "quarantined", "withheld") else 0
+        counts[row.hook].update(calls=row.count, us=row.us, failed=bad)
+    return {
+        hook: {"calls": count["calls"], "ms": round(count["us"] / 1000, 1), "failed": count["failed"]}
+        for hook, count in sorted(counts.items())
+    }
+
+
+def told(stats: Mapping[str, Any]) -> str:
+    """Return the counts for people."""
+    usage, below, asked = stats["usage"], stats["sub_agents"], stats["questions"]
+    tokens = f"{usage['input']} in ({usage['cached']} cached), {usage['output']} out, cost {stats['cost']:g}"
+    rows = [
+        ("turns", f"{stats['turns']} ({_listed(stats['ends'])})"),
+        ("steps", f"{stats['steps']} of its own"),
+        ("tokens", f"{tokens}, sub-agents included"),
+        ("sub-agents", f"{below['sessions']} sessions, {below['steps']} steps, {below['share']:.0%} of the tokens"),
+        (
+            "questions",
+            f"{asked['asked']} ({_listed(asked['answers'])}), waited {asked['waited_seconds']:g} s"
+            if asked["asked"]
+            else "none",
+        ),
+        ("compactions", _listed(stats["compactions"]) or "none"),
+    ]
+    rows += session_stats_shares.told(stats)
+    tools = [(f"  {tool}", _listed(counts)) for tool, counts in stats["tools"].items()]
+    hooks = [
+        (f"  {hook}", f"{count['calls']:g} calls, {count['ms']:g} ms, {count['failed']:g} failed")
+        for hook, count in stats["hooks"].items()
+    ]
+    return "\n".join([columns(rows), "tools", columns(tools) or "  none", "hooks", columns(hooks) or "  none"])
+
+
+def _listed(counts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

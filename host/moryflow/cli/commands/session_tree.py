@@ -1,0 +1,121 @@
+"""A session's tree, drawn: a straight line of nodes is not indented, a branch is; sub-agents stand below their call."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from moryflow_sdk import MoryflowError
+
+from moryflow.cli.terminal.text import first_line, plain
+
+from .session_text import labels_of
+
+
+@dataclass
+class Kin:
+    """A session that another one started, and those below it.
+
+    :ivar copy_of: the session that it is a copy of, by whose id its parent's text knows it; `of` is the session that it
+        belongs to, where that is not the one whose tree is shown. `node` is the answer whose call started it.
+    """
+
+    session: str
+    agent: str
+    title: str
+    end_reason: str
+    steps: int
+    children: list[Kin] = field(default_factory=list["Kin"])
+    copy_of: str = ""
+    of: str = ""
+    node: str = ""
+
+
+async def kin_of(store: Any, row: Any) -> list[Kin]:
+    """Return the sessions that `row` started, oldest first; for a fork those of the original too, as they stayed there."""
+    found = await _started_by(store, row)
+    origin = row.origin or {}
+    if "node" in origin and (rows := await _still_there(store, origin["session"])):
+        found += [replace(child, of=origin["session"]) for child in await kin_of(store, rows[0])]
+    return found
+
+
+async def _still_there(store: Any, session: str) -> list[Any]:
+    try:
+        return [await store.session(session)]
+    except MoryflowError:
+        return []
+
+
+async def _started_by(store: Any, row: Any) -> list[Kin]:
+    found: list[Kin] = []
+    for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
+        runs = [run for run in await store.runs(child.id) if run.purpose != "compact"]
+        cut_off = "at work" if store.seems_held(child.id) else "interrupted"
+        ended = (runs[-1].end_reason or cut_off) if runs else "not begun"
+        steps = sum(run.steps for run in runs)
+        origin = child.origin or {}
+        copy_of, node = origin.get("session", ""), (origin.get("spawn") or {}).get("node", "")
+        below = await _started_by(store, child)
+        found.append(Kin(child.id, child.agent, child.title, ended, steps, below, copy_of, node=node))
+    return found
+
+
+def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = (), named: Mapping[str, str] | None = None) -> str:
+    """Return the tree of `nodes` as text, one line a node. Built without recursion: a long session is deep.
+
+    :param named: label → node id.
+    """
+    from moryflow.store import tree
+
+    labels = labels_of(named or {})
+    known = {child.copy_of or child.session: child for child in kin}
+    told = {_started(node) for node in nodes}
+    cut_off = defaultdict[str, list[Kin]](list)
+    for name in [name for name, child in known.items() if child.node and name not in told]:
+        cut_off[known[name].node].append(known.pop(name))
+    lines: list[str] = []
+    waiting = [(branch, 0) for branch in reversed(tree(nodes))]
+    while waiting:
+        branch, depth = waiting.pop()
+        node = branch.node
+        mark = "*" if node.id == active else " "
+        label = f" ({labels[node.id]})" if node.id in labels else ""
+        lines.append(plain(f"{mark} {'  ' * depth}{node.id[:8]} {node.kind}{label}: {_gist(node)}".rstrip(": ")))
+        if (child := known.pop(_started(node), None)) is not None:
+            lines += _kin_lines(child, depth + 1)
+        for child in cut_off.pop(node.id, ()):  # its call was interrupted, so that no result names it
+            lines += _kin_lines(child, depth + 1)
+        deeper = depth + 1 if len(branch.children) > 1 else depth
+        waiting += [(child, deeper) for child in reversed(branch.children)]
+    rest = [*known.values(), *(child for children in cut_off.values() for child in children)]
+    return "\n".join([*lines, *(line for child in rest if not child.of for line in _kin_lines(child, 0))])
+
+
+def _started(node: Any) -> str:
+    """Return the session that a tool started: ``session`` in the metadata of its result."""
+    return str((node.payload.get("metadata") or {}).get("session", "")) if node.kind == "tool" else ""
+
+
+def _kin_lines(child: Kin, depth: int) -> list[str]:
+    title = f" “{child.title}”" if child.title else ""
+    steps = f"{child.steps} step{'s' if child.steps != 1 else ''}"
+    of = f" (of {child.of})" if child.of else ""
+    line = plain(f"  {'  ' * depth}└ {child.agent} {child.session}{of}{title}: {child.end_reason}, {steps}")
+    return [line, *(below for lower in child.children for below in _kin_lines(lower, depth + 1))]
+
+
+def _gist(node: Any) -> str:
+    payload = node.payload
+    if node.kind == "tool":
+        return first_line(f"{payload.get('tool')} {payload.get('status')}", 80)
+    text = payload.get("text") or payload.get("summary") or ""
+    calls = ", ".join(str(call.get("name")) for call in payload.get("calls", ()))
+    if node.kind == "marker" and "label" in payload:
+        called = payload.get("node", node.parent)
+        return f"label {first_line(str(payload['label']), 80)} {f'names {str(called)[:8]}' if called else 'removed'}"
+    if node.kind == "marker":
+        return first_line(", ".join(f"{key} {value}" for key, value in payload.items()), 120)
+    return first_line(text, 80) or (f"calls {calls}" if calls else "")

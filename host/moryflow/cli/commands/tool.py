@@ -1,0 +1,213 @@
+"""``moryflow tool``: list, show and run tools without a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import click
+
+from moryflow.cli.group import NounGroup
+from moryflow.cli.options import document_options, flags_of, host_options
+from moryflow.cli.terminal.text import as_json, columns, first_line, plain, show
+
+from .tool_check import check
+from .tool_files import allow, install
+
+
+@click.group("tool", cls=NounGroup)
+@document_options
+def command() -> None:
+    """List, show and run tools without a model; check, allow and install files with tools."""
+
+
+command.add_command(allow)
+command.add_command(check)
+command.add_command(install)
+
+
+@command.command("list")
+@document_options
+@click.pass_context
+def list_tools(ctx: click.Context) -> None:
+    """List the tools, with the plugin each belongs to."""
+    from moryflow.cli.open_host import with_host
+
+    async def work(host: Any) -> dict[str, Any]:
+        return dict(host.tools)
+
+    tools = with_host(ctx, work)
+    rows = [_summary(owned) for _, owned in sorted(tools.items())]
+    show(flags_of(ctx), rows, columns((row["name"], row["domain"], row["plugin"], row["description"]) for row in rows))
+
+
+def _summary(owned: Any) -> dict[str, Any]:
+    tool = owned.tool
+    about = {"name": tool.name, "domain": tool.domain, "plugin": owned.plugin, "tier": owned.tier}
+    return {**about, "description": first_line(tool.description, 90)}
+
+
+@command.command("show")
+@click.argument("name")
+@document_options
+@click.pass_context
+def show_tool(ctx: click.Context, name: str) -> None:
+    """Show what a tool takes and what it says of itself."""
+    from moryflow.cli.open_host import with_host
+
+    async def work(host: Any) -> Any:
+        return _find(host, name)
+
+    owned = with_host(ctx, work)
+    tool = owned.tool
+    document = {**_summary(owned), "description": tool.description, "parameters": dict(tool.parameters)}
+    show(flags_of(ctx), document, _described(document))
+
+
+def _described(document: dict[str, Any]) -> str:
+    parameters = document["parameters"]
+    required = set(parameters.get("required", ()))
+    rows = []
+    for key, schema in parameters.get("properties", {}).items():
+        kind = schema.get("type") or "/".join(str(part.get("type", "any")) for part in schema.get("anyOf", ())) or "any"
+        rows.append((f"  --{key}", kind, "required" if key in required else "", schema.get("description", "")))
+    head = f"{document['name']}  ({document['domain']}, plugin {document['plugin']})"
+    return "\n\n".join(part for part in (head, plain(document["description"]), columns(rows)) if part)
+
+
+def _find(host: Any, name: str) -> Any:
+    if name in host.tools:
+        return host.tools[name]
+    from difflib import get_close_matches
+
+    from moryflow_sdk import ConfigError
+
+    from .tool_files import absent_owner, perhaps_later, switch_hint
+
+    owner, switch = absent_owner(host, name), switch_hint(host, name)
+    later = "" if owner or switch else perhaps_later(host)
+    near = get_close_matches(name, host.tools, n=1)
+    hint = owner or later or (f"; did you mean {near[0]!r}?" if near else "")
+    step = "moryflow plugin check" if later else "moryflow tool list"
+    raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch or step)
+
+
+@command.command("run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@click.argument("name")
+@click.option("--json", "given", metavar="JSON", help="The arguments as a JSON object; - reads it from standard input.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--mode", type=click.Choice(["agent", "full_access", "ask"]), help="What the call may do.")
+@click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question.")
+@click.option("--agent", help="The agent whose tools and rules hold.")
+@click.option("-y", "--yes", "sure", is_flag=True, help="Confirm --mode full_access, and what the tool's file needs.")
+@host_options
+@click.pass_context
+def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **options: Any) -> int:
+    """Run one tool through the whole chain: gates, question, audit, body, truncation.
+
+    Arguments are given one by one (--path README.md) or all at once (--json '{"path": "README.md"}'). -v and
+    --output json show every hook on the way: which plugin, what came of it, how long it took.
+    """
+
+    from moryflow.cli.open_host import with_host
+
+    from .run import confirm_mode
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> int:
+        from moryflow.cli.terminal.approval_prompt import TerminalAsker
+        from moryflow.cli.terminal.render import TerminalView
+        from moryflow.kernel.outcome import RunOptions
+
+        from .tool_arguments import tool_arguments
+        from .tool_files import installed_for, owner_tried_out
+
+        given_flags = flags._replace(yes=flags.yes or sure)
+        await confirm_mode(options["mode"], given_flags)
+        await installed_for(host, name, given_flags)
+        await owner_tried_out(host, name, given_flags)
+        args = tool_arguments(_find(host, name).tool, given, ctx.args)
+        view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, answers=False)
+        on_ask = options["on_ask"] or ("prompt" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
+        host.bus.subscribe(TerminalAsker(host, view) if on_ask == "prompt" else view)
+        started = time.perf_counter()
+        done = await host.call_tool(
+            name, args, vault=flags.vault, mode=options["mode"], agent=options["agent"], options=RunOptions(on_ask=on_ask)
+        )
+        view.finish("")
+        ms = round((time.perf_counter() - started) * 1000)
+        if flags.verbose and options["output"] == "text":
+            show_chain(done.chain)
+        return _print(done, name, ms, options["output"])
+
+    return with_host(ctx, work)
+
+
+def show_chain(chain: Any) -> None:
+    """Show on standard error which hooks were called."""
+    rows = [(f"  {call['hook'].replace('_', '.', 1)}", call["plugin"], call["outcome"], f"{call['us']} µs") for call in chain]
+    click.echo(columns(row for row, call in zip(rows, chain, strict=True) if call["hook"] != "event"), err=True)
+
+
+def _print(done: Any, name: str, ms: int, output: str) -> int:
+    from moryflow.kernel.outcome import EXIT_CODES
+
+    result = done.result
+    failed = result.status != "ok"
+    if output == "json":
+        click.echo(as_json(_event(done, name, ms)))
+    elif failed:
+        click.echo(f"moryflow: {name}: {plain(result.output)}", err=True)
+        if result.code == "invalid_args":
+            click.echo(f"  next: moryflow tool show {name}", err=True)
+        elif done.ruling is not None and done.ruling.by == "headless":
+            click.echo(plain(f"  next: the same at a terminal, where it asks{_or_a_rule(done.ruling)}"), err=True)
+    else:
+        click.echo(plain(result.output), nl=not result.output.endswith("\n"))
+    if done.exit_code == EXIT_CODES["plugin_failed"]:
+        said = "a plugin failed on the way, and --strict makes that an error"
+        click.echo(f"moryflow: {said}\n  next: moryflow plugin list", err=True)
+        return done.exit_code
+    if result.status == "error" and not done.exit_code:
+        return 2 if result.code == "invalid_args" else 1
+    return done.exit_code
+
+
+def _or_a_rule(ruling: Any) -> str:
+    """Return the commands that store what *always* would have stored; nothing where no rule would help."""
+    from moryflow.cli.rules import allowing
+
+    rules = allowing((item.domain, item.pattern) for item in ruling.remember if item.scope == "user")
+    return f"; or: {rules}" if rules else ""
+
+
+def _event(done: Any, name: str, ms: int) -> dict[str, Any]:
+    """Return the event ``tool.result``, with the hooks that were called."""
+    from moryflow.kernel.events import now
+
+    result, ruling = done.result, done.ruling
+    event = {
+        "v": 1,
+        "type": "tool.result",
+        "ts": now(),
+        "session": done.session,
+        "call_id": done.call_id,
+        "tool": name,
+        "state": "completed" if result.status == "ok" else "error",
+        "status": result.status,
+        "code": result.code,
+        "output": result.output,
+        "truncated": result.truncated,
+        "output_id": result.output_id,
+        "path": result.path,
+        "title": result.title,
+        "metadata": json.loads(result.model_dump_json(include={"metadata"}))["metadata"],
+        "decision": ruling.decision if ruling else None,
+        "cause": ruling.cause if ruling else None,
+        "ms": ms,
+        "chain": [call for call in done.chain if call["hook"] != "event"],
+    }
+    return {key: value for key, value in event.items() if value is not None}

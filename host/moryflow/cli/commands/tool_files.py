@@ -1,0 +1,205 @@
+"""``moryflow tool allow`` and ``tool install``: what a file with tools needs from a person before it runs."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from moryflow.cli.options import Flags, asking_options, document_options, flags_of
+from moryflow.cli.terminal.text import show
+
+SWITCH = "agents.runtime.tools.external.enabled"
+
+
+@click.command("allow")
+@click.argument("file")
+@document_options
+@click.pass_context
+def allow(ctx: click.Context, file: str) -> None:
+    """Let a file of the tools folder run that appeared while Moryflow ran.
+
+    FILE is a path, or a name in the folder. Read it first: it runs with your rights.
+    """
+    import os
+
+    from moryflow.base.paths import home_folder
+    from moryflow.plugins.consent import Consents
+
+    home = home_folder(None, os.environ)
+    path = file_called(home, file)
+    given = Consents(home).give(path)
+    text = f"{path} may run" if given else f"{path} was not waiting for anything"
+    show(flags_of(ctx), {"file": str(path), "waited": given}, text)
+
+
+@click.command("install")
+@click.argument("file")
+@asking_options
+@click.pass_context
+def install(ctx: click.Context, file: str) -> None:
+    """Install what a file with tools names in its "# /// script" block, in an environment of its own.
+
+    FILE is a path, or a name in the tools folder.
+    """
+    from moryflow.cli.open_host import with_host
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> dict[str, Any]:
+        path = file_called(host.home, file)
+        found = environment(host, path)
+        if found is None:
+            return {"file": str(path), "packages": [], "installed": False}
+        fresh = not found.installed()
+        await make(found, path, flags)
+        return {"file": str(path), "packages": list(found.packages), "installed": fresh, "folder": str(found.folder)}
+
+    done = with_host(ctx, work, quiet=True)
+    packages = ", ".join(done["packages"])
+    said = f"installed {packages}" if done["installed"] else f"{packages or 'nothing'} was needed, and is there"
+    show(flags, done, f"{said} ({done['file']})")
+
+
+def file_called(home: Path, name: str) -> Path:
+    """Return the file that a person means: a path, or a name in the tools folder, with or without ``.py``.
+
+    :raises ConfigError: there is none.
+    """
+    folder = home / "tools"
+    for path in (Path(name).expanduser(), folder / name, folder / f"{name}.py"):
+        if path.is_file():
+            return path.absolute()
+    from moryflow_sdk import ConfigError
+
+    near = difflib.get_close_matches(name, [path.name for path in folder.glob("*.py")], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"there is no file {name!r} here or in {folder}{hint}", next_step=f"ls {folder}")
+
+
+def environment(host: Any, path: Path) -> Any:
+    """Return the environment that a plugin keeps for a file with tools, ``None`` when it needs none.
+
+    A plugin offers them with a function ``tool_environment(file, data_dir)``.
+
+    :raises ConfigError: what the file says about its packages cannot be read.
+    """
+    from moryflow_sdk import ConfigError, MoryflowError
+
+    for plugin in host.plugin_set.plugins.values():
+        find: Any = getattr(plugin.object, "tool_environment", None)
+        try:
+            found = find(path, host.home / "data" / plugin.name) if find is not None else None
+        except MoryflowError as error:
+            raise ConfigError(error.message, where=error.where or str(path), next_step=f"$EDITOR {path}") from error
+        if found is not None:
+            return found
+    return None
+
+
+async def make(found: Any, path: Path, flags: Flags) -> None:
+    """Install an environment after a question or ``-y``, and say what is being done on standard error.
+
+    :raises ConfigError: nobody can be asked, or the file waits for consent.
+    """
+    import asyncio
+
+    from moryflow_sdk import ConfigError
+
+    from moryflow.cli.terminal.confirm import confirm
+    from moryflow.plugins.consent import Consents
+
+    if found.installed():
+        return
+    if Consents(found.folder.parents[3]).is_waiting(path):
+        raise ConfigError("it waits for your yes", where=str(path), next_step=f"moryflow tool allow {path.name}")
+    asked = f"{path} needs {', '.join(found.packages)}. Install into an environment of its own?"
+    confirm(asked, flags, default=True, command=f"moryflow tool install {path.name} -y")
+
+    def progress(text: str) -> None:
+        if not flags.quiet:
+            click.echo(f"moryflow: {text}", err=True)
+
+    await asyncio.to_thread(found.install, progress)
+
+
+async def installed_for(host: Any, tool: str, flags: Flags) -> None:
+    """Offer to install what the file needs in which `tool` seems to be defined, and load it."""
+    if tool in host.tools or host.config.get(SWITCH) is not True:
+        return
+    for path in _defining(host.home, tool):
+        found = environment(host, path)
+        if found is not None and not found.installed():
+            await make(found, path, flags)
+            await host.refresh()
+            return
+
+
+def switch_hint(host: Any, tool: str) -> str:
+    """Return the command that helps when `tool` is in a file of the person's own that is not loaded."""
+    files = list(_defining(host.home, tool))
+    if not files:
+        return ""
+    if host.config.get(SWITCH) is not True:
+        return f"moryflow config set {SWITCH} true (it is in {files[0]})"
+    return f"moryflow plugin info external_tools (it is in {files[0]})"
+
+
+async def owner_tried_out(host: Any, tool: str, flags: Flags) -> None:
+    """Wait for the plugin that has `tool`, where that is known and it is still being tried out."""
+    if tool in host.tools:
+        return
+    pending = {r.name for r in host.plugin_set.records if r.status == "pending" and r.stage == "probe"}
+    owners = _owners(host, tool) & pending if pending else set()
+    if owners and not flags.quiet:
+        click.echo(f"moryflow: {tool} is one of {', '.join(sorted(owners))}, which is being tried out", err=True)
+    if owners:
+        await host.try_out(owners)
+
+
+def _owners(host: Any, tool: str) -> set[str]:
+    """Return the plugins that had `tool` when they were last loaded, or whose manifest names it."""
+    from moryflow.packages.inventory import rows
+    from moryflow.plugins.last_seen import recall
+    from moryflow.runtime.generation import wanted_plugins
+
+    remembered = {known.record.name for known in recall(host.home).values() if tool in known.record.tools}
+    found = rows(host.home, host.config, wanted_plugins(host.config))
+    return remembered | {row.name for row in found if row.card is not None and tool in row.card.tools}
+
+
+def absent_owner(host: Any, tool: str) -> str:
+    """Say which plugin has the tool, as far as that is known, and why it is not loaded."""
+    owners = _owners(host, tool)
+    for record in host.plugin_set.records:
+        if record.name in owners and record.status != "loaded":
+            return f"; it is one of the plugin {record.name}, which is not loaded: {record.reason or record.error}"
+    return ""
+
+
+def perhaps_later(host: Any) -> str:
+    """Say how many plugins are being tried out, whose tools nobody knows yet."""
+    tried_out = sum(record.status == "pending" and record.stage == "probe" for record in host.plugin_set.records)
+    plugins = "a plugin that is" if tried_out == 1 else f"one of {tried_out} plugins that are"
+    return f"; it may be in {plugins} still being tried out" if tried_out else ""
+
+
+def _defining(home: Path, tool: str) -> list[Path]:
+    """Return the files of the tools folder that define a function of this name; they are read and not run."""
+    import ast
+
+    from moryflow_sdk import PluginError
+
+    from moryflow.plugins.sources import read_owned
+
+    found: list[Path] = []
+    for path in sorted((home / "tools").glob("*.py")):
+        try:
+            nodes = ast.walk(ast.parse(read_owned(path)))
+        except (PluginError, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == tool for node in nodes):
+            found.append(path)
+    return found

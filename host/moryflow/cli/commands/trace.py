@@ -1,0 +1,170 @@
+"""``moryflow trace``: the hook ledger of a session."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+from moryflow_sdk.secrets import hidden, hide
+
+from moryflow.cli.options import document_options, flags_of
+from moryflow.cli.terminal.text import columns, first_line, plain, show
+
+if TYPE_CHECKING:
+    from moryflow.authoring.tracing import Bill, Trace
+
+
+@click.command("trace")
+@click.argument("session", required=False)
+@click.option("--turn", metavar="N", help="Only this turn (a number from 1, or its id).")
+@click.option("--hooks", "everything", is_flag=True, help="Every hook call, also those that changed nothing.")
+@click.option("--plugin", metavar="NAME", help="Only this plugin.")
+@document_options
+@click.pass_context
+def command(ctx: click.Context, session: str | None, turn: str | None, everything: bool, plugin: str | None) -> None:
+    """Show what each plugin did in a stored SESSION (default: the last one of the folder) and in its sub-agents.
+
+    Which implementation changed what, how long it took and from which file; then, by plugin, time and tokens: what its
+    tools and its part of the prompt add to each request, and what it added to results. Tokens are estimates.
+    """
+    from moryflow.cli.open_host import with_host
+
+    flags = flags_of(ctx)
+
+    async def work(host: Any) -> Trace:
+        from moryflow.authoring.recorded import chosen, recorded_family
+        from moryflow.authoring.tracing import trace
+        from moryflow.cli.lookup import find
+
+        row = await find(host.store, session, flags)
+        found = trace(host, chosen(await recorded_family(host.store, row.id), turn), plugin)
+        _check_known(host, found, plugin)
+        return found
+
+    found = with_host(ctx, work, quiet=True)
+    show(flags, hidden(found.as_json()), hide(plain(_text(found, everything))))
+
+
+async def last_turn(host: Any, session: str) -> str:
+    """Return the trace of a session's last turn, as ``MORYFLOW_TRACE`` shows it after a run."""
+    from moryflow.authoring.recorded import chosen, recorded_family
+    from moryflow.authoring.tracing import trace
+
+    family = await recorded_family(host.store, session)
+    last = max((turn.number for turn in family[0].turns), default=0)
+    turns = chosen(family, str(last)) if last else [(family[0], [])]
+    return hide(plain(_text(trace(host, turns, None), everything=False)))
+
+
+def _check_known(host: Any, found: Trace, plugin: str | None) -> None:
+    if plugin is None or plugin in host.plugin_set.plugins or any(bill.calls for bill in found.plugins):
+        return
+    from difflib import get_close_matches
+
+    from moryflow_sdk import ConfigError
+
+    near = get_close_matches(plugin, list(host.plugin_set.plugins), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"no plugin {plugin!r} was called in this session{hint}", next_step=f"moryflow trace {found.session}")
+
+
+def _text(found: Trace, everything: bool) -> str:
+    parts = [_turn(turn, everything) for turn in (*found.turns, *found.compactions)]
+    if not found.turns:
+        parts.append("the session has no turns yet")
+    if found.plugins:
+        parts.append(_bills(found.plugins))
+    return "\n\n".join(parts)
+
+
+def _turn(turn: dict[str, Any], everything: bool) -> str:
+    steps = f"{turn['steps']} step{'s' if turn['steps'] != 1 else ''}"
+    about = first_line(turn["prompt"] or turn["purpose"], 60)
+    number = f"turn {turn['turn']}" if "turn" in turn else "compaction"
+    whose = f"{turn['agent']} {turn['session']}, " if "session" in turn else ""
+    head = f"{whose}{number}  {about!r}  {turn['end_reason'] or 'running'}, {steps}"
+    rows = [row for row in turn["hooks"] if everything or row["outcome"] != "ok" or _spoke(row)]
+    table = columns(
+        (
+            f"  {row['step']}",
+            row["hook"],
+            row.get("tool", ""),
+            row["plugin"],
+            _outcome(row),
+            _ms(row["us"]),
+            _change(row),
+            _file(row),
+        )
+        for row in rows
+    )
+    quiet = sum(row["count"] for row in turn["hooks"]) - sum(row["count"] for row in rows)
+    note = f"  {quiet} more hook calls changed nothing (--hooks shows them)" if quiet and not everything else ""
+    return "\n".join(part for part in (f"{head}, {_ms(turn['us'])} in hooks", table, note) if part)
+
+
+def _spoke(row: dict[str, Any]) -> bool:
+    """Whether a gate said more than allow."""
+    return isinstance(row.get("delta"), dict) and row["delta"].get("decision") not in (None, "allow")
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    said = row["delta"].get("decision") if isinstance(row.get("delta"), dict) else None
+    times = f" ×{row['count']}" if row["count"] > 1 else ""
+    return f"{said or row['outcome']}{times}"
+
+
+def _ms(us: int) -> str:
+    return f"{us / 1000:.2f} ms"
+
+
+def _file(row: dict[str, Any]) -> str:
+    if "file" not in row:
+        return "(not loaded now)"
+    since = " (changed since)" if row.get("code_changed_since") else ""
+    return f"{row['file']}{':' + str(row['line']) if row.get('line') else ''}{since}"
+
+
+def _change(row: dict[str, Any]) -> str:
+    """Return a change in a few words."""
+    delta = row.get("delta")
+    if not isinstance(delta, dict):
+        return ""
+    if "decision" in delta or "error" in delta:
+        return first_line(str(delta.get("reason") or delta.get("error") or ""), 60)
+    if "inserted" in delta:
+        return f"messages[{delta['at']}]: -{delta['removed']} +{len(delta['inserted'])}"
+    if "was" not in delta and "blocks" in delta:
+        return ", ".join(f"+{block['id']} ({block['chars']} characters)" for block in delta["blocks"])
+    was = delta.get("was") or {}
+    return "; ".join(_field(name, was.get(name), value) for name, value in delta.items() if name != "was")
+
+
+def _field(name: str, before: Any, after: Any) -> str:
+    if name == "blocks":
+        return f"blocks {len(before or ())} → {len(after)}"
+    return f"{name} {_short(before)} → {_short(after)}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in ("withheld", "too_large", "stored"):
+        return f"({next(iter(value)).replace('_', ' ')})"
+    return first_line(json.dumps(value, ensure_ascii=False, default=str), 32)
+
+
+def _bills(bills: list[Bill]) -> str:
+    head = ("plugin", "calls", "changed", "failed", "time", "tokens/request", "tokens in all", "file")
+    rows = [
+        (
+            bill.plugin,
+            bill.calls,
+            bill.changed,
+            bill.failed,
+            _ms(bill.us),
+            bill.per_request,
+            bill.tokens,
+            bill.file or bill.status,
+        )
+        for bill in bills
+    ]
+    return columns([head, *rows])

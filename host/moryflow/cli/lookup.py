@@ -1,0 +1,61 @@
+"""Find the session or node that a person means; show a session as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+async def find(store: Any, session: str | None, flags: Any) -> Any:
+    """Return the session called `session`, or the last one of the vault.
+
+    :raises ConfigError: there is none.
+    """
+    if session is not None:
+        return await store.session(session)
+    from moryflow_sdk import ConfigError
+
+    vault = (flags.vault or Path.cwd()).resolve()
+    row = await store.latest(str(vault))
+    if row is None:
+        raise ConfigError(f"there is no session of {vault}", next_step="moryflow session list")
+    return row
+
+
+async def titled(store: Any, row: Any) -> Any:
+    """Return `row` with a title to show: where its first turn was killed before it was named, its first prompt's words."""
+    from .terminal.text import first_line
+
+    return row if row.title else row._replace(title=first_line(await store.first_prompt(row.id), 60))
+
+
+def summary(row: Any) -> dict[str, Any]:
+    """Return a session as JSON."""
+    return row._asdict()
+
+
+def node_json(node: Any) -> dict[str, Any]:
+    """Return a node as JSON."""
+    from moryflow_sdk import thaw
+
+    return {**node._asdict(), "payload": thaw(node.payload)}
+
+
+async def node_called(store: Any, session: str, name: str) -> str:
+    """Return the id of the node that `name` means: a label, an id, or the beginning of one.
+
+    :raises ConfigError: none or several.
+    """
+    import unicodedata
+
+    from moryflow_sdk import ConfigError
+
+    named = await store.labels(session)
+    if (label := unicodedata.normalize("NFC", name)) in named:
+        return named[label]
+    nodes = await store.nodes(session)
+    found = [node.id for node in nodes if node.id == name] or [node.id for node in nodes if name and node.id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    problem = f"{len(found)} nodes begin with {name!r}" if found else f"there is no node {name!r}"
+    raise ConfigError(problem, where=f"session {session}", next_step=f"moryflow session tree {session}")

@@ -1,0 +1,203 @@
+"""Open a host for a command, run its work on one loop, close everything."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from moryflow_sdk import MoryflowError
+
+from moryflow.base.paths import home_folder
+from moryflow.runtime.generation import WAIT
+from moryflow.runtime.host import Host
+from moryflow.runtime.open_host import open_host
+
+from .commands.plugin_context import drift_notices, quoted
+from .options import Flags, flags_of
+from .terminal.event_loop import run_on_loop
+from .terminal.text import plain
+from .unknown_names import unknown_names
+
+if TYPE_CHECKING:
+    from moryflow.hooks.plugin_set import LoadRecord
+    from moryflow.store import Store
+
+T = TypeVar("T")
+MOST_NAMES = 3
+"""Plugins that are named in one line."""
+MOST_NOTES = 20
+"""Files of the person that are named one by one when something is wrong with them."""
+
+
+def with_host(
+    ctx: click.Context,
+    work: Callable[[Host], Awaitable[T]],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> T:
+    """Open a host as the common flags say, run `work`, and return what it returns.
+
+    :param settings: the flag layer of the configuration, by dotted key; ``None`` values are left out.
+    :param quiet: say nothing of failed plugins and configuration; the command itself shows them.
+    """
+    given = flags_of(ctx)
+
+    async def hosted() -> T:
+        async with await host_for(given, settings, tell=not quiet) as host:
+            try:
+                return await work(host)
+            finally:
+                if "store" in vars(host):
+                    _tell_of(host.store)
+
+    with _naming_home():
+        return run_on_loop(hosted)
+
+
+def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the session store alone, run `work`, and return what it returns. No plugin is loaded."""
+    import os
+
+    from moryflow.store import Store
+
+    home = home_folder(None, os.environ)
+    with _naming_home():
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    store = Store.open(home / "sessions.db")
+
+    async def opened() -> T:
+        try:
+            return await work(store)
+        finally:
+            _tell_of(store)
+            store.close()
+
+    return run_on_loop(opened)
+
+
+def _tell_of(store: Store) -> None:
+    """Say what was lost of a damaged database, also under ``-q``: it is said once and never again."""
+    while store.notices:
+        click.echo(plain(f"moryflow: {store.notices.pop(0)}"), err=True)
+
+
+@contextmanager
+def _naming_home() -> Iterator[None]:
+    """Say in whose folder something failed when making it did.
+
+    :raises MoryflowError: the folder cannot be made.
+    """
+    import os
+
+    try:
+        yield
+    except OSError as error:
+        home = home_folder(None, os.environ)
+        if error.filename is None or Path(os.fsdecode(error.filename)) not in (home, *home.parents):
+            raise
+        raise MoryflowError(
+            f"Moryflow's own folder cannot be made: {error.strerror}",
+            where=str(home),
+            next_step="set MORYFLOW_HOME to a folder that you may write to",
+        ) from error
+
+
+async def host_for(
+    given: Flags,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    tell: bool = True,
+    development: Sequence[Path] = (),
+    wait: float = WAIT,
+) -> Host:
+    """Open a host as the common flags say, and say on standard error what is wrong with it.
+
+    :param development: plugins that lie elsewhere and are being written.
+    :param wait: seconds to wait for the probe of new code.
+    """
+    host = await open_host(
+        config=given.config,
+        flags=settings,
+        safe_mode=given.safe_mode or None,
+        strict=given.strict or None,
+        profile=given.profile,
+        development=development,
+        wait=wait,
+    )
+    host.bus.subscribe(lambda event: _tell_of(host.store) if event.type == "store.notice" else None)
+    if tell:
+        warn(host, given)
+    return host
+
+
+def settings_of_plugins(host: Host) -> tuple[tuple[str, Any], ...]:
+    """Return path and model of every loaded plugin that declares its settings."""
+    declared = ((plugin, type(plugin.config)) for plugin in host.plugin_set.plugins.values())
+    return tuple(
+        (getattr(plugin.object, "config_path", "") or f"plugins.{plugin.name}", model)
+        for plugin, model in declared
+        if hasattr(model, "model_fields")
+    )
+
+
+def warn(host: Host, given: Flags) -> None:
+    """Say on standard error what is wrong with configuration or plugins, in one line each.
+
+    A deny that may be lost is said also under ``-q``.
+    """
+    for problem in (*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)):
+        if problem.fatal or not given.quiet:
+            click.echo(plain(f"moryflow: {problem}"), err=True)
+    if given.quiet:
+        return
+    for notice in drift_notices(host.home):
+        click.echo(notice, err=True)
+    tried_out = [record for record in host.plugin_set.records if record.status == "pending" and record.stage == "probe"]
+    if tried_out:
+        said, command = left_out(tried_out)
+        all_of_them = " tries all of them now" if len(tried_out) > 1 else ""
+        click.echo(plain(f"moryflow: {said}; {command}{all_of_them}"), err=True)
+    for record in host.plugin_set.records:
+        if record in tried_out:
+            continue
+        itself = bool(record.error) and record.tier != "builtin" and record.error != "; ".join(record.notes)
+        if record.status in ("failed", "pending") or itself:
+            line = f"moryflow: plugin {record.name} {complaint(record)}"
+            click.echo(plain(" ".join(line.splitlines())), err=True)  # the name of a file may hold the end of a line
+        elif record.notes:
+            click.echo(plain("\n".join(f"moryflow: {' '.join(note.splitlines())}" for note in _few(record))), err=True)
+
+
+def _few(record: LoadRecord) -> list[str]:
+    """Return what a plugin had to leave out: all of a few, and how many more."""
+    more = len(record.notes) - MOST_NOTES
+    whose = "" if record.tier == "builtin" else f"plugin {record.name}: "
+    rest = [f"and {more} more: moryflow plugin info {record.name}"] if more > 0 else []
+    return [*(f"{whose}{note}" for note in record.notes[:MOST_NOTES]), *rest]
+
+
+def left_out(records: Sequence[LoadRecord]) -> tuple[str, str]:
+    """Say in one line which plugins are not there because the probe has not finished with them; and the command that helps."""
+    reason = "new code that is still being tried out"
+    if len(records) == 1:
+        name = records[0].name
+        said = f"plugin {name} is left out for now, {reason}; it joins at the next turn or start"
+        return said, f"moryflow plugin check {name}"
+    more = len(records) - MOST_NAMES
+    names = ", ".join(record.name for record in records[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    said = f"{len(records)} plugins are left out for now ({names}), {reason}; they join at the next turns or starts"
+    return said, "moryflow plugin check"
+
+
+def complaint(record: LoadRecord) -> str:
+    """Return what is wrong with a plugin, where, and what would help, in one line."""
+    place = f"{record.file}{f':{record.line}' if record.line else ''}"
+    where = f" ({place})" if place else ""
+    hint = f"; {record.hint or f'moryflow plugin check {quoted(record.name)}'}"
+    words = {"failed": "failed", "pending": "waits"}.get(record.status, "has a problem")
+    words = "keeps the version before" if record.kept else words
+    return f"{words}{where}: {record.error.removeprefix(f'{place}: ').partition('; next: ')[0]}{hint}"

@@ -1,0 +1,1 @@
+"""What a terminal shows and takes: text, Markdown, questions, streams, signals, the end of the process."""

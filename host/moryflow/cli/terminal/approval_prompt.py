@@ -1,0 +1,191 @@
+"""Questions to a person at a terminal: once, always, no, stop, or why not."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from moryflow_sdk import Event, MoryflowError
+
+from moryflow.approvals.replies import OFFERED, WORDS, Answer, answer_of
+from moryflow.runtime.host import Host
+
+from .keyboard import discard_typed, read_line
+from .question_text import Question, question, show_whole, wrapped_text
+from .render import TerminalView
+from .text import plain
+
+_VIEW = ("v", "view", "show")
+HELP = (
+    "once allows this call; always does too, and what stands above; no refuses it and the agent goes on; any other text "
+    "refuses it for that reason; stop ends the turn; view shows all of the question"
+)
+
+
+class TerminalAsker:
+    """Answers ``permission.asked`` by asking at the terminal, on standard error, one question at a time.
+
+    A question that was answered elsewhere, or whose call or turn has ended, is withdrawn.
+
+    :param view: shows the turn and hears of it from here: what happens beside a question that stands is shown when that is
+        off the line, because it could push the question away.
+    :ivar read: returns the next line, nothing at the end; a conversation from a pipe has the lines already.
+    """
+
+    def __init__(self, host: Host, view: TerminalView | None = None) -> None:
+        self._host = host
+        self._view = view
+        self._later: deque[Callable[[], None]] = deque()
+        self.read: Callable[[], Awaitable[str]] = read_line
+        self._turn = asyncio.Lock()
+        self._open: dict[str, asyncio.Task[None]] = {}
+        self._asked: dict[str, Event] = {}
+        self._waits = False
+        self._shown = ""
+
+    def __call__(self, event: Event) -> None:
+        match event.type:
+            case "permission.asked":
+                self._asked[event.data["approval_id"]] = event
+                self._put(event)
+            case "permission.replied" | "permission.expired":
+                self._withdraw(event.data["approval_id"])
+            case "tool.result":
+                self._withdraw_of(event, event.data["call_id"])
+            case "turn.finish":
+                self._withdraw_of(event)
+        if self._view is not None:
+            self.tell(partial(self._view, event))
+
+    def tell(self, say: Callable[[], None]) -> None:
+        """Call `say` now, or as soon as no question stands on the terminal."""
+        self._later.append(say)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        while self._later and not self._shown:
+            self._later.popleft()()
+
+    def wait(self) -> None:
+        """Show questions without reading an answer: the person may be typing a line. What stands open is shown again."""
+        self._waits = True
+        shown = list(self._open)
+        for approval in shown:
+            self._open.pop(approval).cancel()
+            self._leave_line(approval)
+        self._catch_up()
+        for approval in shown:
+            self._put(self._asked[approval])
+
+    def go_on(self) -> None:
+        """Ask what was only shown meanwhile, and what comes from now on."""
+        self._waits = False
+        for approval, event in self._asked.items():
+            if approval not in self._open:
+                self._put(event)
+
+    def _put(self, event: Event) -> None:
+        approval = event.data["approval_id"]
+        if self._waits:
+            how = f"  answer with /reply {approval} {OFFERED}, or why not"
+            shown = _question(event)
+            sys.stderr.write(f"{shown.text}{how}{f'; /show {approval} shows all' if shown.cut else ''}\n")
+        else:
+            self._open[approval] = asyncio.get_running_loop().create_task(self._ask(event))
+
+    def _withdraw_of(self, ended: Event, call: str = "") -> None:
+        for approval, asked in list(self._asked.items()):
+            if asked.session == ended.session and call in ("", asked.data["call_id"]):
+                self._withdraw(approval)
+
+    def _withdraw(self, approval: str) -> None:
+        self._asked.pop(approval, None)
+        task = self._open.pop(approval, None)
+        if task is not None and not task.done():
+            task.cancel()
+            self._leave_line(approval)
+
+    def _leave_line(self, approval: str) -> None:
+        """Begin a new line, so that what is told next does not stand behind a question."""
+        if self._shown == approval:
+            self._shown = ""
+            sys.stderr.write("\n")
+
+    async def _ask(self, event: Event) -> None:
+        async with self._turn:
+            if sys.stdin.isatty() and not sys.stderr.isatty():  # it would be answered unseen
+                sys.stderr.write("moryflow: standard error is no terminal, so nobody can see a question\n")
+                await self._host.approvals.nobody_left()
+                return
+            if self._view is not None:
+                self._view.pause()
+            self._shown = event.data["approval_id"]
+            answer = await _answer(event, self.read)
+            self._shown = ""
+            try:
+                if answer is None:
+                    await self._host.approvals.nobody_left()  # first: the terminal may be gone, and take no word
+                    sys.stderr.write("\nmoryflow: standard input has ended, so nobody can be asked\n")
+                else:
+                    await self._host.approvals.reply(event.data["approval_id"], answer.reply, message=answer.message)
+            except MoryflowError as error:
+                sys.stderr.write(f"moryflow: {plain(str(error))}\n")
+            self._catch_up()
+
+
+def _question(event: Event) -> Question:
+    whose = f"{event.agent} {event.session}: " if event.parent else ""
+    return question(event.data, event.data["approval_id"], whose)
+
+
+async def _answer(event: Event, read: Callable[[], Awaitable[str]]) -> Answer | None:
+    """Return what was typed, ``None`` at the end of an input that is no terminal. An empty line answers nothing."""
+
+    def show() -> None:
+        asked = _question(event)
+        discard_typed()
+        sys.stderr.write(f"{asked.text}{asked.keys}")
+        sys.stderr.flush()
+
+    with _when_resumed(show):
+        show()
+        while True:
+            line = await read()
+            if not line and not sys.stdin.isatty():
+                return None
+            if not line:  # Ctrl-D ends no line
+                sys.stderr.write("\n")
+                return Answer("stop")
+            asked = _question(event)  # as the terminal is by now
+            word = line.strip().lower().removeprefix("/")
+            typed = word if word in WORDS else line.strip()
+            answer = answer_of(typed)
+            if word in _VIEW:
+                await show_whole(asked.whole)
+            elif answer is None or typed == "?" or typed.startswith("/"):
+                sys.stderr.write("".join(f"{line}\n" for line in wrapped_text(HELP)))
+            elif answer.reply == "always" and not asked.always:
+                sys.stderr.write("  always stores nothing for this call; once allows it\n")
+            else:
+                return answer
+            sys.stderr.write(asked.keys)
+            sys.stderr.flush()
+
+
+@contextmanager
+def _when_resumed(show: Callable[[], None]) -> Iterator[None]:
+    """Call `show` when the program goes on after Ctrl-Z: what stood on the terminal is above what was done meanwhile."""
+    if not (hasattr(signal, "SIGCONT") and sys.stdin.isatty()):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGCONT, show)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGCONT)

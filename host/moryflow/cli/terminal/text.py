@@ -1,0 +1,112 @@
+"""Text for a terminal: control characters made visible, columns, one line."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from moryflow.cli.options import Flags
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+_READABLE = 20
+"""Columns below which a text is not wrapped any more."""
+
+
+def plain(text: str) -> str:
+    """Return `text` with control sequences made visible, so that nothing a model says drives the terminal."""
+    text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text.replace("\r\n", "\n"))
+    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def first_line(text: str, width: int = 160) -> str:
+    """Return the first line of `text`, cut to `width`."""
+    line = text.strip().split("\n", 1)[0]
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def fitting(text: str, columns: int) -> str:
+    """Return the beginning of `text` that takes at most `columns` columns; East Asian characters take two."""
+    taken = 0
+    for index, character in enumerate(text):
+        taken += _width(character)
+        if taken > columns:
+            return text[:index]
+    return text
+
+
+def ending(text: str, columns: int) -> str:
+    """Return the end of `text` that takes at most `columns` columns."""
+    return fitting(text[: -columns - 1 : -1] if columns else "", columns)[::-1]
+
+
+def _columns_of(text: str) -> int:
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def _width(character: str) -> int:
+    if character.isascii():
+        return 1
+    import unicodedata
+
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def told_result(status: str, output: str, width: int = 160) -> str:
+    """Return the first line of a result that is not ``ok`` with its status before it, once."""
+    line = first_line(output, width)
+    return line if line.startswith(f"{status}: ") else f"{status}: {line}"
+
+
+def columns(rows: Iterable[Sequence[Any]], *, within: int = 0) -> str:
+    """Return `rows` in aligned columns; the last one takes what it needs, or goes on below itself where `within` ends."""
+    cells = [[plain(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    if not cells:
+        return ""
+    widths = [max(_columns_of(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
+    left = sum(widths) + 2 * len(widths)
+    lines: list[str] = []
+    for row in cells:
+        head = "".join(cell + " " * (width - _columns_of(cell) + 2) for cell, width in zip(row, widths, strict=False))
+        lines.append(head + f"\n{' ' * left}".join(_wrapped(row[-1], within - left)))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if width < _READABLE or len(text) <= width:
+        return [text]
+    import textwrap
+
+    return textwrap.wrap(text, width)
+
+
+def terminal_width() -> int:
+    """Return how wide the terminal behind standard error is; nothing where there is none."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        return 0
+
+
+def as_json(document: Any, *, indent: int | None = 2) -> str:
+    """Return `document` as JSON that standard output takes, whatever its encoding; half characters stay, as escapes."""
+    readable = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    text = json.dumps(document, ensure_ascii=not readable, indent=indent, default=str)
+    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def show(flags: Flags, document: Any, text: str) -> None:
+    """Print `document` as JSON under ``--json``, else `text`."""
+    if flags.as_json:
+        click.echo(as_json(document))
+    elif text:
+        click.echo(text)

@@ -1,0 +1,33 @@
+"""What plugin authors test with: a pytest plugin, an isolated host, a scripted model and a loopback model server.
+
+Nothing here imports the host when it is imported; the fixtures ask for it by name when they are used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moryflow_sdk.scripted import ScriptedModel as scripted_model
+
+    from .isolated import IsolatedHost
+    from .replies import Reply
+    from .server import LoopbackServer
+
+__all__ = ["IsolatedHost", "LoopbackServer", "Reply", "scripted_model"]
+
+_HOMES = {
+    "IsolatedHost": ("moryflow.testing.isolated", "IsolatedHost"),
+    "LoopbackServer": ("moryflow.testing.server", "LoopbackServer"),
+    "Reply": ("moryflow.testing.replies", "Reply"),
+    "scripted_model": ("moryflow_sdk.scripted", "ScriptedModel"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)

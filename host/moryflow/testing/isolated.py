@@ -1,0 +1,260 @@
+"""An isolated host for tests: a home, a vault and a model of its own, on an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, TypeVar, cast
+
+from moryflow_sdk.events import Event
+from moryflow_sdk.scripted import ScriptedModel, ScriptedTurn
+
+from .distributions import PLUGINS, EntryPoints, read_project, write_distribution
+from .passing import MovableLoop
+from .scripted_plugin import MODELS
+
+T = TypeVar("T")
+PLUGIN = "moryflow.testing.scripted_plugin"
+TIMEOUT = 60.0
+"""Seconds after which a call fails instead of hanging the test run."""
+
+ALLOW_ALL: tuple[Mapping[str, str], ...] = tuple(
+    {"domain": domain, "pattern": "*", "decision": "allow"} for domain in ("read", "edit", "bash", "tool")
+)
+
+
+class IsolatedHost:
+    """What the fixture ``moryflow`` gives. The host opens when it is first used; add plugins and settings before.
+
+    Its methods block and work in plain and in ``async`` tests alike; for the host's own API open one with
+    ``async with await moryflow.open_host(**host.options)``.
+
+    :ivar home: Moryflow's own folder; `vault` is where the agent works.
+    :ivar model: answers what :meth:`run` and :meth:`ScriptedModel.add` say; keeps what it was asked.
+    :ivar events: everything that happened, in order.
+    """
+
+    def __init__(self, home: Path, vault: Path) -> None:
+        self.home = home
+        self.vault = vault
+        self.model = ScriptedModel(())
+        self.events: list[Event] = []
+        self.environ: dict[str, str] = {"MORYFLOW_HOME": str(home)}
+        self._config: dict[str, Any] = {}
+        self._on_path: list[str] = []
+        self._loop: MovableLoop | None = None
+        self._host: Any = None
+        for folder in (home, vault):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        MODELS[home] = self.model
+
+    # ---------------------------------------------------------------- before it opens
+
+    def plugin(self, source: Path | str, name: str = "plugin_under_test") -> Path:
+        """Install a plugin for this host: a file, a package folder, or source text.
+
+        :returns: where it was put, in ``home/plugins``.
+        """
+        folder = self.home / "plugins"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if isinstance(source, str):
+            target = folder / f"{name}.py"
+            target.write_text(dedent(source), encoding="utf-8")
+        elif source.is_dir():
+            target = folder / source.name
+            shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            target = folder / source.name
+            shutil.copyfile(source, target)
+        for path in [target, *(target.rglob("*") if target.is_dir() else ())]:
+            path.chmod(0o700 if path.is_dir() else 0o600)
+        return target
+
+    def project(self, folder: Path) -> None:
+        """Let the plugin project in `folder` be installed for this host, as an editable installation would.
+
+        :raises ValueError: the folder's ``pyproject.toml`` names no plugin.
+        """
+        project = read_project(folder)
+        if project is None:
+            raise ValueError(f"{folder}/pyproject.toml has no [project.entry-points.{PLUGINS!r}]")
+        self.distribution(project.name, project.entry_points, version=project.version, sources=project.sources)
+
+    def distribution(
+        self, name: str, entry_points: EntryPoints, *, version: str = "0.1.0", sources: Path | None = None
+    ) -> Path:
+        """Let a package be installed for this host that is not: its metadata is there, in a folder on ``sys.path``.
+
+        :param entry_points: group to name to value, for example ``{"moryflow.plugins": {"hello": "hello_plugin"}}``.
+        :param sources: a folder with its modules, put on the path too.
+        :returns: the folder with the metadata; modules may be written beside it.
+        """
+        site = self.home.parent / "site"
+        written = write_distribution(site, name, entry_points, version=version)
+        for folder in (sources, site):
+            if folder is not None and str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+                self._on_path.append(str(folder))
+        return written
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Merge `settings` into the user's configuration."""
+        _merge(self._config, settings)
+        file = self.home / "config.jsonc"
+        file.write_text(json.dumps(self._config, indent=2), encoding="utf-8")
+        file.chmod(0o600)
+
+    def allow_all(self) -> None:
+        """Let rules stand in nobody's way."""
+        self.configure({"agents": {"runtime": {"permission": {"rules": [dict(rule) for rule in ALLOW_ALL]}}}})
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of ``moryflow.open_host`` for a host like this one. It runs the plugin at once, not in the probe first."""
+        builtins = importlib.import_module("moryflow.base.builtins").BUILTINS
+        return {"home": self.home, "environ": self.environ, "builtins": (*builtins, PLUGIN), "probe": False}
+
+    # ---------------------------------------------------------------- use
+
+    @property
+    def host(self) -> Any:
+        """The host, opened now if it was not. Its coroutines run through :meth:`wait`."""
+        if self._host is None:
+            open_host = importlib.import_module("moryflow").open_host
+            self._host = self.wait(open_host(**self.options))
+            self._host.bus.subscribe(self.events.append)
+        return self._host
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the host's loop and return what it returns."""
+        return asyncio.run_coroutine_threadsafe(work, self._running_loop()).result(TIMEOUT)
+
+    def run(
+        self,
+        prompt: str,
+        turns: Sequence[str | Mapping[str, Any] | ScriptedTurn] = (),
+        *,
+        session: Any = None,
+        mode: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run one turn; the model answers with `turns`. Return the host's ``TurnResult``.
+
+        :param session: a session to go on with, as :meth:`session` gives it.
+        :param options: fields of ``moryflow.RunOptions``, for example ``on_ask="deny"``, ``max_steps=3``.
+        """
+        return self.begin(prompt, turns, session=session, mode=mode, **options).result(TIMEOUT)
+
+    def begin(
+        self,
+        prompt: str,
+        turns: Sequence[str | Mapping[str, Any] | ScriptedTurn] = (),
+        *,
+        session: Any = None,
+        mode: str | None = None,
+        **options: Any,
+    ) -> Future[Any]:
+        """Begin a turn, as :meth:`run` does, and return while it runs; its ``result()`` is the ``TurnResult``."""
+        self.model.add(*turns)
+        chosen = importlib.import_module("moryflow").RunOptions(**options)
+        talk = session or self.session(mode=mode)
+        return asyncio.run_coroutine_threadsafe(talk.prompt(prompt, options=chosen), self._running_loop())
+
+    def until(self, type: str, /, **data: Any) -> Event:
+        """Wait for the first event of `type` that says `data`, also one that has happened already, and return it.
+
+        :raises TimeoutError: there was none in a minute.
+        """
+        ending = time.monotonic() + TIMEOUT
+        while time.monotonic() < ending:
+            for event in list(self.events):
+                if event.type == type and data.items() <= dict(event.data).items():
+                    return event
+            time.sleep(0.005)
+        raise TimeoutError(f"no {type} with {data} in {TIMEOUT:g} s; there were {[event.type for event in self.events]}")
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for what waits on the host's loop, for example the pause before a model is asked again.
+
+        Not for time stamps and ages of files, nor for deadlines of plain functions: see
+        :class:`~moryflow.testing.passing.MovableLoop`.
+        """
+        loop = self._running_loop()
+
+        async def pass_by() -> None:
+            loop.advance(seconds)
+
+        self.wait(pass_by())
+
+    def trace(self, session: Any = None) -> str:
+        """Return what plugins changed, said and failed in a session, as text that is the same in every run.
+
+        For a comparison with what is expected, or with a stored snapshot. Built-in plugins are left out.
+
+        :param session: as :meth:`session` gives it; the last one of the vault by default.
+        """
+        recorded = importlib.import_module("moryflow.authoring.recorded").recorded
+        tracing, snapshots = (importlib.import_module(f"moryflow.authoring.{name}") for name in ("tracing", "snapshot"))
+        host = self.host
+
+        async def text() -> str:
+            name = session.id if session else (await host.store.latest(str(self.vault.resolve()))).id
+            past = await recorded(host.store, name)
+            places = {str(self.vault.resolve()): "<vault>", str(self.vault): "<vault>", str(self.home): "<home>"}
+            return snapshots.snapshot(tracing.trace(host, [(past, past.turns)]), places)
+
+        return self.wait(text())
+
+    def session(self, **options: Any) -> Any:
+        """Return a new session in the vault, with the scripted model."""
+        return self.wait(self.host.new_session(self.vault, **{"model": self.model.info.id, **options}))
+
+    def call_tool(self, name: str, /, **args: Any) -> Any:
+        """Run one tool through the whole chain, without a model; return the host's ``DirectResult``."""
+        return self.wait(self.host.call_tool(name, args, vault=self.vault))
+
+    def fire(self, hook: str, /, given: Mapping[str, Any] | None = None, **arguments: Any) -> Any:
+        """Call one hook chain; return the value after it and who was called.
+
+        :param given: JSON of the hook's arguments by name; they may be given as keywords as well:
+            ``fire("tool_after", call={"tool": "read"}, result={"output": "x"})``.
+        """
+        return self.wait(self.host.fire(hook, {**(given or {}), **arguments}, vault=str(self.vault)))
+
+    def close(self) -> None:
+        """Close the host and end its loop."""
+        MODELS.pop(self.home, None)
+        while self._on_path:
+            sys.path.remove(self._on_path.pop())
+        host, self._host = self._host, None
+        if host is not None:
+            self.wait(host.aclose())
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(TIMEOUT)
+            loop.close()
+
+    def _running_loop(self) -> MovableLoop:
+        if self._loop is None:
+            self._loop = MovableLoop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="moryflow-test-host", daemon=True)
+            self._thread.start()
+        return self._loop
+
+
+def _merge(into: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], cast("Mapping[str, Any]", value))
+        else:
+            into[key] = value

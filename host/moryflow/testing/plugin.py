@@ -1,0 +1,102 @@
+"""Fixtures for plugin authors, and ``pytest --moryflow-plugin PATH``.
+
+pytest loads this in every run of an environment that has Moryflow, so it imports nothing until a fixture is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .conformance.subject import Subject
+    from .isolated import IsolatedHost
+    from .server import LoopbackServer
+
+OPTION = "--moryflow-plugin"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that asks for the conformance checks."""
+    group = parser.getgroup("moryflow")
+    group.addoption(OPTION, action="append", default=[], metavar="PATH", help="check a Moryflow plugin (file or folder)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Add the conformance checks to what is collected."""
+    if not config.getoption(OPTION):
+        return
+    from moryflow_sdk.own_files import leads_nowhere
+
+    from .conformance import files
+
+    for path in map(Path, config.getoption(OPTION) or ()):
+        if not path.exists():
+            raise pytest.UsageError(f"{OPTION}: {path}: {leads_nowhere(path) or 'there is nothing there'}")
+
+    # Named alone, the option asks for the checks and not for the tests of the current folder as well.
+    given = config.invocation_params.args
+    alone = not any(argument for argument in config.args if argument in given)
+    config.args[:] = [*([] if alone else config.args), *files()]
+    if alone and config.pluginmanager.has_plugin("asyncio"):
+        # No check is async, and a folder without settings for pytest-asyncio would get a warning about them.
+        config.pluginmanager.unregister(name="asyncio")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each conformance check once for each plugin that was named."""
+    if "plugin_under_test" in metafunc.fixturenames:
+        paths = [Path(path).resolve() for path in metafunc.config.getoption(OPTION) or ()]
+        metafunc.parametrize("plugin_under_test", paths, ids=[path.name for path in paths], scope="session")
+
+
+@pytest.fixture
+def moryflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IsolatedHost]:
+    """An isolated host in a temporary home, with a scripted model; the real home is out of reach."""
+    from .isolated import IsolatedHost
+
+    host = IsolatedHost(tmp_path / "moryflow-home", tmp_path / "vault")
+    monkeypatch.setenv("MORYFLOW_HOME", str(host.home))
+    for name in ("MORYFLOW_CONFIG", "MORYFLOW_MODEL", "MORYFLOW_PLUGINS", "MORYFLOW_SAFE_MODE", "MORYFLOW_STRICT"):
+        monkeypatch.delenv(name, raising=False)
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="session")
+def plugin_subject(plugin_under_test: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    """The plugin that ``--moryflow-plugin`` named, in a host that its checks share."""
+    from .conformance.subject import Subject
+
+    subject = Subject(plugin_under_test, tmp_path_factory.mktemp("conformance"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MORYFLOW_HOME", str(subject.root / "home"))
+        yield subject
+        subject.close()
+
+
+@pytest.fixture
+def fire(moryflow: IsolatedHost) -> Callable[..., Any]:
+    """Call one hook chain of the isolated host: ``fire("chat_params", params={"temperature": 0.5})``."""
+    return moryflow.fire
+
+
+@pytest.fixture
+def scripted_model() -> Callable[..., Any]:
+    """Make a model that answers from a list: ``scripted_model(["Hello"])``."""
+    from moryflow_sdk.scripted import ScriptedModel
+
+    return ScriptedModel
+
+
+@pytest.fixture
+def loopback_server() -> Iterator[LoopbackServer]:
+    """A model server on loopback that does as it is told; see :mod:`moryflow.testing.replies`."""
+    from .server import LoopbackServer
+
+    with LoopbackServer() as server:
+        yield server
