@@ -31,6 +31,33 @@ class Rig:
         file.chmod(0o600)
         return file
 
+    def holding(self) -> dict:
+        """Return a call that lasts until :meth:`let_go`; everything is allowed."""
+        self.allow_all()
+        self.plugin(
+            "holding",
+            f"""
+            import asyncio
+            from pathlib import Path
+
+            @tool(domain="read", timeout=500)
+            async def hold() -> str:
+                "Wait."
+                while not Path({str(self.vault.parent / "go")!r}).exists():
+                    await asyncio.sleep(0.01)
+                return "let go"
+
+            @hookimpl
+            def tools():
+                return [hold]
+            """,
+        )
+        return self.call("hold")
+
+    def let_go(self) -> None:
+        """Let the calls that hold go on."""
+        (self.vault.parent / "go").touch()
+
     def config(self, **runtime) -> None:
         """Write the user's configuration below ``agents.runtime``."""
         file = self.home / "config.jsonc"

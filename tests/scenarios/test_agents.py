@@ -92,21 +92,37 @@ async def test_the_child_reads_its_task_and_nothing_of_the_conversation(rig):
 async def test_tasks_of_one_step_run_side_by_side(rig):
     """Several children work at the same time, and their results come in call order (S2.3, D67)."""
     for name in ("one", "two", "three"):
-        agent(rig, name, {"text": f"I am {name}", "delay": 0.15})
+        agent(rig, name, rig.holding(), {"text": f"I am {name}"})
     order = [{"agent": "three"}, {"agent": "one"}, {"agent": "two"}]
-    _result, events, kids = await run(rig, tasks(*order), {"text": "ok"})
-    kinds = [event.type for event in events if event.type in ("turn.start", "turn.finish") and event.parent]
-    assert kinds[:3] == ["turn.start"] * 3 and len(kids) == 3
+    begun = []
+
+    def watch(host, event):
+        if event.type == "turn.start" and event.parent:
+            begun.append(event)
+            if len(begun) == 3:
+                rig.let_go()
+
+    _result, _events, kids = await run(rig, tasks(*order), {"text": "ok"}, watch=watch)
+    assert len(kids) == 3
     assert [told["output"].split("\n")[0] for told in results(rig)] == ["I am three", "I am one", "I am two"]
     assert sum(node.kind == "note" for node in rig.path) == 1
 
 
 async def test_a_background_task_returns_at_once_and_its_result_comes_as_a_note(rig):
     """The call gives the id; the note is appended between steps, never between a call and its result (S2.3, invariant 6)."""
-    agent(rig, "slow", {"text": "found it", "delay": 0.1})
-    (rig.vault / "a.md").write_text("x")
-    wait = {"calls": [{"name": "read", "arguments": {"path": "a.md"}}], "delay": 0.4}
-    result, _, kids = await run(rig, tasks({"agent": "slow", "background": True}), wait, {"text": "ok"})
+    agent(rig, "slow", {"text": "found it"})
+    script = rig.script(tasks({"agent": "slow", "background": True}), rig.holding(), {"text": "ok"})
+    async with rig.host() as host:
+        session = await host.new_session(rig.vault, model=script)
+        held = asyncio.Event()
+        host.bus.subscribe(lambda event: held.set() if event.type == "tool.start" and event.data["tool"] == "hold" else None)
+        turn = asyncio.create_task(session.prompt("go", options=RunOptions(on_ask="deny")))
+        await held.wait()
+        await session.children.settled()
+        rig.let_go()
+        result = await turn
+        rig.path = await host.store.path(session.id)
+        kids = await children(host, result)
     assert [node.kind for node in rig.path] == ["user", "assistant", "tool", "assistant", "tool", "note", "assistant"]
     assert results(rig)[0]["metadata"]["end_reason"] == "running"
     note = rig.path[5].payload
@@ -152,6 +168,7 @@ async def test_a_note_that_came_before_the_question_waits_too(rig):
         assert result.end_reason == "approval_required"
         kinds = [node.kind for node in await host.store.path(session.id)]
         assert kinds == ["user", "assistant", "tool", "assistant"]
+        await session.children.settled()
         await session.proceed()
         kinds = [node.kind for node in await host.store.path(session.id)]
     assert kinds == ["user", "assistant", "tool", "assistant", "tool", "note", "assistant"]
@@ -587,7 +604,7 @@ async def test_two_children_on_one_file_lose_no_edit(rig):
 
 async def test_a_task_that_is_at_work_is_not_prompted_again(rig):
     """One appender per session: the second order is refused, the first goes on (invariant 6)."""
-    agent(rig, "slow", {"text": "found it", "delay": 0.5})
+    agent(rig, "slow", rig.holding(), {"text": "found it"})
     async with rig.host() as host:
         first = rig.script(tasks({"agent": "slow", "background": True}), {"text": "ok"})
         session = await host.new_session(rig.vault, model=first)
@@ -597,6 +614,7 @@ async def test_a_task_that_is_at_work_is_not_prompted_again(rig):
         second.write_text(json.dumps([tasks({"agent": "slow", "task_id": kid.id}), {"text": "ok"}]))
         session.model = f"script:{second}"
         await session.prompt("again")
+        rig.let_go()
         await session.children.settled()
         path = await host.store.path(session.id)
     codes = [node.payload.get("code") for node in path if node.kind == "tool"]
@@ -605,7 +623,7 @@ async def test_a_task_that_is_at_work_is_not_prompted_again(rig):
 
 async def test_a_result_that_cannot_be_appended_now_is_not_lost(rig):
     """Another process has the session when a child in the background ends: the next turn here takes the note (D65)."""
-    agent(rig, "slow", {"text": "found it", "delay": 0.2})
+    agent(rig, "slow", rig.holding(), {"text": "found it"})
     async with rig.host() as host, rig.host() as other:
         errors = []
         host.bus.subscribe(lambda event: event.type == "error" and errors.append(event))
@@ -614,6 +632,7 @@ async def test_a_result_that_cannot_be_appended_now_is_not_lost(rig):
         await session.prompt("go")
         theirs = await other.resume(session_id=session.id, model=script)
         await theirs.keep()
+        rig.let_go()
         await session.children.settled()
         theirs.release()
         assert [event.data["code"] for event in errors] == ["busy"]

@@ -52,6 +52,25 @@ def tools():
 """
 
 
+HOLDING = """
+from moryflow_sdk import *
+import asyncio
+from pathlib import Path
+
+@tool(domain="read", timeout=500)
+async def hold() -> str:
+    "Wait."
+    Path({begun!r}).touch()
+    while not Path({go!r}).exists():
+        await asyncio.sleep(0.01)
+    return "let go"
+
+@hookimpl
+def tools():
+    return [hold]
+"""
+
+
 @dataclass
 class Cli:
     """Runs ``moryflow``; nothing in it is a mock."""
@@ -103,6 +122,20 @@ class Cli:
         file.write_text(dedent(source), "utf-8")
         file.chmod(0o600)
         return file
+
+    def holding(self) -> dict[str, Any]:
+        """Return a call that lasts until :meth:`let_go`; :meth:`holds` says whether it runs."""
+        self.plugin("holding", HOLDING.format(begun=str(self._mark("holds")), go=str(self._mark("go"))))
+        return self.calls("hold")
+
+    def holds(self) -> bool:
+        return self._mark("holds").exists()
+
+    def let_go(self) -> None:
+        self._mark("go").touch()
+
+    def _mark(self, name: str) -> Path:
+        return self.vault.parent / name
 
     def script(self, *turns: Any) -> str:
         """Write what the model will say; return the model's name."""

@@ -136,7 +136,7 @@ def test_a_conversation_goes_to_a_sub_agent_and_back(finder: Any) -> None:
 
 def test_what_works_in_the_background_is_stopped_from_the_prompt(finder: Any, at_terminal: Callable[..., Any]) -> None:
     """No turn runs, and still a person can stop it (S4.15)."""
-    (finder.vault.parent / "finder.json").write_text(json.dumps([{"text": "never", "delay": 60}]))
+    (finder.vault.parent / "finder.json").write_text(json.dumps([{"text": "never", "delay": 600}]))
     terminal = at_terminal("chat", "-m", finder.script(task(background=True), "Started."))
     terminal.expect("\n>")
     terminal.type("go\r")
@@ -162,7 +162,7 @@ def test_the_tree_shows_sub_agents_below_their_call(finder: Any) -> None:
 
 def test_a_sub_agent_whose_call_was_interrupted_stands_below_its_call_too(finder: Any, at_terminal: Callable[..., Any]) -> None:
     """Ctrl-C leaves a result that names no session; the tree still shows where the sub-agent was started (S2.3)."""
-    (finder.vault.parent / "finder.json").write_text(json.dumps([{"text": "never", "delay": 30}]))
+    (finder.vault.parent / "finder.json").write_text(json.dumps([{"text": "never", "delay": 600}]))
     terminal = at_terminal("run", "-m", finder.script(task(), "Done."), "go")
     terminal.expect("task finder")
     while not shown(finder, "session", "tree")["children"]:
@@ -201,13 +201,14 @@ def test_a_question_of_a_sub_agent_names_it_at_the_terminal(finder: Any, at_term
 
 def test_a_question_from_the_background_is_answered_with_a_slash_command(finder: Any, at_terminal: Callable[..., Any]) -> None:
     """While a line is typed nothing else reads the terminal; /reply answers (D66)."""
-    (finder.vault.parent / "finder.json").write_text(
-        json.dumps([{**finder.calls("danger", what="it"), "delay": 1.0}, "did it"])
-    )
+    turns = [finder.holding(), finder.calls("danger", what="it"), "did it"]
+    (finder.vault.parent / "finder.json").write_text(json.dumps(turns))
     terminal = at_terminal("chat", "-m", finder.script(task(background=True), "Started."))
     terminal.expect("\n>")
     terminal.type("go\r")
     terminal.expect("Started.")
+    terminal.expect("\n>")
+    finder.let_go()
     terminal.expect(": danger wants to")
     terminal.expect("answer with /reply ")
     [question] = shown(finder, "approval", "list")
@@ -221,13 +222,14 @@ def test_a_question_from_the_background_has_an_id_and_takes_the_same_words(
     finder: Any, at_terminal: Callable[..., Any]
 ) -> None:
     """/reply without a word answers nothing, a turn asks it again with the same keys, a reason refuses it (R33, D66)."""
-    (finder.vault.parent / "finder.json").write_text(
-        json.dumps([{**finder.calls("danger", what="it"), "delay": 1.0}, "did without"])
-    )
+    turns = [finder.holding(), finder.calls("danger", what="it"), "did without"]
+    (finder.vault.parent / "finder.json").write_text(json.dumps(turns))
     terminal = at_terminal("chat", "-m", finder.script(task(background=True), "Started.", {"text": "Late.", "delay": 3.0}, "x"))
     terminal.expect("\n>")
     terminal.type("go\r")
     terminal.expect("Started.")
+    terminal.expect("\n>")
+    finder.let_go()
     terminal.expect(": danger wants to  (ap_")
     [question] = shown(finder, "approval", "list")
     assert f"? finder {question['session']}: danger wants to  ({question['id']})" in terminal.text
@@ -282,7 +284,7 @@ def test_nothing_is_written_over_a_question_that_stands(finder: Any, at_terminal
     """What another sub-agent does meanwhile is shown when the question is answered: it could push it away (R33)."""
     (finder.vault.parent / "finder.json").write_text(json.dumps([finder.calls("danger", what="it"), "Found."]))
     other = finder.vault.parent / "other.json"
-    other.write_text(json.dumps([{"delay": 1.5, **finder.calls("hello", name="Ann")}, {"delay": 1.5, "text": "Said."}]))
+    other.write_text(json.dumps([finder.holding(), finder.calls("hello", name="Ann"), "Said."]))
     file = finder.home / "agents" / "other.md"
     file.write_text(
         json.dumps({"id": "other", "mode": "subagent", "model": f"script:{other}"}).join(["---\n", "\n---\nSay.\n"])
@@ -291,6 +293,7 @@ def test_nothing_is_written_over_a_question_that_stands(finder: Any, at_terminal
     both = [{"name": "task", "arguments": {"agent": name, "prompt": "go"}} for name in ("finder", "other")]
     terminal = at_terminal("run", "-m", finder.script({"calls": both}, "Done."), "go")
     terminal.expect("[s]top > ")
+    finder.let_go()
     while "completed" not in [kid["end_reason"] for kid in shown(finder, "session", "tree")["children"]]:
         terminal.rest(0.2)
     assert terminal.text.endswith("[s]top > ")

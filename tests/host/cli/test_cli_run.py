@@ -258,7 +258,7 @@ def test_y_answers_no_permission_question(cli: Any) -> None:
 def test_two_processes_on_one_session(cli: Any) -> None:
     """The second is refused as busy; the first ends well and nothing is lost (ARCHITECTURE §5)."""
     first = json.loads(cli("run", "-m", cli.script("ok"), "one", "--json").stdout)["session"]
-    slow = cli.script({"text": "slow", "delay": 5})
+    slow = cli.script(cli.holding(), "slow")
     running = cli.start("run", "-r", first, "-m", slow, "two", "--output", "stream-json")
     for line in running.stdout:
         if '"turn.start"' in line:
@@ -266,6 +266,7 @@ def test_two_processes_on_one_session(cli: Any) -> None:
     busy = cli("run", "-r", first, "-m", "script:none", "three")
     assert (busy.returncode, "in use by process" in busy.stderr) == (1, True)
     assert "next: " in busy.stderr
+    cli.let_go()
     out, _ = running.communicate()
     assert (running.returncode, lines(out)[-1]["text"]) == (0, "slow")
 
@@ -273,7 +274,7 @@ def test_two_processes_on_one_session(cli: Any) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_turn_and_keeps_what_it_has(cli: Any, number: int) -> None:
     """Exit code 130; the call that ran has an interrupted result, and the session goes on (CONTRACT §1)."""
-    running = cli.start("run", "-m", cli.script(cli.calls("slow", seconds=30)), "hi", "--output", "stream-json")
+    running = cli.start("run", "-m", cli.script(cli.calls("slow", seconds=300)), "hi", "--output", "stream-json")
     for line in running.stdout:
         if '"state": "running"' in line:
             running.send_signal(number)

@@ -60,7 +60,7 @@ async def test_a_turn_that_is_stopped_before_its_first_step(tmp_path: Any) -> No
 def test_ctrl_c_stops_a_compaction_that_was_asked_for(cli: Any, at_terminal: Begin) -> None:
     """``/compact`` is given up, its run is closed, and the conversation goes on (S0.29, S1.32)."""
     cli.config(agents={"runtime": {"compaction": {"keepRecentTokens": 50, "protectedTurns": 1}}})
-    summary = {"text": "## Goal\nx", "purpose": "compact", "delay": 20}
+    summary = {"text": "## Goal\nx", "purpose": "compact", "delay": 600}
     terminal = at_terminal("chat", "-m", cli.script("long " * 400, "second", summary, "third"))
     for line, answer in (("one", "long"), ("two", "second")):
         terminal.expect("\n>")

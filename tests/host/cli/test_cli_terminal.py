@@ -83,7 +83,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(cli: Any, at_terminal: Begin) -> No
     terminal = at_terminal("run", "-m", cli.script(cli.calls("danger", what="it"), "never"), "hi")
     terminal.expect("[o]nce")
     terminal.interrupt()
-    assert terminal.end(within=10) == 130
+    assert terminal.end() == 130
     assert re.search(r"\[s\]top > (\^C)?\s*\n.*skipped: the turn ended", terminal.text)
 
 
@@ -127,7 +127,7 @@ def test_a_conversation_at_a_terminal(cli: Any, at_terminal: Begin) -> None:
 
 def test_ctrl_c_stops_the_turn_and_not_the_program(cli: Any, at_terminal: Begin) -> None:
     """The next prompt comes, and the conversation goes on (issue 2, CLI)."""
-    terminal = at_terminal("chat", "-m", cli.script({"text": "never seen", "delay": 60}, "after all"))
+    terminal = at_terminal("chat", "-m", cli.script({"text": "never seen", "delay": 600}, "after all"))
     terminal.expect("\n>")
     terminal.type("take your time\r")
     terminal.expect("⠋")

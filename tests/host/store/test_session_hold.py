@@ -64,7 +64,7 @@ async def test_a_killed_holder_leaves_no_lock(store: Store, session: SessionRow,
     process = await child(HOLDER, str(file), session.id)
     await process.stdout.readline()
     process.send_signal(signal.SIGKILL)
-    hold = await store.hold(session.id, wait=5)
+    hold = await store.hold(session.id, wait=300)
     assert hold.epoch == 2
     hold.release()
     await process.wait()
