@@ -118,6 +118,7 @@ class Sandbox:
         vault: Path,
         hidden: Iterable[Path] = (),
         read_only: Iterable[Path] = (),
+        opened: Iterable[Path] = (),
         kept: Iterable[Path] = (),
         replaced: Mapping[Path, Path] | None = None,
         network: bool = False,
@@ -128,6 +129,7 @@ class Sandbox:
         :param vault: the one folder that can be written.
         :param hidden: files and folders that appear empty, for example Moryflow's own home.
         :param read_only: paths inside the vault that cannot be written, beside :data:`READ_ONLY`.
+        :param opened: those of :data:`READ_ONLY` that can be written all the same.
         :param kept: folders inside the vault that can be written and neither moved nor removed.
         :param replaced: files inside the vault, each with the file that is there instead, read-only.
         """
@@ -145,7 +147,8 @@ class Sandbox:
             inside += ["--bind", str(git), str(git)]  # nobody moves what something is bound to
         for path in _existing(kept):
             inside += ["--bind", str(path), str(path)]
-        for path in _existing((*(vault / name for name in READ_ONLY), *read_only)):
+        closed = {vault / name for name in READ_ONLY} - set(opened)
+        for path in _existing((*sorted(closed), *read_only)):
             inside += ["--ro-bind-try", str(path), str(path)]
         inside += _hiding(path for path in _existing(hidden) if path.is_relative_to(vault) and path != vault)
         for path, other in (replaced or {}).items():

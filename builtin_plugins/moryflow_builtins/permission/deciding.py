@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from moryflow_sdk import Remember, Rule, Target, ToolCall, Turn
+from moryflow_sdk.git_files import named_by_git
 from moryflow_sdk.patterns import escape
 from moryflow_sdk.urls import RefusedUrl, Url, parse_url
 
@@ -33,7 +34,7 @@ def policy_of(turn: Turn, rules: Sequence[Rule] | None = None) -> Policy:
         return files.resolve(path, domain=domain, base=base)
 
     configured = turn.rules.all() if rules is None else rules
-    defaults = default_rules(str(turn.home), tuple(getattr(turn.config, "servers", ())))
+    defaults = default_rules(str(turn.home), tuple(getattr(turn.config, "servers", ())), named_by_git(turn.vault))
     places = {"home": turn.home, "vault": turn.vault, "watched": turn.watched, "hides": hidden_files(turn)}
     return make_policy((*defaults, *configured), **places, resolve=resolve, agent=turn.agent.rules)
 

@@ -55,7 +55,7 @@ PLACES = frozenset({"vault:**", "fs:**"})
 
 
 @lru_cache(maxsize=16)
-def default_rules(home: str = "", servers: tuple[str, ...] = ()) -> tuple[Rule, ...]:
+def default_rules(home: str = "", servers: tuple[str, ...] = (), by_git: tuple[str, ...] = ()) -> tuple[Rule, ...]:
     """Return the built-in rules.
 
     :param home: Moryflow's own folder; stored outputs below it are read without asking.
@@ -64,6 +64,8 @@ def default_rules(home: str = "", servers: tuple[str, ...] = ()) -> tuple[Rule, 
     rows: list[tuple[str, str, str]] = list(_FIXED)
     if home:
         rows.append(("read", f"fs:{escape_path(home)}/agent-output/**", "allow"))
+    for path in map(escape_path, by_git):
+        rows += [("edit", f"vault:/{path}", "ask"), ("edit", f"vault:/{path}/**", "ask")]
     rows += [("mcp", f"mcp:{name}/*", "allow") for name in servers if re.fullmatch(r"[\w.@-]+", name)]
     return tuple(_rule(index, *row) for index, row in enumerate(rows))
 

@@ -135,6 +135,8 @@ def _worded(answer: Judged, target: Target) -> Judged:
         line = guarded_line(answer.rule, target.text) or guarded_line(answer.rule, target.lexical or "")
         what = "looks like a file of secrets" if guards_sensitive(answer.rule) else "changes what runs later"
         reason = f"{shown} {what}: {line.reason}" if line else f"{shown} {what}"
+    elif answer.decision == "ask" and changes:
+        reason = f"{shown} changes what runs later: the configuration of git names it"
     elif changes:
         reason = f"{shown} is outside the vault; nothing is changed there"
     else:

@@ -19,6 +19,7 @@ from typing import Any
 
 from moryflow_sdk import Ask, Denied, ToolContext, ToolError, ToolResult
 from moryflow_sdk.processes import end_marked
+from moryflow_sdk.protected_files import RUNS_LATER
 from moryflow_sdk.sandbox import FileRules, Sandbox
 from moryflow_sdk.sensitive import without_git_credentials
 
@@ -70,6 +71,7 @@ class Confined:
             vault=self._vault,
             hidden=[self.ctx.home, *hidden],
             read_only=[*self.ctx.watched, *closed],
+            opened=[self._vault / name for name in RUNS_LATER.literal if self._is_open(name)],
             kept=kept,
             replaced=replaced,
             network=self.network,
@@ -98,7 +100,7 @@ class Confined:
             self._record.close()
 
     def _settle(self) -> Settled:
-        now = self._search.after()
+        now = self._search.after(self.before.guarded)
         return put_back(self._vault, *self._guarded(now), _aside(self.ctx.data_dir, self.ctx.mark))
 
     def _guarded(self, now: Survey) -> tuple[dict[str, Entry], Survey]:
@@ -121,7 +123,7 @@ class Confined:
             answer = str(error).removeprefix(f"{question}; ")
             return _told(result, settled, f"{said}. It was put back; {answer}")
         left = await asyncio.to_thread(put_in_place, self._vault, settled.changes)
-        now = await asyncio.to_thread(self._search.after)
+        now = await asyncio.to_thread(self._search.after, {})
         for other in _running.values():
             other.update({path: entry for path, entry in now.guarded.items() if path not in other})
         kept = Settled(left=[*settled.left, *left])
@@ -278,5 +280,5 @@ def settle_leftovers(data: Path, log: logging.Logger) -> None:
 def _settled_late(record: dict[str, Any], data: Path) -> Settled:
     end_marked((record["mark"],))
     before = {path: Entry(*entry) for path, entry in record["guarded"].items()}
-    now = Search(record["vault"], frozenset(record["opened"])).after()
+    now = Search(record["vault"], frozenset(record["opened"])).after(before)
     return put_back(Path(record["vault"]), before, now, _aside(data, record["mark"]))

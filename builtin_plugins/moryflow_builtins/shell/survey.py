@@ -1,17 +1,19 @@
 """What runs later and what is secret in a vault, found by one walk before and after a sandboxed command.
 
-Only names are looked at; contents are not read, and links are not followed.
+Names are looked at, and what a rebase will run; links are not followed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from moryflow_sdk.git_files import named_by_git
 from moryflow_sdk.protected_files import RUNS_LATER, SECRETS, plain_names
 
 GIT_PARTS = frozenset({"hooks", "config", "config.worktree", "info", "modules", "worktrees", "commondir"})
@@ -19,6 +21,9 @@ GIT_PARTS = frozenset({"hooks", "config", "config.worktree", "info", "modules", 
 
 LONGEST = 3000
 """Paths beyond it are taken for an attempt to hide something where nobody can look."""
+
+
+_EXECUTES = re.compile(rb"^\s*(?:x|exec)\s", re.MULTILINE)
 
 
 class Entry(NamedTuple):
@@ -89,15 +94,20 @@ class Search:
         """Find what runs later, and what is secret."""
         return _Walk(self, secrets=True).run()
 
-    def after(self) -> Survey:
-        """Find what runs later by now, also in folders that the command has closed."""
-        return _Walk(self, secrets=False).run()
+    def after(self, before: Mapping[str, Entry]) -> Survey:
+        """Find what runs later by now, also in folders that the command has closed, and what was `before` wherever it is."""
+        now = _Walk(self, secrets=False).run()
+        there = now.guarded
+        lost = {entry.inode for path, entry in before.items() if path not in there or not entry.is_same(there[path])}
+        return _Walk(self, secrets=False, lost=lost).run() if lost else now
 
 
 class _Walk:
-    def __init__(self, search: Search, *, secrets: bool) -> None:
+    def __init__(self, search: Search, *, secrets: bool, lost: Set[int] = frozenset()) -> None:
         self._search = search
+        self._lost = lost
         self._secrets = secrets
+        self._named = frozenset(named_by_git(Path(search.vault)))
         self._above_opened = {str(parent) for path in search.opened for parent in Path(path).parents}
         self._found = Survey()
         self._todo = [_Folder("", _inode(search.vault))]
@@ -127,6 +137,8 @@ class _Walk:
         later = folder.guarded
         if not later and (_part_of_git(name) if folder.git else _tells_later(name)):
             later = folder.git or (RUNS_LATER.find_folder(path) if is_folder else RUNS_LATER.find(path)) is not None
+        later = later or path in self._named or entry.inode() in self._lost
+        later = later or (folder.git and name == "rebase-merge" and _executes(entry.path))
         if later:
             self._guard(entry, path, folder.inode, is_folder=is_folder)
         secret = self._secrets and not folder.git and self._note_secret(name, path, folder, is_folder=is_folder)
@@ -208,6 +220,15 @@ def _inode(place: str) -> int:
         return Path(place).stat().st_ino
     except OSError:
         return 0
+
+
+def _executes(rebase: str) -> bool:
+    """Whether a rebase that is under way runs programs when it goes on."""
+    try:
+        with open(f"{rebase}/git-rebase-todo", "rb") as todo:  # noqa: PTH123
+            return _EXECUTES.search(todo.read(1 << 20)) is not None
+    except OSError:
+        return False
 
 
 def _is_git(name: str) -> bool:

@@ -11,6 +11,7 @@ from moryflow.services.paths import PathResolver
 from moryflow_builtins.permission.defaults import default_rules
 from moryflow_builtins.permission.policy import Policy, make_policy
 from moryflow_sdk import Rule, Target
+from moryflow_sdk.git_files import named_by_git
 
 Rows = Iterable[dict[str, Any] | Rule]
 MakePolicy = Callable[..., Policy]
@@ -41,7 +42,7 @@ def build_policy(
     def resolve(path: str, domain: str, base: str | None) -> Target:
         return resolver.resolve(path, domain=domain, base=base)
 
-    built_in = default_rules(str(ours), servers) if defaults else ()
+    built_in = default_rules(str(ours), servers, named_by_git(vault)) if defaults else ()
     return make_policy((*built_in, *as_rules(rows)), home=ours, vault=vault, resolve=resolve, agent=agent)
 
 

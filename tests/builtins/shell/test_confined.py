@@ -70,6 +70,13 @@ def place(tmp_path):
     (vault / "deep/.aws/credentials").write_text(TOKEN)
     (vault / "plain.txt").write_text("plain")
     (vault / ".idea").symlink_to("conf")
+    (vault / "tools/odd").mkdir(parents=True)
+    (vault / ".github/workflows").mkdir(parents=True)
+    for name in ("tools/odd/pre-push", "tools/included", "watch.sh"):
+        (vault / name).write_text("[core]\n")
+    names = {"core.hooksPath": "tools/odd", "include.path": "../tools/included", "filter.x.clean": "./watch.sh"}
+    for key, value in names.items():
+        subprocess.run(["git", "config", "-f", str(vault / ".git/config"), key, value], check=True)
     return vault, home
 
 
@@ -100,6 +107,16 @@ MADE = {
     "a link that is gone": "rm .idea",
     "what a link leads to": "echo x > conf/workspace.xml",
     "a folder that nobody can look into": "mkdir -p shut/.idea; chmod 0 shut",
+    "a rebase that runs programs": "mkdir .git/rebase-merge; echo 'exec x' > .git/rebase-merge/git-rebase-todo",
+    "a link to a file with the same number": "ln plain.txt .envrc; ln .husky/pre-commit x; echo x > x",
+    "away and back": "mv sub s; echo x > s/.git/hooks/pre-commit; mv s sub; echo x > sub/.git/config",
+    "through the process": "mkdir -p /proc/self/root$PWD/.zed /proc/1/root$PWD/.fleet",
+    "a socket": "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\".envrc\")'; mkfifo .bashrc",
+    "an odd folder of hooks": "echo x > tools/odd/pre-commit; echo x > tools/included",
+    "the place of an odd folder of hooks": "mv tools t; mkdir -p tools/odd; echo x > tools/odd/pre-commit",
+    "a program of git's configuration": "echo x > watch.sh; mv watch.sh w; echo x > watch.sh",
+    "the configuration itself": "git config core.hooksPath plain; git config core.fsmonitor ./x; git worktree add w",
+    "a folder that holds one": "mv .github g; mv tools .github; mkdir tools",
     "capitals": "mkdir .VSCODE; touch .GitAttributes",
     "programs": "mkdir -p node_modules/.bin; echo x > node_modules/.bin/x",
     "a change of what is there": "echo x > .husky/pre-commit; mv .husky h; rm -rf .husky",

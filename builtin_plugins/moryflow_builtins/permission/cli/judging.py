@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import CommandContext, Deny, Rule, Target, Tool, ToolCall, ToolError, Turn, Verdict
+from moryflow_sdk.git_files import named_by_git
 from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
@@ -50,7 +51,7 @@ class Place:
     def policy(self, rules: Sequence[Rule]) -> Policy:
         """Return what holds here with `rules` in place of the configured ones."""
         servers = tuple(getattr(self.turn.config, "servers", ()))
-        configured = (*default_rules(str(self.home), servers), *map(self._here, rules))
+        configured = (*default_rules(str(self.home), servers, named_by_git(self.turn.vault)), *map(self._here, rules))
         return make_policy(
             configured,
             home=self.home,

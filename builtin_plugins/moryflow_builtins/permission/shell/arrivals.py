@@ -16,18 +16,19 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from moryflow_sdk import Target
 from moryflow_sdk.protected_files import RUNS_LATER, plain_names
 
 from moryflow_builtins.permission.files import judge_file
-from moryflow_builtins.permission.folders import TooManyPaths, is_folder, judge_paths, paths_below
+from moryflow_builtins.permission.folders import TooManyPaths, is_folder, judge_folder, judge_paths, paths_below
 from moryflow_builtins.permission.judged import Judged
 from moryflow_builtins.permission.policy import Policy
 
 from .options import Found
+from .repositories import tracked_paths
 from .trees import Tree
 from .words import Arg
 
@@ -68,6 +69,10 @@ class Arrival:
     outside: bool = False
 
 
+_CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
+"""Programs that change a folder with everything below it where it is."""
+
+
 def arrivals_of(name: str, found: Sequence[Found], files: Sequence[Arg], trees: Sequence[Tree]) -> list[Arrival]:
     """Return what a program of the tables brings; `files` are its operands."""
     into = [item.value for item in found if item.name in ("t", "target-directory") and item.value is not None]
@@ -75,6 +80,8 @@ def arrivals_of(name: str, found: Sequence[Found], files: Sequence[Arg], trees: 
     letters = {item.name for item in found if not item.operand}
     if name == "ln" or (name in ("cp", "gcp") and letters & {"l", "link", "s", "symbolic-link"}):
         return [Arrival(name, sources or tuple(files), goal if sources else Arg("."), "linked")]
+    if name in _CHANGE and letters & {"r", "R", "recursive"}:
+        return [Arrival(name, tuple(files), how="changed")]
     if name in ("mv", "gmv") and sources:
         return [Arrival(name, sources, goal, "moved")]
     if name in ("cp", "gcp", "rsync") and sources and trees:
@@ -100,6 +107,8 @@ def judge_arrival(policy: Policy, resolve: Resolve, arrival: Arrival, base: str,
             goals = [arrival.goal.path, *([f"{arrival.goal.path}/{name}"] if name not in ("", "..") else [])]
             if arrival.how == "unpacked":
                 yield from _unpacked(policy, arrival, found, resolve(arrival.goal.path, "edit", base), changed=changed)
+            elif arrival.how == "changed":
+                yield from _changed(policy, arrival, found)
             elif arrival.how == "restored":
                 yield from _restored(policy, resolve(source.path, "edit", base))
             elif arrival.how == "linked":
@@ -125,6 +134,21 @@ def _brought(policy: Policy, arrival: Arrival, source: Target, goals: Sequence[T
         below = [path for path in below if reads(tree, source, path)]
     for place in (*((source,) if arrival.how == "moved" else ()), *goals):
         yield from judge_paths(policy, place, below)
+
+
+def _changed(policy: Policy, arrival: Arrival, folder: Target) -> Iterator[Judged]:
+    from .tree_files import reads
+
+    if not is_folder(folder) or (arrival.why == "rm" and "node_modules" in folder.text.split("/")):
+        return
+    if arrival.tree is None:
+        yield from judge_folder(policy, folder)
+        return
+    tree, tracked = arrival.tree, tracked_paths(Path(folder.path or ""))
+    for part in judge_folder(policy, folder):
+        path = part.target.removeprefix(f"{folder.text.rstrip('/')}/")
+        if reads(tree, folder, path) and not (tracked is not None and tracked(Path(folder.path or "") / path)):
+            yield part
 
 
 def _restored(policy: Policy, target: Target) -> Iterator[Judged]:

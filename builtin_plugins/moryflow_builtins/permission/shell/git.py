@@ -10,7 +10,7 @@ from .checkouts import checkout_of, moved_by
 from .facts import Facts, InnerText, Write
 from .options import Found, read_options, spec
 from .patches import git_patch
-from .trees import git_trees
+from .trees import Tree, git_trees
 from .words import Arg
 
 _GLOBAL = spec(
@@ -74,9 +74,9 @@ _SHORT: dict[str, str] = {
     "merge": "m=v F=r X=v s=v S=n",
     "stash": "m=v all=n include-untracked=n",
     "notes": "m=v F=r C=v c=v",
-    "log": "n=v S=v G=v L=v U=v l=v O=r",
+    "log": "stdin=g n=v S=v G=v L=v U=v l=v O=r",
     "diff": "S=v G=v U=v l=v O=r",
-    "show": "S=v G=v U=v O=r",
+    "show": "stdin=g S=v G=v U=v O=r",
     "blame": "L=v S=r M=n C=n",
     "checkout": "b=v B=v orphan=v conflict=v",
     "switch": "c=v C=v create=v force-create=v orphan=v conflict=v",
@@ -93,6 +93,8 @@ _SHORT: dict[str, str] = {
     "ls-files": "x=v X=r",
     "hash-object": "t=v stdin-paths=g",
     "update-index": "cacheinfo=g index-info=g stdin=g",
+    "cat-file": "batch=g batch-check=n batch-command=g",
+    **dict.fromkeys(("diff-tree", "rev-list", "check-attr"), "stdin=g"),
     "restore": "s=v source=v staged=n S=n worktree=n W=n",
     "shortlog": "w=n n=n",
     "remote": "t=v m=v",
@@ -195,6 +197,9 @@ def _arriving(name: str, found: Sequence[Found], facts: Facts) -> None:
     if name == "mv" and len(paths) > 1:
         facts.writes += [Write(path) for path in paths]
         facts.arrivals.append(Arrival("git mv", paths[:-1], paths[-1], "moved"))
+    elif name == "clean" and not letters & {"n", "dry-run"}:
+        tree = Tree("git clean", follows="nothing" if letters & {"x", "X"} else "git", repository=True)
+        facts.arrivals.append(Arrival("git clean", paths or (Arg("."),), how="changed", tree=tree))
     elif name == "rm" and not letters & {"cached", "n", "dry-run"}:
         facts.writes += [Write(path) for path in paths if not _PATTERN.search(path.text)]
     elif name == "checkout" or (name == "restore" and (not letters & {"S", "staged"} or letters & {"W", "worktree"})):

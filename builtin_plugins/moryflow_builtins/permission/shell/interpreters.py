@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from .facts import Facts, InnerText, Sought, Write
 from .options import read_options, spec
 from .own_program import as_module
+from .verbs import pieces
 from .words import Arg
 
 _SHELLS = (
@@ -149,6 +150,7 @@ def inspect_language(args: Sequence[Arg], facts: Facts) -> None:
             facts.guard(found.index, f"{args[0].text} -{found.name} runs what it is given")
             facts.code += [found.value] if found.value is not None else []
             if name == "python" and found.name in ("c", "m"):
+                facts.perhaps += [piece for arg in args[found.index + 1 :] for piece in pieces(arg)]
                 if found.name == "m" and found.value is not None:
                     as_module(found.value, args[found.index + 1 :], facts)
                     stem = found.value.text.replace(".", "/")

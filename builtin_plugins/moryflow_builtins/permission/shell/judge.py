@@ -9,13 +9,13 @@ from moryflow_sdk import FrozenDict
 
 from moryflow_builtins.permission.judged import MOST, Judged, place_of
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.rules import Hit
+from moryflow_builtins.permission.rules import CompiledRule, Hit
 
 from .checkouts import Checkout
 from .facts import Facts, Inner, InnerText
 from .git_store import Unknown
 from .inspect import inspect, name_of
-from .line import Line, Where, denies, forbidden
+from .line import Line, Where, assignments, denies, forbidden, stdin, stdin_file
 from .own_program import inspect_own_program, is_own, refusal_in_text
 from .parser import parse
 from .patches import Patch, Unreadable
@@ -23,9 +23,9 @@ from .places import NEUTRAL, UNKNOWN, Places
 from .remember import remembered
 from .rough import disguised, rough_commands
 from .state import CHANGE
-from .syntax import Compound, NotParsed, Redirect, Script, Simple, Word
+from .syntax import Compound, NotParsed, Redirect, Script, Simple
 from .walk import After, Bases, Walker
-from .words import Arg, argument, arguments
+from .words import Arg, arguments
 from .wrappers import harmless_assignment
 
 MAX_INNER = 8
@@ -96,20 +96,31 @@ class Judge:
         known = self._seen.get(key) if not any(redirect.body for redirect in command.redirects) else None
         if known is not None:
             return known
-        assigned = tuple(arg for arg in _assignments(command) if not harmless_assignment(arg))
+        assigned = tuple(arg for arg in assignments(command) if not harmless_assignment(arg))
         args = tuple(arguments(command.words))
         if not assigned and not args and not command.redirects:
             return After(bases, bases)
-        facts = Facts(stdin=_stdin(command), stdin_file=_stdin_file(command))
+        facts = Facts(stdin=stdin(command), stdin_file=stdin_file(command))
         after = self._seen[key] = self._line(assigned, args, bases, facts, command.raw)
         return after
 
-    def _line(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], bases: Bases, facts: Facts, raw: str) -> After:
-        """Judge one command: by the rules, then by what it touches, then what it runs."""
+    def _line(
+        self,
+        assigned: tuple[Arg, ...],
+        args: tuple[Arg, ...],
+        bases: Bases,
+        facts: Facts,
+        raw: str,
+        granted: CompiledRule | None = None,
+    ) -> After:
+        """Judge one command: by the rules, then by what it touches, then what it runs.
+
+        :param granted: what a rule for the command around it says of this one.
+        """
         if args:
             inspect(args, facts)
         line = Line(assigned, args, facts, " ".join(raw.split()))
-        answers = self._by_rules(line, bases)
+        answers = self._by_rules(line, bases, granted)
         for answer in answers:
             self.add(answer)
         self._git_variable = self._git_variable or _git_variable(assigned, args)
@@ -124,21 +135,27 @@ class Judge:
         self._moved_names = "all" if "all" in (self._moved_names, facts.moves_names) else facts.moves_names or self._moved_names
         for arrival in facts.arrivals:
             self._places.arrival(arrival, bases if arrival.outside else there, changed=changed, exact=exact)
+        if facts.base is not None and facts.reads_here:
+            self._places.file(facts.base, "edit", bases, asks=True)
         self._files(facts, args, there, exact=exact)
         self._hidden(facts, args)
-        after = self._inside(facts, there, exact=exact)
+        after = self._inside(line, answers, there, exact=exact)
         return after if facts.base is None else After(bases, bases)
 
-    def _by_rules(self, line: Line, bases: Bases) -> Sequence[Judged]:
+    def _by_rules(self, line: Line, bases: Bases, granted: CompiledRule | None = None) -> Sequence[Judged]:
         """Judge a command by the rules, once in each folder that it may run in."""
         folders = {self._places.folder(base): base for base in sorted(bases, key=str)}
-        return tuple(self._in_folder(line, folder, base) for folder, base in folders.items())
+        return tuple(self._in_folder(line, folder, base, granted) for folder, base in folders.items())
 
-    def _in_folder(self, line: Line, folder: str, base: str | None) -> Judged:
+    def _in_folder(self, line: Line, folder: str, base: str | None, granted: CompiledRule | None) -> Judged:
         where = Where(folder, self._places.lapsed)
         answer = self._policy.by_command(f"shell:{line.plain}", line.programs, lambda rule: line.probe(rule, where))
         if answer.decision != "ask":
             return answer
+        if granted is not None and (answer.rule is None or answer.rule.source == "default") and answer.bypass != "never":
+            hit = line.probe(granted, where)
+            if hit is not None and hit.decision == "allow":
+                return replace(answer, decision="allow", reason="", rule=granted.rule)
         self._asked += 1
         contents = self._places.contents(line.args, line.facts, base) if self._asked <= MOST else None
         stored = remembered(line, answer, folder, contents)
@@ -226,13 +243,14 @@ class Judge:
                 self.ask(" ".join(arg.text for arg in args), f"it may run {text!r}, which a rule forbids")
                 return
 
-    def _inside(self, facts: Facts, bases: Bases, *, exact: bool) -> After:
+    def _inside(self, line: Line, answers: Sequence[Judged], bases: Bases, *, exact: bool) -> After:
         """Judge the commands this one runs, and say where the shell stands afterwards."""
+        facts = line.facts
         before = self._approved
         self._approved = before or exact
         after = After(bases, bases)
         for inner in facts.inner:
-            after = self._inner(inner, bases, after)
+            after = self._inner(inner, bases, after, line.granted(inner.args, [answer.rule for answer in answers]))
         for text in facts.texts:
             moved = self._text(text, bases)
             after = After(moved, moved) if text.same_shell else after
@@ -244,11 +262,11 @@ class Judge:
         stays = frozenset(b for b in bases if self._changes or not self._places.surely_moves(facts.moves, b))
         return After(self._places.moved(facts.moves, bases), stays)
 
-    def _inner(self, inner: Inner, bases: Bases, after: After) -> After:
+    def _inner(self, inner: Inner, bases: Bases, after: After, granted: CompiledRule | None) -> After:
         if not self._enter():
             return after
         raw = " ".join(arg.text for arg in inner.args)
-        moved = self._line((), inner.args, bases, Facts(), raw)
+        moved = self._line((), inner.args, bases, Facts(), raw, granted)
         self._depth -= 1
         return moved if inner.same_shell else after
 
@@ -342,34 +360,10 @@ class Judge:
             self._places.file(target, "edit", bases)
 
 
-def _assignments(command: Simple) -> Iterable[Arg]:
-    """Yield the assignments in front of a command as words."""
-    for item in command.assignments:
-        if len(item.words) != 1 or item.words[0].raw == item.raw:
-            yield Arg(item.raw, "it assigns an array")
-            continue
-        value = argument(item.words[0])
-        head = item.raw[: len(item.raw) - len(item.words[0].raw)]
-        why = value.why or (f"{item.name} is assigned a path of the home folder" if value.tilde else "")
-        yield Arg(head + value.text, why)
-
-
 def _git_variable(assigned: Sequence[Arg], args: Sequence[Arg]) -> str:
     """Return the variable of git that a command sets for those after it, as ``export GIT_DIR=…`` does."""
     words = args[1:] if name_of(args) in CHANGE else () if args else assigned
     return next((word.text.partition("=")[0] for word in words if word.text.startswith("GIT_")), "")
-
-
-def _stdin(command: Simple) -> Word | None:
-    """Return the text that is fed into a command by its last redirection of standard input."""
-    inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
-    return inputs[-1].body[0] if inputs and inputs[-1].body else None
-
-
-def _stdin_file(command: Simple) -> Arg | None:
-    """Return the file that is fed into a command."""
-    inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
-    return argument(inputs[-1].target) if inputs and inputs[-1].operator == "<" else None
 
 
 def _no_more(ended: Hit) -> str:

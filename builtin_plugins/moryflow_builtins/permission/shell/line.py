@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,8 +15,11 @@ from moryflow_builtins.permission.rules import CompiledRule, Hit, RuleSet
 
 from .facts import Facts, Guard
 from .inspect import basename, name_of
-from .syntax import NotParsed, Simple
+from .syntax import NotParsed, Simple, Word
 from .words import Arg, argument, arguments
+
+_NAMED = re.compile(r"[\w@%+=:,./~-]+(?: |\Z)", re.ASCII)
+"""A pattern that begins with a whole word."""
 
 _INSIDE = "\ue000"
 """Stands for white space inside a word, so that a rule's blanks are always the ends of words."""
@@ -109,6 +112,24 @@ class Line:
             return Hit(rule, "ask")
         why = where.lapsed(rule)
         return Hit(rule, "ask", why) if why else None
+
+    def granted(self, inner: Sequence[Arg], rules: Sequence[Rule | None]) -> CompiledRule | None:
+        """Return what a rule that allows this command says of the one at its end: of ``timeout 9 make *`` that is ``make *``.
+
+        It has to name the program, ``timeout *`` says nothing of what is timed, and to be for more than one command: what
+        is approved word for word is approved with all that it runs.
+        """
+        start = len(self.words) - len(inner)
+        rule = rules[0] if len(set(rules)) == 1 else None
+        if rule is None or rule.decision != "allow" or start < 1 or self.words[start:] != tuple(inner):
+            return None
+        before = " ".join(quote(word) for word in self.words[:start])
+        rest = rule.pattern.removeprefix(f"{before} ")
+        part = rule.replace(pattern=rest)
+        compiled = compile_rule(part)
+        if rest == rule.pattern or compiled.exact or not _NAMED.match(rest):
+            return None
+        return CompiledRule(part, compiled)
 
     def _match(self, pattern: Pattern) -> tuple[str, ...] | None:
         """Return the words as the pattern matched them, or ``None``."""
@@ -207,3 +228,27 @@ def forbidden(rules: RuleSet, text: str) -> Hit | None:
 def denies(rules: RuleSet) -> bool:
     """Whether any rule forbids a command; without one nobody has to look for hidden ones."""
     return any(compiled.rule.decision == "deny" for compiled in rules.of("bash"))
+
+
+def assignments(command: Simple) -> Iterable[Arg]:
+    """Yield the assignments in front of a command as words."""
+    for item in command.assignments:
+        if len(item.words) != 1 or item.words[0].raw == item.raw:
+            yield Arg(item.raw, "it assigns an array")
+            continue
+        value = argument(item.words[0])
+        head = item.raw[: len(item.raw) - len(item.words[0].raw)]
+        why = value.why or (f"{item.name} is assigned a path of the home folder" if value.tilde else "")
+        yield Arg(head + value.text, why)
+
+
+def stdin(command: Simple) -> Word | None:
+    """Return the text that is fed into a command by its last redirection of standard input."""
+    inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
+    return inputs[-1].body[0] if inputs and inputs[-1].body else None
+
+
+def stdin_file(command: Simple) -> Arg | None:
+    """Return the file that is fed into a command."""
+    inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
+    return argument(inputs[-1].target) if inputs and inputs[-1].operator == "<" else None

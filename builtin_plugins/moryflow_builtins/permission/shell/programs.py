@@ -108,7 +108,7 @@ cp | rw | t=w target-directory=w S=v suffix=v backup=n sparse=v reflink=n no-pre
     recursive=n archive=n dereference=n
 install | rw | t=w target-directory=w m=v mode=v o=v owner=v g=v group=v S=v suffix=v strip-program=x
 ln | rw | t=w target-directory=w S=v suffix=v
-mv rename | Ww | t=w target-directory=w S=v suffix=v
+mv | Ww | t=w target-directory=w S=v suffix=v
 rsync | rw |
     e=x rsh=x rsync-path=x T=w temp-dir=w f=v B=v M=c files-from=R exclude-from=r include-from=r exclude=v
     include=v filter=v log-file=w backup-dir=w partial-dir=w write-batch=w read-batch=r password-file=r

@@ -208,6 +208,15 @@ def inspect_tmux(args: Sequence[Arg], facts: Facts) -> None:
         facts.texts += [InnerText(args[index]), InnerText(Arg(text, next((w.why for w in words if w.why), "")))]
 
 
+def inspect_rename(args: Sequence[Arg], facts: Facts) -> None:
+    """``rename``: its first word may be code of Perl, and what the files are called afterwards is not in the command."""
+    facts.guard(len(args) - 1, f"{args[0].text} may run code, and gives files names that the rule does not show")
+    words = [arg for arg in args[1:] if not arg.text.startswith("-")]
+    facts.code += words[:1]
+    facts.perhaps += words[:2]
+    facts.writes += [Write(arg, whole=True) for arg in words[1:]]
+
+
 def inspect_queue(args: Sequence[Arg], facts: Facts) -> None:
     """``at`` and ``batch`` run later what they read now."""
     _options(args, "f=r q=v t=v", facts)
@@ -237,4 +246,5 @@ INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
     **dict.fromkeys(("tmux", "screen", "xterm", "gnome-terminal", "konsole", "kitty", "alacritty"), inspect_tmux),
     **dict.fromkeys(("at", "batch"), inspect_queue),
     "crontab": inspect_crontab,
+    **dict.fromkeys(("rename", "prename", "file-rename", "perl-rename"), inspect_rename),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -32,6 +33,10 @@ NAMED = 3
 
 _STORE = "/.git/objects"
 """Git's own store: as many files as it likes, and none has a name that says anything."""
+
+
+_TEMPLATE = re.compile(r"(?i)(?:\A|/)\.env(?:\.[\w-]+)*\.(?:example|sample|template|dist|tpl)\Z")
+"""Named, it asks like any ``.env``; in a folder it is what everybody may read in its repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ class TreeFiles:
     def _suspects(self, texts: dict[str, str], root: Target) -> set[str]:
         """Return the targets whose names tell of secrets, those that a rule speaks of, and what is Moryflow's own."""
         secrets = sensitive_among(texts.values())
-        suspects = {text for text, path in texts.items() if path in secrets}
+        suspects = {text for text, path in texts.items() if path in secrets and not _TEMPLATE.search(path)}
         if self._rules:
             suspects |= {text for text in texts if any(rule.matches(text) for rule in self._rules)}
         home = f"{self._policy.home}/"

@@ -43,7 +43,10 @@ def inspect_verbs(name: str, args: Sequence[Arg], facts: Facts) -> None:
     shown = " ".join(args[place].text for place in meant.places)
     if running:
         facts.runs += [arg for arg in args[meant.places[-1] + 1 :] if arg.static and _CODE.search(arg.text)][:1]
-        facts.guard(len(args) - 1, f"{name} {shown} runs or configures what the rule does not show")
+        runners = [form for form in running if form in table.runners]
+        start = _run(name, args, meant.places[-1], found, facts) if runners else 0
+        end = start - 1 if start and runners == running else len(args) - 1  # what is run is judged by itself
+        facts.guard(end, f"{name} {shown} runs or configures what the rule does not show")
     elif not meant.known and not (meant.forms and name in ABBREVIATES):
         facts.guard(meant.places[-1], f"{shown!r} is no verb of {name} that is known here")
     last = meant.places[-1]
@@ -51,8 +54,6 @@ def inspect_verbs(name: str, args: Sequence[Arg], facts: Facts) -> None:
         words = (args[0], *map(Arg, form.split()), *args[last + 1 :])
         if [word.text for word in words] != [arg.text for arg in args]:
             facts.views.append(words)
-    if any(form in table.runners for form in running):
-        _run(name, args, last, found, facts)
 
 
 def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[Found]) -> Meant:
@@ -86,13 +87,15 @@ def _options(args: Sequence[Arg], facts: Facts, found: Sequence[Found], meant: M
             facts.guard(item.index, f"{args[0].text} {shown} is not known here, nor whether the next word is its value")
 
 
-def _run(name: str, args: Sequence[Arg], verb: int, found: Sequence[Found], facts: Facts) -> None:
-    """Take what follows ``exec`` or ``run`` for a command; options in between may take values or not."""
+def _run(name: str, args: Sequence[Arg], verb: int, found: Sequence[Found], facts: Facts) -> int:
+    """Take what follows ``exec`` or ``run`` for a command, and return where; options in between may take values or not."""
     plain = next((index for index in range(verb + 1, len(args)) if not args[index].text.startswith("-")), None)
     after = next((item.index for item in found if item.operand and item.index > verb), None)
-    facts.inner += [Inner(tuple(args[index:])) for index in dict.fromkeys((plain, after)) if index is not None]
+    starts = [index for index in dict.fromkeys((plain, after)) if index is not None]
+    facts.inner += [Inner(tuple(args[index:])) for index in starts]
     if plain is not None and args[plain].text.endswith(".py"):
         facts.guard(plain, f"{name} runs the code in {args[plain].text}")
+    return max(starts, default=0)
 
 
 _MARKS = re.compile(r"[=@<,;]")
