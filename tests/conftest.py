@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -75,6 +76,26 @@ def expect_linear_growth() -> Callable[[Callable[[int], Callable[[], object]], i
         assert large <= max(small, SMALLEST) * TIMES * 3, f"{TIMES} times the size took {large / small:.0f} times the work"
 
     return check
+
+
+@pytest.fixture
+def sleeping() -> Callable[[str], list[str]]:
+    """Find the processes that ``sleep`` as long as a text says: ``sleeping("6001")`` returns their states.
+
+    Those that have ended and were not reaped have no command line any more, and are not found.
+    """
+
+    def find(seconds: str) -> list[str]:
+        found: list[str] = []
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                if (place / "cmdline").read_bytes().split(b"\0")[:2] == [b"sleep", seconds.encode()]:
+                    found.append((place / "stat").read_text().rpartition(")")[2].split()[0])
+            except OSError:
+                continue
+        return found
+
+    return find
 
 
 def _worked(work: Callable[[], object]) -> float:

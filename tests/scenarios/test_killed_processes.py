@@ -36,19 +36,7 @@ def unconfined(rig):
     rig.config(permission={"rules": [*allowed, {"domain": "bash", "pattern": "sandbox:commands", "decision": "deny"}]})
 
 
-def sleeping(seconds):
-    """Return the processes that sleep `seconds`, without those that have ended and were not reaped."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if entry.read_bytes().split(b"\0")[:2] == [b"sleep", seconds.encode()]:
-                found.append(int(entry.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-def kill_while_asleep(rig, model, seconds, count):
+def kill_while_asleep(rig, model, sleeping, seconds, count):
     """Run a turn in another process, and kill that with SIGKILL once `count` processes sleep."""
     argv = [sys.executable, "-c", dedent(HOST), str(rig.home), str(rig.vault), model]
     host = subprocess.Popen(argv, env={**os.environ, "MORYFLOW_HOME": str(rig.home)})
@@ -62,12 +50,12 @@ def kill_while_asleep(rig, model, seconds, count):
     assert len(sleeping(seconds)) == count, "they ended with the host; the test shows nothing"
 
 
-async def test_what_a_killed_call_started_is_ended_before_the_session_goes_on(rig):
+async def test_what_a_killed_call_started_is_ended_before_the_session_goes_on(rig, sleeping):
     """Children in sessions of their own are found by the mark; the model and the person are told how many (S1.3, S0.36)."""
     unconfined(rig)
     seconds = f"6{secrets.randbelow(10**9)}"
     command = f"setsid sleep {seconds} & sleep {seconds} & wait"
-    kill_while_asleep(rig, rig.script(rig.call("bash", command=command)), seconds, 2)
+    kill_while_asleep(rig, rig.script(rig.call("bash", command=command)), sleeping, seconds, 2)
     notices, left = [], []
     async with rig.host() as host:
         session = await host.resume(rig.vault, model=rig.script("I see"))
@@ -88,12 +76,12 @@ async def test_what_a_killed_call_started_is_ended_before_the_session_goes_on(ri
     assert [call.state for call in calls] == ["interrupted"]
 
 
-async def test_what_a_killed_sub_agent_started_is_ended_before_its_parent_goes_on(rig):
+async def test_what_a_killed_sub_agent_started_is_ended_before_its_parent_goes_on(rig, sleeping):
     """Nobody works for the sub-agent any more, so its parent answers for what its commands left (S2.3, S1.3)."""
     unconfined(rig)
     seconds = f"6{secrets.randbelow(10**9)}"
     task = rig.call("task", agent="general", description="sleep", prompt="sleep")
-    kill_while_asleep(rig, rig.script(task, rig.call("bash", command=f"setsid sleep {seconds} & wait")), seconds, 1)
+    kill_while_asleep(rig, rig.script(task, rig.call("bash", command=f"setsid sleep {seconds} & wait")), sleeping, seconds, 1)
     async with rig.host() as host:
         session = await host.resume(rig.vault, model=rig.script("I see"))
         await session.prompt("and now?")
@@ -103,12 +91,12 @@ async def test_what_a_killed_sub_agent_started_is_ended_before_its_parent_goes_o
     assert outputs == [f"interrupted: the host ended while it ran; {told}"]
 
 
-async def test_another_branch_goes_on_without_what_the_killed_call_started(rig):
+async def test_another_branch_goes_on_without_what_the_killed_call_started(rig, sleeping):
     """A person who steps back before the killed call gets rid of its processes too, and its record says what it is (S1.7)."""
     unconfined(rig)
     seconds = f"6{secrets.randbelow(10**9)}"
     script = rig.script(rig.call("bash", command=f"sleep {seconds}"))
-    kill_while_asleep(rig, script, seconds, 1)
+    kill_while_asleep(rig, script, sleeping, seconds, 1)
     async with rig.host() as host:
         session = await host.resume(rig.vault, model=rig.script("fine"))
         path = await host.store.path(session.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def tool_gate(call):
     return Allow()
 """
 
+Sleeping = Callable[[str], list[str]]
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
@@ -67,18 +70,6 @@ def home(tmp_path: Path) -> Path:
     (tmp_path / "plugins/mine.py").write_text(TOOLS)
     (tmp_path / "plugins/mine.py").chmod(0o600)
     return tmp_path
-
-
-def sleeping(seconds: str) -> list[str]:
-    """Return the states of the processes that sleep `seconds`."""
-    found: list[str] = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            if (place / "cmdline").read_bytes().split(b"\0")[:2] == [b"sleep", seconds.encode()]:
-                found.append((place / "stat").read_text().rpartition(")")[2].split()[0])
-        except OSError:
-            continue
-    return found
 
 
 def zombies() -> list[str]:
@@ -99,7 +90,9 @@ async def call(host: Any, name: str, home: Path, **arguments: Any) -> Any:
     "command",
     ["exec sleep {}", "sleep {} >&- 2>&- & sleep 0.1", "setsid sleep {} >&- 2>&- & sleep 0.1", "trap '' TERM; sleep {} & wait"],
 )
-async def test_what_a_tool_started_ends_with_its_call(home: Path, tool: str, command: str, capfd: Any) -> None:
+async def test_what_a_tool_started_ends_with_its_call(
+    home: Path, tool: str, command: str, sleeping: Sleeping, capfd: Any
+) -> None:
     """Children, orphans, other sessions; also when the body fails or overruns (invariant 9, SECURITY §3)."""
     if tool == "runs" and not command.endswith("0.1"):
         pytest.skip("it would wait for ever")
@@ -112,7 +105,7 @@ async def test_what_a_tool_started_ends_with_its_call(home: Path, tool: str, com
     assert "Unknown child" not in "".join(capfd.readouterr())
 
 
-async def test_a_call_beside_it_keeps_its_own(home: Path) -> None:
+async def test_a_call_beside_it_keeps_its_own(home: Path, sleeping: Sleeping) -> None:
     """Who ends first takes nothing from the others; the last leaves nothing (D67)."""
     seconds = f"6{secrets.randbelow(10**9)}"
     async with await open_host(home, environ={}, wait=300) as host:
@@ -122,7 +115,7 @@ async def test_a_call_beside_it_keeps_its_own(home: Path) -> None:
     assert not sleeping(seconds)
 
 
-async def test_the_hosts_own_children_are_let_be(home: Path) -> None:
+async def test_the_hosts_own_children_are_let_be(home: Path, sleeping: Sleeping) -> None:
     """What ran before, and what carries the mark of a call, is somebody else's."""
     seconds = f"6{secrets.randbelow(10**9)}"
     before = await asyncio.create_subprocess_exec("sleep", seconds)
