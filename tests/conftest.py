@@ -36,6 +36,7 @@ SLOW = (
     "tests/host/cli/test_cli_labels.py",
     "tests/host/cli/test_cli_mistakes.py",
     "tests/host/cli/test_cli_odd_objects.py",
+    "tests/host/cli/test_cli_session.py",
     "tests/host/cli/test_cli_terminal.py",
     "tests/host/packages/",
     "tests/sdk/conformance/",

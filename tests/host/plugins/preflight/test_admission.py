@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -50,15 +51,23 @@ def write(home: Path, name: str, source: str) -> None:
 
 WAITS = """
 import os, time
-until = time.monotonic() + 1.2
+until = time.monotonic() + {seconds}
 while time.monotonic() < until and not os.path.exists({go!r}):
     time.sleep(0.02)
 """
+Write = Callable[..., None]
 
 
-def write_waiting(home: Path, name: str, source: str = "") -> None:
-    """Write a plugin whose probe waits for :func:`go`, but not for all of the two seconds that it has."""
-    write(home, name, WAITS.format(go=str(home / "go")) + (source or HELLO.format(name=name)))
+@pytest.fixture
+def write_waiting(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Write plugins whose probe waits for :func:`go`, however long a slow host takes until it looks."""
+    monkeypatch.setitem(gatekeeper.Gatekeeper.ask.__kwdefaults__, "seconds", 300.0)
+
+    def write_it(name: str, source: str = "", *, seconds: float = 200.0) -> None:
+        write(home, name, WAITS.format(go=str(home / "go"), seconds=seconds) + (source or HELLO.format(name=name)))
+
+    yield write_it
+    go(home)
 
 
 def go(home: Path) -> None:
@@ -69,11 +78,11 @@ def records(host) -> dict:
     return {record.name: record for record in host.plugin_set.records}
 
 
-async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_next_turn(home):
+async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_next_turn(home, write_waiting):
     """What is not probed yet is ``pending``, with its file; a later turn has it (ARCHITECTURE §4)."""
     write(home, "quick", HELLO.format(name="quick"))
     for number in range(3):
-        write_waiting(home, f"slow{number}")
+        write_waiting(f"slow{number}")
     script = home / "script.json"
     script.write_text('["done", "done"]')
     async with await open_host(home, environ={}, wait=0.1) as host:
@@ -89,10 +98,10 @@ async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_ne
         assert records(host)["slow2"].status == "loaded"
 
 
-async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, capsys):
+async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, write_waiting, capsys):
     """Names, the reason and the next command, on standard error (ARCHITECTURE §4)."""
     for number in range(5):
-        write_waiting(home, f"slow{number}")
+        write_waiting(f"slow{number}")
     async with await open_host(home, environ={}, wait=0.01) as host:
         warn(host, Flags())
         expected = "moryflow: 5 plugins are left out for now (slow0, slow1, slow2 and 2 more), "
@@ -101,21 +110,19 @@ async def test_a_command_says_in_one_line_what_is_left_out_for_now(home, capsys)
         assert said.count("\n") == 1
         [found] = [item for item in await examine(host, None) if item.name == "plugin"]
         assert (found.state, found.next_step) == ("warning", "moryflow plugin check") and "5 plugins" in found.text
-        go(home)
 
 
-async def test_strict_waits_for_the_probe_and_goes_on_without_none(home):
+async def test_strict_waits_for_the_probe_and_goes_on_without_none(home, write_waiting):
     """What was asked for is there, or the turn is refused: nothing is left out of a run in CI (S0.94, CONTRACT §1)."""
     write(home, "slow", f"import time\ntime.sleep(0.3)\n{HELLO.format(name='slow')}")
     async with await open_host(home, environ={"MORYFLOW_STRICT": "1"}, wait=0.01) as host:
         assert records(host)["slow"].status == "loaded"
     async with await open_host(home, environ={}, wait=0.01) as host:
-        write_waiting(home, "late")
+        write_waiting("late")
         await host.refresh()
         assert records(host)["late"].status == "pending"
         with pytest.raises(PluginError, match="'late' is not there yet"):
             refuse_failed(host.plugin_set)
-        go(home)
 
 
 async def test_a_turn_does_not_wait_again_for_a_probe_that_the_start_has_waited_for(home):
@@ -194,12 +201,11 @@ async def test_disabled_plugins_and_safe_mode_probe_nothing(home, monkeypatch):
             assert records(host)["mine"].status == "skipped"
 
 
-async def test_a_gate_that_waits_for_the_probe_raises_the_floor(home):
+async def test_a_gate_that_waits_for_the_probe_raises_the_floor(home, write_waiting):
     """A missing gate is not an allow, also for the moment (invariant 4)."""
-    write_waiting(home, "gate", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(call): ...\n")
+    write_waiting("gate", "from moryflow_sdk import hookimpl\n@hookimpl\ndef tool_gate(call): ...\n")
     async with await open_host(home, environ={}, wait=0.05) as host:
         assert host.plugin_set.missing_gates == ("gate",)
-        go(home)
 
 
 async def test_a_failure_that_the_host_survives_is_tried_again_at_the_next_start(home):
@@ -233,10 +239,10 @@ async def test_many_broken_plugins_do_not_keep_a_host_from_answering(home):
         )
 
 
-def crowd(home: Path, size: int) -> None:
+def crowd(write_waiting: Write, size: int, *, seconds: float = 200.0) -> None:
     """Write broken plugins whose probe takes a while, and whose names come first."""
     for number in range(size):
-        write_waiting(home, f"aa{number}", f"raise ValueError({number})\n")
+        write_waiting(f"aa{number}", f"raise ValueError({number})\n", seconds=seconds)
 
 
 async def until(host, tool: str) -> None:
@@ -246,12 +252,12 @@ async def until(host, tool: str) -> None:
             await host.between_turns()
 
 
-async def test_what_loaded_before_is_not_behind_what_never_did(home):
+async def test_what_loaded_before_is_not_behind_what_never_did(home, write_waiting):
     """Also after an installation, when all is tried out anew (SECURITY §4, broken plugins)."""
     write(home, "zz", HELLO.format(name="zz"))
     async with await open_host(home, environ={}, wait=60):
         pass
-    crowd(home, 12)
+    crowd(write_waiting, 12)
     (home / "cache" / "probes.json").unlink()
     async with await open_host(home, environ={}, wait=0.01) as host:
         await until(host, "zz")
@@ -265,7 +271,7 @@ async def test_what_loaded_before_is_not_behind_what_never_did(home):
 
 
 @pytest.mark.parametrize("known_by", ["manifest", "last load"])
-async def test_a_tool_that_is_asked_for_is_waited_for(home, known_by):
+async def test_a_tool_that_is_asked_for_is_waited_for(home, write_waiting, known_by):
     """Its plugin is tried out before all others; one that nobody knows is said to be perhaps among them (CONTRACT §1)."""
     package = home / "plugins" / "zz"
     package.mkdir(mode=0o700)
@@ -280,11 +286,10 @@ async def test_a_tool_that_is_asked_for_is_waited_for(home, known_by):
         (home / "cache" / "plugins.json").write_text(
             (home / "cache" / "plugins.json").read_text().replace('"loaded"', '"failed"')
         )
-    crowd(home, 12)
+    crowd(write_waiting, 12, seconds=2.0)
     async with await open_host(home, environ={}, wait=0.01) as host:
         with pytest.raises(ConfigError, match=r"it may be in one of 1\d plugins that are still being"):
             _find(host, "nowhere")
         await owner_tried_out(host, "late", Flags(quiet=True))
         assert "late" in host.tools
         assert sum(record.status == "pending" for record in host.plugin_set.records) >= 6
-        go(home)
