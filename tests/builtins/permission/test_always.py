@@ -372,8 +372,8 @@ def test_an_answer_allows_the_same_there_and_nothing_elsewhere(bench, make_polic
 
 
 OTHERS = {
-    "echo hi": "echo hi; make | echo hi && make | echo hi§make | echo hi > .mcp.json | echo hi > /etc/x | X=1 echo hi | ./echo hi"
-    " | PATH=. echo hi | /tmp/echo hi | echo 'hi ' | echo 'hi x' | echo h* | echo $hi",
+    "echo hi": "echo hi; make | echo hi && make | echo hi§make | echo hi > .mcp.json | echo hi > /etc/x | X=1 echo hi"
+    " | ./echo hi | PATH=. echo hi | /tmp/echo hi | echo 'hi ' | echo 'hi x' | echo h* | echo $hi",
     "echo 'a b'": "echo a b",
     "echo a b": "echo 'a b'",
     "echo 'a;b'": "echo a;b",
