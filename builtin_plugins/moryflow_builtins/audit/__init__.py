@@ -53,7 +53,7 @@ def event(event: Event, turn: Turn | None) -> None:
 @hookimpl
 def commands() -> Sequence[Command]:
     """Add ``moryflow audit``."""
-    return [Command(name="audit", help="Show the decisions that were taken, with filters.", cli=_group)]
+    return [Command(name="audit", help="Show past decisions, with filters.", cli=_group)]
 
 
 def _record_initial_mode(turn: Turn) -> None:

@@ -20,14 +20,17 @@ POLL = 0.25
 
 @click.group(invoke_without_command=True)
 @click.option("--denied", is_flag=True, help="Only calls that were refused.")
-@click.option("--since", metavar="T", help="Only from then on: 30m, 2h, 7d, or a date or time (ISO 8601).")
+@click.option("--since", metavar="T", help="Only since then: 30m, 2h, 7d, or a date or time (ISO 8601).")
 @click.option("--session", metavar="ID", help="Only this session; the beginning of its id is enough.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(1, 1_000_000_000), help="At most so many, the newest. [default: 100, with --since all]"
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 1_000_000_000),
+    help="At most this many, the newest. [default: 100, with --since all]",
 )
 @click.pass_context
 def audit(context: click.Context, denied: bool, since: str | None, session: str | None, limit: int | None) -> None:
-    """Show the decisions that were taken, oldest first."""
+    """Show past decisions, oldest first."""
     if context.invoked_subcommand is not None:
         if denied or since or session or limit:
             raise click.UsageError("--denied, --since, --session and -n stand behind the verb, where it takes them", context)
@@ -40,13 +43,13 @@ def audit(context: click.Context, denied: bool, since: str | None, session: str 
 
 @audit.command()
 @click.option(
-    "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1_000_000_000), help="How many to begin with."
+    "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1_000_000_000), help="How many to start with."
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--session", metavar="ID", help="Only this session.")
 @click.pass_obj
 def tail(context: CommandContext, limit: int, follow: bool, session: str | None) -> None:
-    """Show the newest decisions, and with --follow those that come."""
+    """Show the newest decisions; with --follow also new ones as they come."""
     found = files(context.home, session)
     offsets = {file: file.stat().st_size for file in found}
     for record in select(found, Wanted(limit=limit)):

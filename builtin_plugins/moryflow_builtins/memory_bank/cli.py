@@ -31,10 +31,10 @@ def memory_bank() -> None:
 
 
 @memory_bank.command()
-@click.option("--skill", is_flag=True, help="Replace the installed skill by the one that came with Moryflow.")
+@click.option("--skill", is_flag=True, help="Replace the installed skill with the one that ships with Moryflow.")
 @click.pass_obj
 def init(context: Any, skill: bool) -> None:
-    """Make what is missing of memory-bank/ and install its skill. What is there stays; the user blocks are never touched."""
+    """Create what is missing in memory-bank/ and install its skill. Existing files stay; user blocks are never touched."""
     from .initing import init as make
     from .initing import install_skill
 
@@ -63,7 +63,7 @@ def check(ctx: click.Context, context: Any) -> None:
 @click.pass_obj
 @click.pass_context
 def doctor(ctx: click.Context, context: Any) -> None:
-    """Say whether protocol, skill and bank still say the same. Exit code 3 when they have drifted."""
+    """Check that protocol, skill and bank agree. Exit code 3 if they differ."""
     from .drift import diagnose, facts
 
     found, known = _within(context, lambda turn: (diagnose(turn), facts(turn)))

@@ -84,7 +84,7 @@ def tools() -> list[Tool]:
 @hookimpl
 def commands() -> Sequence[Command]:
     """Add ``moryflow skill``."""
-    return [Command("skill", "List skills, show one, and say what is wrong with one.", _cli)]
+    return [Command("skill", "List and show skills, and report what is wrong with them.", _cli)]
 
 
 def _cli() -> object:

@@ -13,13 +13,13 @@ from .reading import read_skill
 
 @click.group("skill")
 def group() -> None:
-    """List skills, show one, and say what is wrong with one."""
+    """List and show skills, and report what is wrong with them."""
 
 
 @group.command("list")
 @click.pass_obj
 def list_skills(context: Any) -> None:
-    """List the skills of the person and of the vault, with what is wrong with those that cannot be used."""
+    """List your skills and those of the vault; for those that cannot be used, say why."""
     found = context.run(_all, vault=context.vault)
     lines = [f"{skill.name:<24}  {skill.source:<5}  {skill.description or f'not used: {skill.problem}'}" for skill in found]
     rows = [_row(skill) for skill in found]

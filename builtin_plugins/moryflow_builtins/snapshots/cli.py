@@ -16,12 +16,12 @@ from .undoing import Plan, carry_out, plan_redo, plan_undo
 @click.command("undo")
 @click.argument("session", required=False)
 @click.option("--step", is_flag=True, help="Only the last step that called tools, not the whole turn.")
-@click.option("--force", is_flag=True, help="Also overwrite files that were changed since by somebody else.")
-@click.option("--keep", is_flag=True, help="Leave files alone that were changed since by somebody else.")
+@click.option("--force", is_flag=True, help="Also overwrite files that someone else has changed since.")
+@click.option("--keep", is_flag=True, help="Leave files alone that someone else has changed since.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and do nothing.")
 @click.pass_obj
 def undo(context: Any, session: str | None, step: bool, force: bool, keep: bool, dry_run: bool) -> None:
-    """Take back the last turn: the conversation goes on before it, and the files it changed are as they were.
+    """Take back the last turn: the conversation continues from before it, and the files it changed are restored.
 
     The diff is shown first. A file that you changed since is named and asked about. Nothing is deleted: redo, or
     moryflow session switch, brings the messages back.
@@ -31,12 +31,12 @@ def undo(context: Any, session: str | None, step: bool, force: bool, keep: bool,
 
 @click.command("redo")
 @click.argument("session", required=False)
-@click.option("--force", is_flag=True, help="Also overwrite files that were changed since by somebody else.")
-@click.option("--keep", is_flag=True, help="Leave files alone that were changed since by somebody else.")
+@click.option("--force", is_flag=True, help="Also overwrite files that someone else has changed since.")
+@click.option("--keep", is_flag=True, help="Leave files alone that someone else has changed since.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and do nothing.")
 @click.pass_obj
 def redo(context: Any, session: str | None, force: bool, keep: bool, dry_run: bool) -> None:
-    """Do again what the last undo took back, files included."""
+    """Restore what the last undo took back, including files."""
     _run(context, session, plan_redo, how=How(force, keep, dry_run))
 
 

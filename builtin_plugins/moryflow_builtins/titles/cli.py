@@ -14,7 +14,7 @@ from .summing import summed_up
 @click.argument("session", required=False)
 @click.pass_obj
 def summary(context: Any, session: str | None) -> None:
-    """Have a model say in a few sentences what was done in a session; the last one when no SESSION is named.
+    """Ask a model to say in a few sentences what was done in a session (default: the last one).
 
     The model of agents.runtime.titles.model is asked, or the session's own. The conversation stays as it is.
     """

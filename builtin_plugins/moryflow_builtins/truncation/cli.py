@@ -27,7 +27,12 @@ def output() -> None:
 @output.command("list")
 @click.option("--session", help="Only outputs of this session.")
 @click.option(
-    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000_000), help="How many, newest first."
+    "-n",
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1_000_000_000),
+    help="How many, newest first.",
 )
 @click.pass_obj
 def list_outputs(context: CommandContext, session: str | None, limit: int) -> None:
@@ -67,7 +72,7 @@ def show(context: CommandContext, id_: str, offset: int, limit: int | None) -> N
 @click.argument("id_", metavar="ID")
 @click.pass_obj
 def open_output(context: CommandContext, id_: str) -> None:
-    """Open a stored output with the system's own program."""
+    """Open a stored output with the system's default program."""
 
     async def work(turn: Turn) -> Artifact:
         if turn.profile == "remote":

@@ -202,13 +202,13 @@ _TURN = (
         help="Wait for a session that is in use, instead of ending as busy.",
     ),
     click.option("--on-ask", type=click.Choice(["prompt", "deny", "fail"]), help="What to do with a question."),
-    click.option("--max-steps", type=click.IntRange(min=1), help="Model calls a turn may make."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="The most model calls that a turn may make."),
     click.option(
         "--max-cost",
         type=click.FloatRange(min=0, min_open=True),
         callback=_finite,
         metavar="USD",
-        help="What a turn may cost.",
+        help="The most that a turn may cost.",
     ),
 )
 

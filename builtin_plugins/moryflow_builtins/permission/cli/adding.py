@@ -23,7 +23,7 @@ def _command(decision: str, about: str) -> click.Command:
     @click.command(decision, help=about, epilog=_EPILOG)
     @click.argument("domain", type=click.Choice(DOMAINS), metavar="DOMAIN")
     @click.argument("pattern")
-    @click.option("--workdir", metavar="DIR", help="Of a command: only in this folder of the vault.")
+    @click.option("--workdir", metavar="DIR", help="For a command: only in this folder of the vault.")
     @click.pass_obj
     def command(context: CommandContext, domain: str, pattern: str, workdir: str | None) -> None:
         refuse_inside_tool(f"moryflow permission {decision}")

@@ -98,14 +98,14 @@ class Explained:
 @click.command()
 @click.argument("domain", type=click.Choice(DOMAINS), metavar="DOMAIN")
 @click.argument("input_", metavar="INPUT")
-@click.option("--mode", type=click.Choice((*MODES, "ask")), help="Explain it in this mode. [default: that of new sessions]")
-@click.option("--session", metavar="ID", help="With the rules and the folder of this session.")
-@click.option("--workdir", metavar="DIR", help="Of a command: run in this folder of the vault.")
+@click.option("--mode", type=click.Choice((*MODES, "ask")), help="Explain it in this mode. [default: the mode of new sessions]")
+@click.option("--session", metavar="ID", help="Use the rules and the folder of this session.")
+@click.option("--workdir", metavar="DIR", help="For a command: the folder of the vault to run it in.")
 @click.pass_obj
 def command(
     context: CommandContext, domain: str, input_: str, mode: str | None, session: str | None, workdir: str | None
 ) -> None:
-    """Say what would happen to INPUT, and why: every rule in its order, and where it stands.
+    """Show what would happen to INPUT, and why: every rule in order, and where it is written.
 
     DOMAIN is read, edit, bash, web_fetch, web_search, mcp, task or tool; INPUT is what the tool would get: a path, a
     command, a URL, server/tool.

@@ -15,10 +15,10 @@ from .text import visible
 
 
 @click.command()
-@click.option("--strict", is_flag=True, help="Warnings fail too.")
+@click.option("--strict", is_flag=True, help="Let warnings fail the check too.")
 @click.pass_obj
 def command(context: CommandContext, strict: bool) -> None:
-    """Name rules that are invalid, can never match, never decide, or allow too much.
+    """Report rules that are invalid, can never match, never decide, or allow too much.
 
     Exit code 3 when a rule is invalid; with --strict when there is any remark.
     """

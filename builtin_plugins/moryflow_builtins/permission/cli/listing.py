@@ -15,7 +15,7 @@ from .text import table
 
 @click.command()
 @click.option("--domain", type=click.Choice(DOMAINS), help="Only rules of this domain.")
-@click.option("--session", metavar="ID", help="With what was granted in this session.")
+@click.option("--session", metavar="ID", help="Include what was granted in this session.")
 @click.pass_obj
 def command(context: CommandContext, domain: str | None, session: str | None) -> None:
     """List the rules: defaults, then yours, then inline ones. The last that matches decides."""

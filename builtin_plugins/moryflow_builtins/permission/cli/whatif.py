@@ -55,10 +55,10 @@ class Comparison:
 @click.command()
 @click.argument("rules_", metavar="RULES")
 @click.argument("sessions", metavar="[SESSION]...", nargs=-1)
-@click.option("--since", metavar="T", help="Only calls from then on: 30m, 2h, 7d, or a date or time (ISO 8601).")
+@click.option("--since", metavar="T", help="Only calls since then: 30m, 2h, 7d, or a date or time (ISO 8601).")
 @click.pass_obj
 def command(context: CommandContext, rules_: str, sessions: tuple[str, ...], since: str | None) -> None:
-    """Judge stored calls by RULES in place of yours, and show what would come out otherwise.
+    """Judge stored calls by RULES instead of yours, and show which decisions would differ.
 
     RULES is a file with a list of rules or a configuration (JSON, comments allowed), or such a list itself. Without
     SESSION every stored session counts. Files are judged as they are now, and modes are left out of it.

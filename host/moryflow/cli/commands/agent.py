@@ -18,7 +18,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--all", "everyone", is_flag=True, help="Hidden ones too.")
+@click.option("--all", "everyone", is_flag=True, help="Include hidden ones.")
 @document_options
 @click.pass_context
 def list_agents(ctx: click.Context, everyone: bool) -> None:
@@ -48,7 +48,7 @@ def _summary(agent: Any, default: bool) -> dict[str, Any]:
 def show_agent(ctx: click.Context, name: str) -> None:
     """Show an agent: its prompt, model, tools and rules.
 
-    The one that writes summaries, default_compact_agent, is in no list and cannot be chosen or changed; it is shown here.
+    The agent that writes summaries, default_compact_agent, is not listed and cannot be chosen or changed, but is shown here.
     """
     from moryflow.cli.open_host import with_host
 
@@ -71,7 +71,7 @@ def show_agent(ctx: click.Context, name: str) -> None:
 @document_options
 @click.pass_context
 def check_agents(ctx: click.Context) -> int:
-    """Name everything that is wrong in the agent files; exit code 3 when one of them, or a rule in it, cannot be used."""
+    """Report every mistake in the agent files; exit code 3 if a file, or a rule in it, cannot be used."""
     from moryflow_sdk.markdown_files import shown_path
     from moryflow_sdk.own_files import own_files
 

@@ -25,7 +25,7 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--session", help="Only of this session.")
-@click.option("--all", "answered", is_flag=True, help="Answered and expired ones too.")
+@click.option("--all", "answered", is_flag=True, help="Include answered and expired ones.")
 @document_options
 @click.pass_context
 def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> None:
@@ -45,7 +45,7 @@ def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> N
 @document_options
 @click.pass_context
 def show_approval(ctx: click.Context, approval: str) -> None:
-    """Show a question as a whole: what will happen, why it is asked, what always does."""
+    """Show a whole question: what will happen, why you are asked, what "always" would store."""
     from moryflow.cli.open_host import with_store
 
     async def work(store: Any) -> Any:
@@ -99,7 +99,7 @@ def _state(row: Any) -> str:
 @document_options
 @click.pass_context
 def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: str) -> None:
-    """Answer a question. The first answer stands; a turn that waits elsewhere goes on.
+    """Answer a question. The first answer counts; a turn that waits in another terminal goes on.
 
     "no" refuses the call and lets the model go on ("reject" is the same); any other text refuses it with that text as the
     reason.

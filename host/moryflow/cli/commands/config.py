@@ -24,11 +24,11 @@ command.add_command(prompt)
 
 
 @command.command("show")
-@click.option("--all", "everything", is_flag=True, help="Defaults too.")
+@click.option("--all", "everything", is_flag=True, help="Include defaults.")
 @document_options
 @click.pass_context
 def show_config(ctx: click.Context, everything: bool) -> None:
-    """Show the settings that hold, each with where it comes from. Secrets are left out."""
+    """Show the settings in force and where each comes from. Secrets are left out."""
     from .config_settings import effective, leaves, reading, without_secrets
 
     config, known = reading(ctx)
@@ -62,7 +62,7 @@ def path(ctx: click.Context) -> None:
 @document_options
 @click.pass_context
 def get(ctx: click.Context, key: str) -> None:
-    """Print the value that holds for KEY, its default where nothing sets it. Secrets are left out."""
+    """Print the value in force for KEY, or its default if nothing sets it. Secrets are left out."""
     from .config_settings import reading, shown_at, value_of
 
     config, known = reading(ctx)
@@ -110,7 +110,7 @@ def unset_key(ctx: click.Context, key: str) -> None:
 @document_options
 @click.pass_context
 def explain(ctx: click.Context, key: str) -> None:
-    """Say which layer won for KEY, where it stands, and what the others say."""
+    """Show which layer won for KEY, where it is set, and what the other layers say."""
     from .config_settings import default_of, reading, refuse_unknown, shown_at
 
     config, known = reading(ctx)
@@ -150,7 +150,7 @@ def schema(ctx: click.Context) -> None:
 @document_options
 @click.pass_context
 def check(ctx: click.Context) -> int:
-    """Name everything that is wrong in the configuration; exit code 3 when a deny rule or a file is lost.
+    """Report every mistake in the configuration; exit code 3 if a deny rule or a file is lost.
 
     With --strict, a warning fails the check too.
     """

@@ -28,7 +28,7 @@ def prompt() -> None:
 @document_options
 @click.pass_context
 def show_prompt(ctx: click.Context) -> None:
-    """Show the prompt that agents without one of their own get, and the parameters that are overridden."""
+    """Show the prompt of agents that have none of their own, and the overridden parameters."""
     from .config_settings import settled
 
     document = _current(settled(ctx)[0])
@@ -53,7 +53,7 @@ def _current(config: Any) -> dict[str, Any]:
 @document_options
 @click.pass_context
 def edit_prompt(ctx: click.Context, source: Path | None) -> None:
-    """Write a prompt of your own, beginning with what holds now. It replaces the built-in one entirely."""
+    """Write a prompt of your own, starting from the current one. It replaces the built-in prompt completely."""
     from moryflow_sdk import ConfigError
 
     from moryflow.cli.terminal.stdin import as_text

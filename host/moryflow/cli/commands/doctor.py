@@ -14,11 +14,11 @@ _MARKS = {"ok": "ok  ", "warning": "warn", "bad": "BAD "}
 
 
 @click.command("doctor")
-@click.option("--repair", is_flag=True, help="Keep a damaged session database aside, and go on with what is sound in it.")
+@click.option("--repair", is_flag=True, help="Set a damaged session database aside, and continue with what is sound in it.")
 @document_options
 @click.pass_context
 def command(ctx: click.Context, repair: bool) -> int:
-    """Look at everything a run needs, and at each stored node; exit code 3 when something is broken."""
+    """Check everything a run needs, and each stored node; exit code 3 if something is broken."""
     from moryflow.cli.open_host import with_host
 
     from .doctor_checks import examine

@@ -26,7 +26,7 @@ _FOLDER = click.argument("folder", required=False, type=click.Path(path_type=Pat
 @click.group("new", cls=NounGroup)
 @asking_options
 def command() -> None:
-    """Write a tool, an agent or a plugin to begin with, that works as it is. Nothing is overwritten without asking."""
+    """Write a tool, an agent or a plugin to start from; it works as it is. Nothing is overwritten without asking."""
 
 
 @command.command("tool")

@@ -26,7 +26,7 @@ SHOWN = 3
 @click.option("--bad-turn", "turn", metavar="N", required=True, help="The turn that is bad (a number from 1, or its id).")
 @click.option("--expect", metavar="TEXT", help="The turn is good when its text contains TEXT.")
 @click.option("--reject", metavar="TEXT", help="The turn is bad when its text contains TEXT.")
-@click.option("--run", "judging", metavar="CMD", help="A command that reads the turn's text and exits 0 when it is good.")
+@click.option("--run", "judging", metavar="CMD", help="A command that reads the turn's text and exits with 0 if it is good.")
 @document_options
 @click.pass_context
 def bisect(

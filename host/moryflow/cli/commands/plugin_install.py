@@ -12,7 +12,7 @@ from moryflow.cli.terminal.text import plain, show
 
 from .plugin_context import Desk
 
-_downgrade = click.option("--allow-downgrade", is_flag=True, help="Let what is installed be replaced by an older version.")
+_downgrade = click.option("--allow-downgrade", is_flag=True, help="Allow an older version to replace the installed one.")
 
 
 @click.command("install")
@@ -25,8 +25,8 @@ _downgrade = click.option("--allow-downgrade", is_flag=True, help="Let what is i
 def install(ctx: click.Context, what: str, editable: bool, build: bool, allow_downgrade: bool) -> None:
     """Install a plugin: a package, a folder, a git address, or one Python file.
 
-    What it says of itself is shown first, read without running it. What Moryflow runs on stays as it is. After your yes it
-    is tried in the probe; when it does not load, all is as it was before, and the exit code is 3.
+    You are first shown what it declares, which is read without running it. Moryflow's own dependencies stay as they are.
+    After you agree it is tried in the probe; if it does not load, everything is restored, and the exit code is 3.
     """
     from moryflow.packages.install import install as run
     from moryflow.packages.origins import origin_of
@@ -52,7 +52,7 @@ def install(ctx: click.Context, what: str, editable: bool, build: bool, allow_do
 def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: bool) -> int:
     """Bring a plugin, or all of them, up to date; asks again when one wants more hooks, services or capabilities.
 
-    A version that does not load is taken back, the one before stays, and the exit code is 3.
+    If the new version does not load, the old one stays and the exit code is 3.
     """
     from moryflow_sdk import ConfigError, MoryflowError
 
@@ -92,11 +92,11 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
 
 
 @click.command("sync")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @asking_options
 @click.pass_context
 def sync(ctx: click.Context, dry_run: bool) -> int:
-    """Install what plugins.lock names, in the very versions that were agreed to."""
+    """Install what plugins.lock names, in exactly the versions that you agreed to."""
     from moryflow.packages.sync import sync as run
 
     desk = Desk(ctx)

@@ -27,7 +27,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 @click.group("key", cls=NounGroup)
 @document_options
 def key() -> None:
-    """Set and remove the secrets of plugins; none is ever shown."""
+    """Set and remove the secrets of plugins. They are never shown."""
 
 
 @key.command("set")
@@ -100,7 +100,7 @@ def remove(ctx: click.Context, name: str, setting: str) -> None:
 @document_options
 @click.pass_context
 def list_keys(ctx: click.Context) -> None:
-    """List which secrets are set, without them."""
+    """List which secrets are set, without their values."""
     from moryflow.base.paths import home_folder
     from moryflow.config import load_config
 

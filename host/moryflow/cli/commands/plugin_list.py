@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @document_options
 @click.pass_context
 def list_plugins(ctx: click.Context) -> int:
-    """List every plugin that was found, and what became of it when it was last loaded. Loads none."""
+    """List every plugin that was found and the result of its last load. Loads none."""
     from moryflow.packages.hook_stats import all_quarantined
 
     desk = Desk(ctx)

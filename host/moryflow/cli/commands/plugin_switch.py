@@ -40,9 +40,9 @@ def disable(ctx: click.Context, name: str) -> None:
 @document_options
 @click.pass_context
 def enable(ctx: click.Context, name: str) -> int:
-    """Let a plugin run: agree to it, load it again after `disable`, bring it back from quarantine.
+    """Let a plugin run: agree to it, undo `disable`, end its quarantine.
 
-    It is tried in the probe first; when that fails nothing is changed, and the exit code is 3.
+    It is tried in the probe first; if that fails, nothing changes and the exit code is 3.
     """
     desk = Desk(ctx)
     listed = _disabled(desk)
@@ -112,7 +112,7 @@ def _bring_back(desk: Desk, name: str) -> list[str]:
 @asking_options
 @click.pass_context
 def uninstall(ctx: click.Context, name: str) -> None:
-    """Remove a plugin: its package, or its file, which is moved aside. Its settings and its data stay."""
+    """Remove a plugin: uninstall its package, or move its file aside. Its settings and data stay."""
     from moryflow.packages.uninstall import remove, target_of
 
     desk = Desk(ctx)

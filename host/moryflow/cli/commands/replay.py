@@ -20,7 +20,7 @@ _PLUGIN = click.Path(path_type=Path, exists=True)
 @click.argument("session", required=False)
 @click.option("--with", "path", required=True, type=_PLUGIN, help="A plugin: a file, a package or a project.")
 @click.option("--turn", metavar="N", help="Only this turn (a number from 1, or its id).")
-@click.option("--as", "recorded_as", metavar="NAME", help="The plugin of the session it stands for, if its name was another.")
+@click.option("--as", "recorded_as", metavar="NAME", help="The plugin of the session that it replaces, if the names differ.")
 @click.option("--all", "everything", is_flag=True, help="Show every difference, not only the first.")
 @document_options
 @click.pass_context
@@ -30,7 +30,7 @@ def command(
     """Call the hooks of a changed plugin with what they were given in a stored SESSION (default: the last one) and in its
     sub-agents.
 
-    Shows the first thing it would have done otherwise: turn, step, hook, the place in the value, before and after.
+    Shows the first thing that it would have done differently: turn, step, hook, the place in the value, before and after.
     No model and no tool is called and nothing is stored. Exit code 0 when nothing differs, 3 when something does.
     """
     from moryflow.cli.terminal.event_loop import run_on_loop

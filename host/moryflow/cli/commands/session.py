@@ -52,13 +52,13 @@ for verb in COMMANDS:
 
 @command.command("list")
 @click.option(
-    "-n", "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many, the last used first."
+    "-n", "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many to list, last used first."
 )
-@click.option("--all", "hidden", is_flag=True, help="Hidden ones too: sub-agents, and single calls of a tool.")
+@click.option("--all", "hidden", is_flag=True, help="Include hidden ones: sub-agents, and single tool calls.")
 @document_options
 @click.pass_context
 def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
-    """List sessions, the last used first; with --vault only those of that folder."""
+    """List sessions, last used first; with --vault only those of that folder."""
     from moryflow.cli.open_host import with_store
 
     flags = flags_of(ctx)
@@ -76,11 +76,11 @@ def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
 
 @command.command("show")
 @click.argument("session", required=False)
-@click.option("--stats", is_flag=True, help="Counts instead: turns, tokens, sub-agents, tools, questions, hooks.")
+@click.option("--stats", is_flag=True, help="Show counts instead: turns, tokens, sub-agents, tools, questions, hooks.")
 @document_options
 @click.pass_context
 def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
-    """Show a conversation along its active path; the last one when no SESSION is named."""
+    """Show a conversation along its active path (default: the last one)."""
     from moryflow.cli.open_host import with_store
 
     from .session_text import shown
@@ -121,7 +121,7 @@ def _show_stats(flags: Flags, session: str | None) -> None:
 @document_options
 @click.pass_context
 def search(ctx: click.Context, text: str, limit: int) -> None:
-    """Find what was said or read, in all sessions."""
+    """Search all sessions for what was said or read."""
     from moryflow.cli.open_host import with_store
 
     hits = with_store(lambda store: store.search(text, limit))

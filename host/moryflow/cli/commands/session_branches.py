@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @document_options
 @click.pass_context
 def tree(ctx: click.Context, session: str | None) -> None:
-    """Show all branches and the sub-agents that were started; the active node is marked with *."""
+    """Show all branches and sub-agents; the active node is marked with *."""
     from moryflow.cli.open_host import with_store
 
     flags = flags_of(ctx)
@@ -82,7 +82,7 @@ def _switched(session: str, node: str) -> str:
 def fork(ctx: click.Context, session: str | None, node: str | None, title: str) -> None:
     """Copy the path into a new session; the old one stays as it is.
 
-    What sub-agents answered is in the copy; their sessions stay with the original.
+    The copy has the answers of sub-agents; their sessions stay with the original.
     """
     from moryflow.cli.open_host import with_store
 

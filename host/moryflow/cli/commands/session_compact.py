@@ -12,11 +12,11 @@ from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 @click.command("context")
 @click.argument("session", required=False)
-@click.option("-m", "--model", help="For this model instead of the session's own.")
+@click.option("-m", "--model", help="Use this model instead of the session's own.")
 @document_options
 @click.pass_context
 def show_context(ctx: click.Context, session: str | None, model: str | None) -> None:
-    """Show what the model would be sent of this session, with tokens per part and per plugin."""
+    """Show what the model would be sent for this session, with tokens per part and per plugin."""
     from moryflow.cli.lookup import find
     from moryflow.cli.open_host import with_host
 
@@ -57,8 +57,8 @@ def gist(message: dict[str, Any]) -> str:
 
 @click.command("compact")
 @click.argument("session", required=False)
-@click.option("--focus", default="", help="What the summary should keep above all.")
-@click.option("-m", "--model", help="The model of the session; compaction.model comes first.")
+@click.option("--focus", default="", help="What the summary must keep above all.")
+@click.option("-m", "--model", help="The session's model; compaction.model overrides it.")
 @document_options
 @click.pass_context
 def compact(ctx: click.Context, session: str | None, focus: str, model: str | None) -> None:

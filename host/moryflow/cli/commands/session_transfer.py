@@ -24,7 +24,7 @@ from .session_stats import descendants
 @document_options
 @click.pass_context
 def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
-    """Write a session and its sub-agents' as JSON Lines, without loss; to standard output unless --to names a file."""
+    """Write a session and its sub-agents as JSON Lines, without loss; to standard output unless --to names a file."""
     from moryflow.cli.open_host import with_store
 
     flags = flags_of(ctx)
@@ -82,7 +82,7 @@ def _whole(file: Path) -> Iterator[TextIO]:
 @document_options
 @click.pass_context
 def import_session(ctx: click.Context, file: Any) -> None:
-    """Read a session that was exported, with its sub-agents'; - reads standard input."""
+    """Import an exported session with its sub-agents; - reads standard input."""
     from moryflow.cli.open_host import with_store
     from moryflow.store import StoreError
 

@@ -54,7 +54,7 @@ def _summary(owned: Any) -> dict[str, Any]:
 @document_options
 @click.pass_context
 def show_tool(ctx: click.Context, name: str) -> None:
-    """Show what a tool takes and what it says of itself."""
+    """Show a tool's parameters and description."""
     from moryflow.cli.open_host import with_host
 
     async def work(host: Any) -> Any:

@@ -19,7 +19,7 @@ SWITCH = "agents.runtime.tools.external.enabled"
 @document_options
 @click.pass_context
 def allow(ctx: click.Context, file: str) -> None:
-    """Let a file of the tools folder run that appeared while Moryflow ran.
+    """Allow a file in the tools folder that appeared while Moryflow was running.
 
     FILE is a path, or a name in the folder. Read it first: it runs with your rights.
     """

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 @click.command("trace")
 @click.argument("session", required=False)
 @click.option("--turn", metavar="N", help="Only this turn (a number from 1, or its id).")
-@click.option("--hooks", "everything", is_flag=True, help="Every hook call, also those that changed nothing.")
+@click.option("--hooks", "everything", is_flag=True, help="Every hook call, including those that changed nothing.")
 @click.option("--plugin", metavar="NAME", help="Only this plugin.")
 @document_options
 @click.pass_context
 def command(ctx: click.Context, session: str | None, turn: str | None, everything: bool, plugin: str | None) -> None:
     """Show what each plugin did in a stored SESSION (default: the last one of the folder) and in its sub-agents.
 
-    Which implementation changed what, how long it took and from which file; then, by plugin, time and tokens: what its
-    tools and its part of the prompt add to each request, and what it added to results. Tokens are estimates.
+    Shows which implementation changed what, how long it took and which file it is in; then, for each plugin, time and tokens:
+    what its tools and its part of the prompt add to each request, and what it added to results. Tokens are estimates.
     """
     from moryflow.cli.open_host import with_host
 
