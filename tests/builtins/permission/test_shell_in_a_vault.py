@@ -17,7 +17,17 @@ TRACKED = (
     ".env.example", "notes.md", "docs/x.md", "pyproject.toml", "sub/Makefile", "sub/package.json", ".vscode/settings.json",
     "scripts/run.sh",
 )  # fmt: skip
-IGNORED = (".env", "sub/.env", "secrets/token.txt", "app/conf.pem", "node_modules/.bin/x", ".venv/bin/python")
+IGNORED = (
+    ".env",
+    "sub/.env",
+    "secrets/token.txt",
+    "app/conf.pem",
+    "node_modules/.bin/x",
+    ".venv/bin/python",
+    "a.7z",
+    "a.rar",
+    "a.jar",
+)
 
 
 @pytest.fixture(scope="module")

@@ -228,7 +228,6 @@ bundle install
 composer install
 hg st
 hg ci -m x
-svn up
 svn st
 systemctl status x
 systemctl --user list-units

@@ -69,6 +69,7 @@ class Arrival:
     outside: bool = False
 
 
+_UNPACKERS = frozenset({"7z", "7za", "7zr", "rar", "unrar"})
 _CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
 """Programs that change a folder with everything below it where it is."""
 
@@ -84,8 +85,11 @@ def arrivals_of(name: str, found: Sequence[Found], files: Sequence[Arg], trees: 
         return [Arrival(name, tuple(files), how="changed")]
     if name in ("mv", "gmv") and sources:
         return [Arrival(name, sources, goal, "moved")]
-    if name in ("cp", "gcp", "rsync") and sources and trees:
+    if name in ("cp", "gcp", "rsync", "scp") and sources and trees:
         return [Arrival(name, sources, goal, tree=trees[0] if name == "rsync" else None)]
+    if name in _UNPACKERS and files[:1] and files[0].text in ("x", "e"):
+        goals = [item.value for item in found if item.name == "o" and item.value is not None]
+        return [Arrival(name, tuple(files[1:2]), goals[-1] if goals else Arg("."), "unpacked")]
     if name == "unzip" and files and not letters & {"l", "t", "p", "v", "z", "Z"}:
         goals = [item.value for item in found if item.name == "d" and item.value is not None]
         return [Arrival(name, tuple(files[:1]), goals[-1] if goals else Arg("."), "unpacked")]
@@ -120,6 +124,8 @@ def judge_arrival(policy: Policy, resolve: Resolve, arrival: Arrival, base: str,
 def _brought(policy: Policy, arrival: Arrival, source: Target, goals: Sequence[Target], *, changed: bool) -> Iterator[Judged]:
     from .tree_files import reads
 
+    if ":" in source.given.partition("/")[0] and source.identity is None:
+        yield _unknown(goals[0], f"what {arrival.why} brings from another machine is not known before it runs")
     if (changed or source.identity is None) and any(_holds(goal.text) for goal in goals):
         yield _unknown(goals[0], f"what {arrival.why} brings to it is not known before it runs")
     if not is_folder(source):

@@ -11,6 +11,7 @@ import struct
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 MAX_PATHS = 5_000
@@ -118,11 +119,10 @@ class GitStore:
     def _beginning_with(self, part: str) -> set[str]:
         found = {part[:2] + path.name for path in (self._common / "objects" / part[:2]).glob(f"{part[2:]}*")}
         low, high = part.ljust(40, "0"), part.ljust(40, "f")
-        for index in self._indexes():
-            hashes = _Index(index)
-            place = hashes.place(low)
-            while place < len(hashes) and hashes.at(place) <= high:
-                found.add(hashes.at(place))
+        for index in self._indexes:
+            place = index.place(low)
+            while place < len(index) and index.at(place) <= high:
+                found.add(index.at(place))
                 place += 1
         return {one for one in found if len(one) == 40}
 
@@ -199,15 +199,16 @@ class GitStore:
         if loose.is_file():
             head, _, content = _unpacked(loose.read_bytes(), MAX_BYTES).partition(b"\0")
             return head.partition(b" ")[0].decode(), content
-        for index in self._indexes():
-            offset = _Index(index).offset(name)
+        for index in self._indexes:
+            offset = index.offset(name)
             if offset is not None:
-                with index.with_suffix(".pack").open("rb") as pack:
-                    return self._packed(mmap.mmap(pack.fileno(), 0, access=mmap.ACCESS_READ), offset, 0)
+                with _mapped(index.path.with_suffix(".pack")) as pack:
+                    return self._packed(pack, offset, 0)
         raise Unknown(f"the object {name[:12]} is not here")
 
-    def _indexes(self) -> list[Path]:
-        return sorted((self._common / "objects" / "pack").glob("*.idx"))
+    @cached_property
+    def _indexes(self) -> list[_Index]:
+        return [_Index(path) for path in sorted((self._common / "objects" / "pack").glob("*.idx"))]
 
     def _packed(self, pack: mmap.mmap, offset: int, depth: int) -> tuple[str, bytes]:
         place, byte = offset + 1, pack[offset]
@@ -238,7 +239,8 @@ class _Index:
     """The index of a pack, version 2: hashes in order, and where each object begins."""
 
     def __init__(self, path: Path) -> None:
-        self._data = path.read_bytes()
+        self.path = path
+        self._data = _mapped(path)
         if self._data[:8] != b"\xfftOc\0\0\0\2":
             raise Unknown("the index of a pack is of another version")
         self._count = struct.unpack_from(">I", self._data, 8 + 255 * 4)[0]
@@ -261,6 +263,11 @@ class _Index:
         found = struct.unpack_from(">I", self._data, start + place * 4)[0]
         large = start + self._count * 4 + (found & 0x7FFFFFFF) * 8
         return struct.unpack_from(">Q", self._data, large)[0] if found & 0x80000000 else found
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _unpacked(data: bytes, size: int) -> bytes:

@@ -238,7 +238,7 @@ INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), inspect_awk),
     **dict.fromkeys(("jq", "gojq", "jaq", "yq", "xq"), inspect_jq),
     "dd": inspect_dd,
-    **dict.fromkeys(("tar", "bsdtar", "gtar"), inspect_tar),
+    **dict.fromkeys(("tar", "bsdtar", "gtar", "jar"), inspect_tar),
     **dict.fromkeys(("make", "gmake", "just"), inspect_make),
     "date": inspect_date,
     "gdate": inspect_date,

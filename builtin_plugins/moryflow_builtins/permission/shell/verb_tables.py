@@ -149,7 +149,9 @@ kubectl oc |
     log-file=w log-dir=w output-directory=w raw=r from-file=r from-env-file=r template=v patch-file=r p=v patch=v proxy-url=h
     A=n v=v request-timeout=v field-selector=v sort-by=v tail=v since=v all-namespaces=n env-file=r cert=r
 gh |
-    pr issue workflow label search status api cache ruleset org project version help completion
+    pr:list pr:ls pr:view pr:status pr:diff pr:checks pr:create pr:new pr:comment pr:edit pr:close pr:reopen pr:merge pr:ready
+    pr:review pr:lock pr:unlock !pr:checkout !co issue workflow label search status api cache ruleset org project version help
+    completion
     repo:view repo:list repo:create repo:fork repo:sync repo:rename repo:archive repo:set-default run:list run:view run:watch
     run:rerun run:cancel release:list release:view release:create release:edit release:upload gist:list gist:view gist:create
     !alias !extension/extensions/ext !codespace/cs !config !auth !secret !variable !ssh-key !gpg-key |
@@ -183,17 +185,17 @@ systemctl |
 adb | devices version help start-server kill-server logcat get-state wait-for-device install uninstall push reconnect
     !shell !exec-out !exec-in !sideload !pull !forward !reverse !tcpip !connect | s=v t=v H=g P=g L=g d=n e=n a=g
 hg |
-    status/st diff log/history commit/ci add remove/rm update/up/checkout/co pull push branch branches tag tags summary/sum
-    heads parents paths identify/id annotate/blame cat rename/mv/move copy/cp revert merge resolve incoming/in outgoing/out
-    tip root manifest locate grep bookmarks/bookmark files forget phase verify version help graft backout addremove
+    status/st diff log/history commit/ci add remove/rm !update/up/checkout/co !pull push branch branches tag tags summary/sum
+    heads parents paths identify/id annotate/blame cat rename/mv/move copy/cp !revert !merge resolve incoming/in outgoing/out
+    tip root manifest locate grep bookmarks/bookmark files forget phase verify version help !graft !backout !unshelve addremove
     !config/showconfig/debugconfig !bisect !serve !import/patch !export !archive !unbundle !bundle !extdiff !clone !init
     !rebase !histedit |
     config=c config-file=R cwd=d R=d repository=d repo=d e=x ssh=x remotecmd=x encoding=v I=v X=v include=v exclude=v m=v
     message=v l=v logfile=r r=v rev=v T=v template=v style=r o=w output=w tool=x t=v debugger=g pager=v profile=g u=v user=v
     d=v date=v q=n v=n y=n noninteractive=n branch=v b=v k=v keyword=v color=v
 svn |
-    status/st/stat diff/di log ls/list info add commit/ci update/up checkout/co revert cat blame/praise/annotate/ann mkdir
-    move/mv/rename/ren copy/cp delete/del/remove/rm resolve resolved switch/sw cleanup merge propget/pget/pg
+    status/st/stat diff/di log ls/list info add commit/ci !update/up !checkout/co !revert cat blame/praise/annotate/ann mkdir
+    move/mv/rename/ren copy/cp delete/del/remove/rm resolve resolved !switch/sw cleanup !merge propget/pget/pg
     proplist/plist/pl help/h unlock lock mergeinfo changelist/cl
     !propset/pset/ps !propedit/pedit/pe !propdel/pdel/pd !patch !export !import !relocate !x-shelve !upgrade |
     diff-cmd=x diff3-cmd=x editor-cmd=x config-dir=R config-option=c F=r file=r targets=r encoding=v r=v revision=v m=v
