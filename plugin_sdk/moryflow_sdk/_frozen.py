@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, Self, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, SkipValidation
 
 MAX_LEVELS = 100
-"""How deep a value may be nested; whoever copies, compares or writes one does it level by level."""
+"""How deep a value may be nested: copying, comparing and writing recurse level by level."""
 
 
 # Named here: `str | bytes` within a function makes a new object at each call, and every value of every step comes through.

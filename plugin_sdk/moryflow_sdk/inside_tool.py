@@ -1,4 +1,4 @@
-"""A program that was started by a tool: it carries a mark, and decides nothing that is a person's to decide."""
+"""A program started by a tool carries a mark and may not make a person's decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a folder of the person's own: who else could have written them, and what is lost of them.
+"""The files in a person's own folder: who else could have written them, and which cannot be used.
 
 A link that leads nowhere is not no file.
 """

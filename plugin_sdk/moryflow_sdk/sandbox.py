@@ -189,7 +189,7 @@ def find_sandbox() -> Sandbox | None:
 
 
 def known_sandbox() -> Sandbox | None:
-    """Return what :func:`find_sandbox` has found; starts nothing, and is ``None`` as long as nobody has looked."""
+    """Return what :func:`find_sandbox` found; starts nothing, and is ``None`` before the first search."""
     return _found[0] if _found else None
 
 

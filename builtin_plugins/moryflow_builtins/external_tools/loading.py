@@ -106,7 +106,7 @@ async def _within(seconds: float, work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             value = work()
-        except Exception as error:  # whatever a person's file raises goes to whoever loads it
+        except Exception as error:  # whatever a person's file raises is passed to its loader
             failure = error
             tell(lambda: done.set_exception(failure))
         except BaseException as error:  # a future takes none that would end its loop

@@ -49,7 +49,7 @@ def _answer(request: dict[str, Any], say: Any) -> dict[str, Any]:
 
 
 def _module(file: str, source: str) -> ModuleType:
-    """Run the very text that was checked and hashed."""
+    """Run exactly the text that was checked and hashed."""
     module = ModuleType(Path(file).stem)
     module.__file__ = file
     sys.modules[module.__name__] = module

@@ -43,7 +43,7 @@ def _learned(known: Mapping[str, str]) -> Step | None:
 
 
 def _smallest(ours: str, theirs: str) -> Step:
-    """Return one level of several: two tabs for eight spaces are one for four. One space alone is nobody's level."""
+    """Return one level of several: two tabs for eight spaces are one for four. A single space is not a level."""
     levels = gcd(len(ours), len(theirs))
     if "\t" in theirs and len(ours) == levels:
         return ours, "\t"

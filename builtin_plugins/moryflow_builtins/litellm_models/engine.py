@@ -44,7 +44,7 @@ def _load(future: Future[Any]) -> None:
         with suppress(Exception):  # a library's own trouble shows in the first real call, with its words
             asyncio.run(_warm_up(litellm))
         future.set_result(litellm)
-    except BaseException as error:  # whoever waits must hear of it, whatever it is
+    except BaseException as error:  # waiting callers must hear of it, whatever it is
         future.set_exception(error)
 
 

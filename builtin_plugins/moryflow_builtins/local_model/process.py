@@ -71,7 +71,7 @@ class Process:
     def _work(self, future: Future[tuple[str, str]]) -> None:
         try:
             future.set_result(self._start())
-        except BaseException as error:  # whoever waits must hear of it, whatever it is
+        except BaseException as error:  # waiting callers must hear of it, whatever it is
             future.set_exception(error)
 
     def _start(self) -> tuple[str, str]:

@@ -81,7 +81,7 @@ def tools() -> list[Tool]:
 
 @hookimpl
 def agents() -> list[Agent]:
-    """Offer the reader. The writer is nobody's to call."""
+    """Offer the reader. No agent may call the writer."""
     from .helpers import reader_agent
 
     return [reader_agent()]

@@ -19,7 +19,7 @@ _held: dict[tuple[str, str], Snapshot] = {}
 """Snapshots of calls that run now, by turn and call. Made just before the body, gone when its result is known."""
 
 MOST_HELD = 64
-"""Calls whose turn ended with a question open leave theirs behind; the oldest go."""
+"""Calls whose turn ended with an open question leave an entry behind; the oldest are dropped."""
 
 
 async def hold(call: ToolCall, turn: Turn) -> None:

@@ -1,4 +1,4 @@
-"""What holds when nobody has written a rule, as rules that ``permission rules`` prints.
+"""The default rules, as ``permission rules`` prints them.
 
 They come first, so that any rule of a person is matched later and wins; ``permission lint`` says when one silences them.
 """

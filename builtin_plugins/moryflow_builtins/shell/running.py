@@ -84,7 +84,7 @@ async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output:
 
 @contextmanager
 def _judged_folder(ctx: ToolContext, target: Target) -> Iterator[Place]:
-    """Hold the folder of a command open; it is inside the vault, and the very object that was judged."""
+    """Hold the folder of a command open; it is inside the vault and is the object that was judged."""
     folder = target.folder
     if folder is None or target.error is not None:
         reason = target.error or "the command has no folder"

@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 
 INSTALLED = frozenset({"site-packages", "dist-packages", "node_modules"})
-"""Folders of other people's packages. The keys and certificates in them are nobody's secrets, and hiding those breaks them."""
+"""Folders of installed packages. Keys and certificates in them are not a person's secrets; hiding them breaks the packages."""
 
 
 @dataclass(slots=True)

@@ -71,7 +71,7 @@ def _places(vault: Path, home: Path, *, claude: bool) -> Iterator[tuple[Path, Pa
         seen.add(real)
         try:
             places = sorted(folder.iterdir())
-        except OSError:  # it is not there, is no folder, or is not to be looked into
+        except OSError:  # it does not exist, is no folder, or cannot be listed
             continue
         for place in places:
             if os.path.lexists(place / "SKILL.md"):

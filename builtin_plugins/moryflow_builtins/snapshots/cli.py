@@ -41,7 +41,7 @@ def redo(context: Any, session: str | None, force: bool, keep: bool, dry_run: bo
 
 
 class How(NamedTuple):
-    """What to do with files that somebody else has changed since, and whether to do anything at all."""
+    """What to do with files that someone else has changed since, and whether to do anything at all."""
 
     force: bool
     keep: bool

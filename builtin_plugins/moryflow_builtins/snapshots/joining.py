@@ -78,7 +78,7 @@ def _came_back(session: str, log: Log, nodes: Collection[str], since: str) -> bo
 
 
 def _gather(shadow: Shadow, found: Found, log: Log, *, nodes: Collection[str] = (), turn: str = "") -> None:
-    """Take from `log` what belongs to `nodes` or to `turn`, and what children of theirs did."""
+    """Take from `log` what belongs to `nodes` or to `turn`, including their children."""
     ordered = sorted(log.segments.values(), key=lambda segment: segment.began)
     found.gaps += [gap for gap in log.gaps.values() if gap.node in nodes or gap.turn == turn]
     for place, segment in enumerate(ordered):

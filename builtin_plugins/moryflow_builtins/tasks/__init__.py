@@ -33,7 +33,7 @@ def _target(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 
 def _may_start(turn: Turn) -> bool:
-    """Whether there is room for an agent below this one; of those far below, whoever starts them leaves the tool out."""
+    """Whether an agent may still be started below this one; at the lowest level the tool is left out."""
     return turn.config.depth > (turn.parent is not None)
 
 

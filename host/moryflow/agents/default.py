@@ -1,4 +1,4 @@
-"""The agent that works when nobody chose another, and the built-in system prompt.
+"""The default agent and the built-in system prompt.
 
 The prompt is the same bytes in every run, without dynamic placeholders, so that prompt caches hold.
 """

@@ -1,4 +1,4 @@
-"""What a child agent may do: its own, and nothing that the agent above it may not do."""
+"""What a child agent may do: what both it and its parent may do."""
 
 from __future__ import annotations
 

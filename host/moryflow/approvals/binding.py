@@ -1,4 +1,4 @@
-"""What an answer holds for: the very question that was shown, and the very objects behind its targets."""
+"""What an answer holds for: exactly the question that was shown and the objects behind its targets."""
 
 from __future__ import annotations
 

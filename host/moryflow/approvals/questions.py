@@ -77,7 +77,7 @@ class ApprovalDesk:
                 future.set_result(Answer("once", by="mode"))
 
     async def nobody_left(self) -> None:
-        """Let the open questions and those still to come be denials: whoever could have answered has gone."""
+        """Deny the open questions and all later ones: nobody is left to answer."""
         self._deserted = True
         for approval_id in tuple(self._open):
             await self.reply(approval_id, "reject", by=CLOSED)
@@ -198,7 +198,7 @@ class ApprovalDesk:
                 return refused(ruling, cause="user", reason=reason, by="user")
 
     def _note(self, journal: Journal, row: ApprovalRow) -> None:
-        """Record how a question ended: by whom it was answered, or what ended it instead."""
+        """Record how a question ended: who answered it, or what ended it instead."""
         journal.approval(row)
         journal.event("permission.replied", **_about(row), reply=row.reply, by=row.by, message=row.message)
 
@@ -247,7 +247,7 @@ def _about(row: ApprovalRow) -> dict[str, Any]:
 
 
 def _same_question(rows: Sequence[ApprovalRow], about: str, preview: str) -> ApprovalRow | None:
-    """Return the question of `rows` that is about the very same, as it was shown."""
+    """Return the question of `rows` that shows exactly the same."""
     same = (row for row in rows if row.request.get("bound") == about and row.request.get("preview", preview) == preview)
     return next(same, None)
 

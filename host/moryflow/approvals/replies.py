@@ -21,7 +21,7 @@ OFFERED = "once|always|no|stop"
 
 
 class Answer(NamedTuple):
-    """What was answered, with a message for the model, and by whom."""
+    """An answer: the reply, a message for the model, and who gave it."""
 
     reply: str
     message: str = ""

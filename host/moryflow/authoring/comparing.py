@@ -1,4 +1,4 @@
-"""What a hook made then and what it makes now, and where the two differ first."""
+"""Compare what a hook returned then with what it returns now."""
 
 from __future__ import annotations
 

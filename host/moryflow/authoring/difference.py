@@ -1,4 +1,4 @@
-"""Where two JSON values differ first, and a few words from either side of that place."""
+"""The first difference between two JSON values, with a few words of context from each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compaction of the past set out from: the plan that the first plugin was shown, rebuilt from the nodes."""
+"""The plan of a past compaction, as the first plugin saw it, rebuilt from the nodes."""
 
 from __future__ import annotations
 

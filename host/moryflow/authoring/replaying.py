@@ -1,4 +1,4 @@
-"""A stored session's hook inputs against a changed plugin: what would it have done otherwise? (``moryflow replay``)"""
+"""Replay a stored session's hook inputs against a changed plugin (``moryflow replay``)."""
 
 from __future__ import annotations
 

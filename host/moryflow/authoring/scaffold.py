@@ -1,4 +1,4 @@
-"""Files to begin with: a tool, an agent, a plugin. Templates are files beside this one; ``$name`` is all they know."""
+"""Scaffold a tool, an agent or a plugin. The templates are files beside this one; they know only ``$name``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages that plug into pydantic are none of Moryflow's plugins, and the program does without them.
+"""Keep pydantic from loading plugins of its own: they would be foreign code in every process, and slow the start.
 
 At its first schema pydantic imports whatever any installed distribution names as a plugin of it: code that nobody agreed to,
 in every process, on the host's thread. Looking for them alone reads the metadata of every distribution, 3.5 % of a start.

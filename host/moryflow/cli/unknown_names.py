@@ -71,7 +71,7 @@ def _disabled(host: Host) -> Iterator[Problem]:
 
 
 def _tools(host: Host, hook: str) -> Iterator[Problem]:
-    """Say which entries of a hook can never apply, and which arguments of theirs no tool has."""
+    """Report the entries of a hook that can never apply, and their arguments that no tool has."""
     path = (*_HOOKS, hook)
     layer = next((layer for layer in reversed(host.config.layers) if isinstance(layer.find(path), list)), None)
     for index, entry in enumerate(layer.find(path) if layer is not None else ()):

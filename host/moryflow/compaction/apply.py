@@ -1,4 +1,4 @@
-"""Makes a compaction true, or records why it is not: nodes, run and events in one transaction."""
+"""Apply a compaction, or record why not: nodes, run and events in one transaction."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class TurnCompaction:
         if not self._settings.automatic or not scope_can_be_shortened(self._scope):
             return
         waits = self._memory.working(self._scope.session) and not self._scope.live.kept
-        if waits:  # the answer is not to wait for the summary, nor to be lost with the host meanwhile
+        if waits:  # store the answer first: a crash while the summary is being written must not lose it
             self._journal.event("session.status", status="busy", answered=True, text="writing the summary of what is older")
             await self._journal.commit()
         await self._take_finished(wait=waits)

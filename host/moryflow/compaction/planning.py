@@ -1,4 +1,4 @@
-"""A compaction that is about to run: what it covers, what stays, what holds if it is to be applied. Pure."""
+"""A planned compaction: what it covers, what stays, and the conditions under which it may be applied. Pure functions."""
 
 from __future__ import annotations
 

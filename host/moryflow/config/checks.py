@@ -1,4 +1,4 @@
-"""Hold a layer against the models of its settings: a bad value is dropped and named, the rest holds."""
+"""Validate a layer against the models of its settings: drop and report bad values, keep the rest."""
 
 from __future__ import annotations
 

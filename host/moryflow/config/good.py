@@ -1,4 +1,4 @@
-"""The last version of the user's file that could be read: it holds while the file cannot be."""
+"""The last good version of the user's file, used while the file cannot be read."""
 
 from __future__ import annotations
 

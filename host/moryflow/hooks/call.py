@@ -122,7 +122,7 @@ async def _awaited(implementation: Implementation, work: Awaitable[Any]) -> Any:
 
 
 def leave(task: asyncio.Future[Any]) -> None:
-    """Cancel `task` without waiting for it; what it raises after that is nobody's concern, and exit does not wait."""
+    """Cancel `task` without waiting for it. What it raises later is ignored, and exit does not wait for it."""
     task.cancel()
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     if isinstance(task, asyncio.Task):

@@ -116,7 +116,7 @@ def judged(hook: str, returned: Any, by: Implementation) -> Verdict | None:
 def apart(value: Any) -> Any:
     """Return a copy of a frozen value of the host's that shares nothing changeable with it, for code that is not.
 
-    Python keeps nobody from changing a frozen value all the same; what is judged, asked, recorded and run is never theirs.
+    Python cannot stop code from changing a frozen value, so plugins get a copy of what is judged, asked, recorded and run.
     It is copied field by field: to write it out and read it again takes twice as long, at every hook.
     """
     if not isinstance(value, Frozen):

@@ -293,7 +293,7 @@ def harmless(error: BaseException) -> Exception:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception; making it is code of whoever raised it."""
+    """Return the text of an exception. Its ``__str__`` is foreign code and may raise."""
     try:
         return hide(str(error))[:MOST_SAID]
     except BaseException as another:

@@ -84,7 +84,7 @@ def failure(error: ToolError) -> ToolResult:
 
 
 def raised(owned: OwnedTool, body: Callable[..., Any], error: Exception) -> ToolResult:
-    """Return what a `body` that raised comes to; the texts and codes of errors are made by whoever raised them."""
+    """Return the result of a `body` that raised. The error's text and code are foreign code and may raise."""
     try:
         if isinstance(error, ToolError):
             return failure(error)

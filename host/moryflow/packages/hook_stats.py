@@ -37,7 +37,7 @@ async def figures_of(store: Store, plugin: str) -> list[HookFigures]:
 
 
 async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
-    """Return the hooks that a session skipped, and that nobody has brought back since."""
+    """Return the hooks that are in quarantine in a session."""
     from datetime import datetime
 
     since = released_at(home, plugin)
@@ -53,7 +53,7 @@ async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
 
 
 def all_quarantined(home: Path) -> dict[str, list[str]]:
-    """Return, by plugin, the hooks that a session skipped and nobody has brought back."""
+    """Return, by plugin, the hooks that are in quarantine in a session."""
     store = store_of(home)
     if store is None:
         return {}

@@ -55,7 +55,7 @@ class Manager:
         return Installer(self.environ, self.pins, self.building)
 
     def refuse(self, package: Package) -> None:
-        """Refuse what is not installed whoever says yes.
+        """Refuse what is never installed, even with a person's consent.
 
         :raises InstallError: it brings no plugin, a file that Python would run at every start, a release known to be
             malicious, or it wants to move what the host runs on.

@@ -72,7 +72,7 @@ def _local(given: str, *, editable: bool) -> Origin:
     try:
         path = Path(given).expanduser().resolve()
         there = path.exists()
-    except (RuntimeError, ValueError, OSError) as error:  # a home nobody has, a NUL, a name that is too long
+    except (RuntimeError, ValueError, OSError) as error:  # an unknown home, a NUL, a name that is too long
         raise ConfigError(f"{given!r} is not a path: {error}", next_step=f"give {FORMS}") from error
     if not there:
         raise ConfigError("there is nothing to install", where=str(path), next_step=f"give {FORMS}")

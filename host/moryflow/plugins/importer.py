@@ -27,7 +27,7 @@ from .package_import import import_module
 from .sources import PREFIX, Sources, digest, forget, keep, load_sources, read_sources
 
 Check = Callable[[str], None]
-"""Called with the hash of code before it is imported; raises when it is not to be."""
+"""Called with the hash of code before it is imported; raises if it must not be imported."""
 
 
 class Imported(NamedTuple):

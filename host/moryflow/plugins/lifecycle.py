@@ -182,7 +182,7 @@ class _Taking:
                 yield known
 
     def look_at_agents(self) -> None:
-        """Note which tools the agents of a person's files name and nobody has, once all that may bring one are there."""
+        """Note the tools that a person's agents name and that no plugin has, once all plugins are loaded."""
         if any(record.status != "loaded" and record.reason != "disabled" for record in self.base.records):
             return
         for agent in self.agents.values():

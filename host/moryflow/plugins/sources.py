@@ -1,4 +1,4 @@
-"""Python files of a user: checked, hashed and compiled from the very same bytes.
+"""Python files of a user: checked, hashed and compiled from the same bytes.
 
 Each loading makes a module of a new name, ``moryflow_plugins.NAME__gN``: nothing is reloaded in place and no ``.pyc``
 is read, so what was hashed is what runs.

@@ -1,4 +1,4 @@
-"""Which agent answers, on which base of a system prompt, and whether a turn may begin at all."""
+"""Choose the agent and the base of the system prompt, and decide whether a turn may begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person changes of a session besides talking in it: mode, agent, model. Each change is recorded in its tree."""
+"""A person's changes to a session: mode, agent, model. Each is recorded in its tree."""
 
 from __future__ import annotations
 

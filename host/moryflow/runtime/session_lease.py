@@ -1,4 +1,4 @@
-"""The hold on a session, and what is read when it is taken: its rights, what plugins kept, what an earlier turn left open."""
+"""The lease on a session, and what is read when it is acquired: rights, plugin state, calls that an earlier turn left open."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Record = Callable[[Journal], None]
 class Holding:
     """Holds a session for a block and for every other that begins meanwhile, or from :meth:`keep` to :meth:`release`.
 
-    :param begun: the hold of a session that was just made and that nobody has let go of.
+    :param begun: the hold of a session that was just created and is still held.
     :param above: the rights of the turn that started it; a child has no others.
     :ivar live: the session while it is held.
     :ivar inbox: what is to be recorded at any pause; `notes` must not come between a call and its result.

@@ -1,4 +1,4 @@
-"""Sub-agents that wait for a person's answer go on when their parent does, without the model being asked to.
+"""Resume sub-agents that waited for a person's answer together with their parent, without asking the model.
 
 Each becomes a call of the tool ``task`` with its id, judged like any other; the open call of the sub-agent is judged again.
 They go on side by side, and each lets those below it go on that wait too.

@@ -1,4 +1,4 @@
-"""A turn whose helpers still work in the background has not said its last word where nobody will prompt again."""
+"""A background child may still be running when its parent's turn ends: wait for it if nobody will prompt again."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 DEEPEST = 4
-"""How deep sessions nest at most, whoever asks; the ``task`` tool has a lower limit of its own."""
+"""The deepest that sessions may nest; the ``task`` tool has a lower limit of its own."""
 PATIENCE = 10.0
 """Seconds that a stopped child has to write down where it stood."""
 

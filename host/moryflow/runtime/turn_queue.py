@@ -1,4 +1,4 @@
-"""One turn at a time in a session: a second one is refused, or waits in line where it asks to."""
+"""One turn at a time in a session: a second one is refused, or queued if it asks for that."""
 
 from __future__ import annotations
 

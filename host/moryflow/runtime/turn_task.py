@@ -1,4 +1,4 @@
-"""What a session reads off its path, the turn at work, and how finished work ended."""
+"""The state that a session reads from its path, the running turn, and how finished turns ended."""
 
 from __future__ import annotations
 

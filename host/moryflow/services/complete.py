@@ -85,7 +85,7 @@ class CompleteService:
         return found
 
     def _model(self, wish: str | None) -> tuple[ModelProvider, ModelInfo]:
-        """Return whom to ask.
+        """Return the model to ask.
 
         :raises ModelError: nobody knows the model.
         """

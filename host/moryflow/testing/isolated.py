@@ -114,7 +114,7 @@ class IsolatedHost:
         file.chmod(0o600)
 
     def allow_all(self) -> None:
-        """Let rules stand in nobody's way."""
+        """Allow everything by rule."""
         self.configure({"agents": {"runtime": {"permission": {"rules": [dict(rule) for rule in ALLOW_ALL]}}}})
 
     @property

@@ -1,4 +1,4 @@
-"""The bytes of one connection, over asyncio's transports: what has come and nobody has read yet, and what is not taken yet.
+"""The bytes of one connection, over asyncio's transports: received and not yet read, written and not yet sent.
 
 asyncio's own streams do not tell whether something waits to be read. Before a connection is used again, and before it is
 encrypted, that has to be known: whatever came unasked would be read as the next answer, or as what TLS protects.
@@ -57,7 +57,7 @@ class Carrier(asyncio.Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether something came that nobody has read."""
+        """Whether there are received bytes that were not read."""
         return bool(self._came)
 
     @property

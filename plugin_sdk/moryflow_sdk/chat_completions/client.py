@@ -118,7 +118,7 @@ class ChatClient:
         if self._client is not None and self._loop is loop:
             return self._client
         check(self.endpoint)
-        # Shielded: whoever is stopped while it loads must not take it from those who come after.
+        # Shielded: a caller that is cancelled during the load must not cancel it for later callers.
         context = await asyncio.shield(asyncio.wrap_future(self._preparation.start()))
         if self._client is None or self._loop is not loop:
             self._client, self._loop = self._wire(context), loop

@@ -1,4 +1,4 @@
-"""Where a model is served and with which key."""
+"""A model service: its address, key and options."""
 
 from __future__ import annotations
 

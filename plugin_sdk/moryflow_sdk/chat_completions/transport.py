@@ -1,4 +1,4 @@
-"""From an endpoint to an answer that begins to come: what is loaded first, which proxy, which headers, which connection."""
+"""From an endpoint to the start of an answer: imports, proxy, headers, connection."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Preparation:
         try:
             importlib.import_module("moryflow_sdk.chat_completions.connection")
             future.set_result(_tls_context() if self._endpoint.is_tls else None)
-        except BaseException as error:  # whoever waits must hear of it, whatever it is
+        except BaseException as error:  # waiting callers must hear of it, whatever it is
             future.set_exception(error)
 
 

@@ -1,4 +1,4 @@
-"""Bodies that a server compresses although it was asked not to."""
+"""Decompress bodies that a server compresses although it was asked not to."""
 
 from __future__ import annotations
 

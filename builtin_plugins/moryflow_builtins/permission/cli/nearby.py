@@ -20,7 +20,7 @@ class Nearby:
     """Rules in matching order, found by the text that each of their matches begins with."""
 
     def __init__(self, first: Iterable[CompiledRule], shapes: Sequence[Shape]) -> None:
-        """Take `first`, the rules before the person's, and `shapes`, theirs."""
+        """Take `first`, the rules before the person's, and `shapes`, the person's rules."""
         self._shapes = [*map(Shape, first), *shapes]
         self._offset = len(self._shapes) - len(shapes)
         self._starts: dict[str, dict[str, list[int]]] = {}

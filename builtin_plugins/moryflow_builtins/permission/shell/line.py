@@ -226,7 +226,7 @@ def forbidden(rules: RuleSet, text: str) -> Hit | None:
 
 
 def denies(rules: RuleSet) -> bool:
-    """Whether any rule forbids a command; without one nobody has to look for hidden ones."""
+    """Whether any rule denies a command; without one, hidden commands need not be searched."""
     return any(compiled.rule.decision == "deny" for compiled in rules.of("bash"))
 
 

@@ -33,7 +33,7 @@ def repository(folder: Path) -> Path | None:
         resolved = folder.resolve()
         return next(filter(None, map(_repository_at, (resolved, *resolved.parents))), None)
     except (OSError, RuntimeError):
-        return folder  # it cannot be looked at, so it is nobody's own
+        return folder  # it cannot be read, so it counts as foreign
 
 
 def _repository_at(folder: Path) -> Path | None:

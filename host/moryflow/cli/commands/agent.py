@@ -1,4 +1,4 @@
-"""``moryflow agent``: the agents there are."""
+"""``moryflow agent``: list, show and check agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``moryflow dev``: the inner loop of somebody who writes a tool, an agent or a plugin."""
+"""``moryflow dev``: reload and show what changed while you write a tool, an agent or a plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``moryflow plugin check``: try a plugin in the probe, where nothing it does can hurt the host."""
+"""``moryflow plugin check``: try a plugin in the probe, where it cannot hurt the host."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ COMPACTION = "compact"
 
 
 async def gathered(store: Any, row: Any) -> dict[str, Any]:
-    """Return the counts of a session with its sub-agents; turns and steps are its own, and theirs stand apart."""
+    """Return the counts of a session with its sub-agents, whose turns and steps are counted separately."""
     below = await descendants(store, row.id)
     own, theirs = await store.runs(row.id), [run for child in below for run in await store.runs(child.id)]
     family = [row.id, *(child.id for child in below)]
@@ -71,7 +71,7 @@ def _spent(runs: Iterable[Any]) -> dict[str, Any]:
 
 
 def _share(lower: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-    """Return which part of the session's tokens sub-agents used; a turn's own count includes theirs."""
+    """Return the sub-agents' share of the session's tokens; a turn's own count includes it."""
     total = whole["usage"]["input"] + whole["usage"]["output"]
     return round((lower["usage"]["input"] + lower["usage"]["output"]) / total, 3) if total else 0.0
 

@@ -1,4 +1,4 @@
-"""What gates, instructions, summaries, servers and searches did in a session, and which part of it was theirs."""
+"""What gates, instructions, summaries, servers and searches did in a session, and their share of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def summaries(nodes: Sequence[Any], runs: Iterable[Any]) -> dict[str, int]:
 
 
 def servers(nodes: Iterable[Any], events: Iterable[Any]) -> dict[str, Any]:
-    """Return how many calls went to MCP servers, which part of all tool output was theirs, and how often it was cut."""
+    """Return how many calls went to MCP servers, their share of all tool output, and how often it was cut."""
     theirs = {event.data.get("call_id") for event in events if event.type == "tool.start" and event.data.get("domain") == "mcp"}
     outputs = [node for node in nodes if node.kind == "tool"]
     own = [node for node in outputs if node.payload.get("call_id") in theirs]

@@ -1,4 +1,4 @@
-"""What code of others raises where nobody waits for it: in a thread, a task, a ``__del__``, at exit, as a warning.
+"""Exceptions of foreign code that no caller catches: in threads, tasks and ``__del__``, at exit, and warnings.
 
 Python prints a traceback for each. A person is told in one line what, where and what helps; ``-v`` shows the rest.
 """
@@ -36,7 +36,7 @@ def show_slips() -> None:
 
 
 class _Line(logging.Formatter):
-    """What is logged and nobody has set a handler for, like every notice of ours."""
+    """Log records without a handler, including our own notices."""
 
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
@@ -80,7 +80,7 @@ def _one_line(error: BaseException) -> str:
     """Return what was raised, where, and the command that shows more of whose code it is."""
     try:
         said = " ".join(str(error).split())
-    except BaseException as another:  # making the text is code of whoever raised it
+    except BaseException as another:  # its `__str__` is foreign code
         said = f"(its text cannot be made: {type(another).__name__})"
     file, line, module = _place(error.__traceback__)
     place = f" ({file}:{line})" if file else ""

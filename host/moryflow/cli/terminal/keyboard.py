@@ -13,7 +13,7 @@ PASTED = 0.05
 def discard_typed() -> None:
     """Drop what was typed and not read yet: it was typed before the question that comes now was on the screen.
 
-    What is piped in stays; whoever wrote it knows what is asked.
+    Piped input stays: its author knows what will be asked.
     """
     if not sys.stdin.isatty():
         return

@@ -1,4 +1,4 @@
-"""The very end of the process.
+"""The end of the process: flush, close, exit code.
 
 While a thread is still inside a library (OpenSSL, in the one that prepares the first request), Python and its libraries
 must not be taken down: its memory would be given back under it, and the process would crash. It is left at once then, when

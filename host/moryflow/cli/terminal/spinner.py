@@ -1,4 +1,4 @@
-"""Something that moves on standard error after a second of silence, with the last words of what is coming."""
+"""A spinner on standard error after a second of silence, with the last words of the coming text."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _named() -> Iterator[None]:
 
 
 def install(*, apart: bool) -> None:
-    """Put it in the place of a plain standard output; one that somebody else has put there is theirs.
+    """Install it over a plain standard output. Leave a stream that someone else installed.
 
     :param apart: this process is ours alone, so that nobody else's descriptor 1 is moved.
     """

@@ -1,4 +1,4 @@
-"""Text for a terminal: control characters made visible, columns, one line."""
+"""Text for a terminal: visible control characters, columns, single lines."""
 
 from __future__ import annotations
 

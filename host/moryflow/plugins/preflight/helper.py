@@ -104,7 +104,7 @@ def _preload() -> None:
 
 
 def _serve(source: int, sink: int) -> None:
-    _say(sink, b"{}")  # whoever waits counts from here
+    _say(sink, b"{}")  # callers measure their wait from here
     waiting: deque[dict[str, Any]] = deque()
     running: list[Running] = []
     rest = b""
@@ -161,7 +161,7 @@ def _fork(request: dict[str, Any], source: int, sink: int, running: list[Running
     for pipe in (report, trace, output):
         os.close(pipe)
     with suppress(OSError):
-        os.setpgid(pid, pid)  # here too: whoever comes first
+        os.setpgid(pid, pid)  # here too: parent and child race
     return Running(pid, pid, request, hear, look, read, time.monotonic() + seconds)
 
 

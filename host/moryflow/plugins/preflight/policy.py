@@ -59,7 +59,7 @@ class Gatekeeper:
     # ---------------------------------------------------------------- admission
 
     def place(self, candidate: Candidate) -> None:
-        """Refuse what appeared while a host ran and nobody has agreed to.
+        """Refuse code that appeared while a host ran and that a person has not agreed to.
 
         :raises Pending: with the command that says yes.
         """

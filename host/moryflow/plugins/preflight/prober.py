@@ -30,7 +30,7 @@ class _Asked:
 
 
 class Prober:
-    """Hands requests to the helper and answers to whoever waits, from any thread."""
+    """Passes requests to the helper and answers to the waiting callers, from any thread."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -63,7 +63,7 @@ class Prober:
             self._started()
 
     def close(self) -> None:
-        """Let the helper end; whoever still waits is told."""
+        """End the helper, and tell callers that still wait."""
         with self._lock:
             process, self._process = self._process, None
             asked, self._asked = [*self._asked.values(), *self._suspects], {}

@@ -161,7 +161,7 @@ def _mask() -> int:
 def _policy() -> int:
     import asyncio
 
-    # Python 3.14 warns whoever asks by the public name, and asks itself by this one.
+    # Python 3.14 warns about the public name and uses this one itself.
     ask = getattr(asyncio.events, "_get_event_loop_policy", None) or asyncio.get_event_loop_policy
     return id(ask())
 
@@ -223,7 +223,7 @@ def _timers() -> dict[str, float]:
 
 
 def _errors() -> int:
-    """Return how many filters make errors of warnings, whoever they are from."""
+    """Return how many filters turn warnings into errors, no matter who set them."""
     return sum(action == "error" and not (module or message) for action, message, _, module, _ in warnings.filters)
 
 

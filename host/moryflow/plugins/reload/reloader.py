@@ -174,7 +174,7 @@ class Reloader:
             self.asking.append(str(root))
 
     def _hold_new(self) -> None:
-        """Let files wait that were not there before, whoever wrote them."""
+        """Hold back new files, no matter who wrote them."""
         there, moment = items(self._host.home), time.monotonic()
         for item in self._known - there:
             if moment - self._missing.setdefault(item, moment) > _GONE:

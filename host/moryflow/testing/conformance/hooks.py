@@ -37,7 +37,7 @@ def _hints(subject: Subject, hook: str, function: Callable[..., Any]) -> dict[st
 
 
 def test_its_arguments_have_the_types_of_the_hook(plugin_subject: Subject) -> None:
-    """A hint that is wrong misleads whoever reads the hook, and their type checker."""
+    """A wrong hint misleads readers and type checkers."""
     for hook, function in plugin_subject.functions():
         given = get_type_hints(getattr(hookspecs, hook))
         for name, hint in _hints(plugin_subject, hook, function).items():
