@@ -1,9 +1,10 @@
-"""The processes that a tool call started, directly or through others: found by a mark in their environment, and ended."""
+"""Processes below this one: those that a tool call started, found by a mark in their environment, and ended; children."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -19,6 +20,25 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 2.0
 _STEP = 0.02
 _PROC = Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def children(process: int, thread: int | None = None) -> list[int]:
+    """Return the processes that a thread of `process`, by default its first, has started or got; none where no one says."""
+    try:
+        place = _PROC / str(process) / "task" / str(thread or process) / "children"
+        return [int(child) for child in place.read_text(encoding="ascii").split()]
+    except (OSError, ValueError):
+        return []
+
+
+def adopt_orphans(*, adopt: bool = True) -> None:
+    """Become the parent of every process below this one whose own parent ends, or leave them to the system again."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 def marked_environment(mark: str) -> dict[str, str]:

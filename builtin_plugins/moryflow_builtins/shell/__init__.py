@@ -53,11 +53,12 @@ async def bash(
     """
     from .running import run
 
-    return await run(ctx, float(timeout), _opened.pop((ctx.id, ctx.call.id), ()))
+    return await run(ctx, float(timeout), tuple(ctx.state.pop(_opened(ctx.call), ())))
 
 
-_opened: dict[tuple[str, str], tuple[str, ...]] = {}
-"""Files that a person was asked about by name, by turn and call, from the decision to the start."""
+def _opened(call: ToolCall) -> str:
+    """Return the key in the turn's state of the files that a question named, from the decision to the start."""
+    return f"opened {call.id}"
 
 
 @hookimpl
@@ -85,10 +86,13 @@ async def tool_before(call: ToolCall) -> None:
 @hookimpl
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
     """Remember which files a question named: with an answer the sandbox leaves them open."""
-    if call.tool == bash.name and ruling.decision == "allow":
+    if call.tool != bash.name:
+        return
+    turn.state.pop(_opened(call), None)  # of a decision before a crash
+    if ruling.decision == "allow":
         asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
-        if paths := tuple(path for ask in asks for path in ask.opens):
-            _opened[turn.id, call.id] = paths
+        if paths := [path for ask in asks for path in ask.opens]:
+            turn.state[_opened(call)] = paths
 
 
 def doctor() -> Iterator[tuple[str, str, str]]:

@@ -70,7 +70,7 @@ class Base:
 
 def moments(recorded: Recorded, turn: Turn, base: Base) -> Iterator[Moment]:
     """Yield the hooks that a turn called, in order, without those that only observe."""
-    if turn.run.purpose == "compact":
+    if turn.run.is_compaction:
         yield from _of_compaction(turn, base)
         return
     for step in range(1, turn.run.steps + 1):

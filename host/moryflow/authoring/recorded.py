@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from moryflow.store import CallRow, HookCallRow, Node, RunRow, SessionRow, Store
 
-COMPACTION = "compact"
-"""The purpose of a run that is a compaction."""
 LONGEST_OUTPUT = 32 * 2**20
 """Bytes of a stored output that are read; longer ones never were in memory whole."""
 
@@ -106,7 +104,7 @@ async def recorded(store: Store, session: str, *, outputs: bool = False) -> Reco
     numbers = iter(range(1, len(runs) + 1))
     turns = [
         Turn(
-            0 if run.purpose == COMPACTION else next(numbers),
+            0 if run.is_compaction else next(numbers),
             run,
             [item for item in rows if item.turn == run.id],
             [item for item in calls if item.turn == run.id],

@@ -67,7 +67,7 @@ class Rerun:
     def moments(self, turn: Turn) -> Iterator[Moment]:
         """Begin `turn` and yield the hooks that it called."""
         run, host = turn.run, self._host
-        compact = run.purpose == "compact"
+        compact = run.is_compaction
         if not compact:
             self._scope.live.turn_states = {}  # a compaction is a part of the turn that it stands in
         fresh: dict[str, Any] = {"turn": run.id, "purpose": run.purpose, "step": 0, "offered": None, "_views": {}, "_saved": {}}

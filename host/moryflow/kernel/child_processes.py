@@ -16,11 +16,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from moryflow_sdk.inside_tool import CALL_MARK
+from moryflow_sdk.processes import adopt_orphans, children
 
 PATIENCE_SECONDS = 1.0
 _STEP = 0.02
-_SUBREAPER = 36
-"""``PR_SET_CHILD_SUBREAPER``: what a child leaves behind becomes a child of this process, and can be found."""
 
 
 class Offspring:
@@ -40,7 +39,7 @@ class Offspring:
                 break
             await asyncio.sleep(_STEP)  # what begins now would be taken for what was left
         if not self._calls:
-            _adopt(1)
+            adopt_orphans()
             self._before = set(_children(_every_thread()))
         self._calls += 1
         self._threads |= {"MainThread", f"moryflow-{plugin}"}
@@ -55,24 +54,14 @@ class Offspring:
         before, threads = self._before, self._threads
         self._threads = set()
         if not _left(before, threads):
-            _adopt(0)
+            adopt_orphans(adopt=False)
             return
         self._ending = True
         try:
             await asyncio.to_thread(_end, lambda: _left(before, threads))
         finally:
-            _adopt(0)
+            adopt_orphans(adopt=False)
             self._ending = False
-
-
-def _adopt(yes: int) -> None:
-    """Get the orphans of what this process starts, or leave them to the system again."""
-    if not Path("/proc/self/task").is_dir():
-        return
-    import ctypes
-
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_SUBREAPER, yes, 0, 0, 0)
 
 
 OFFSPRING = Offspring()
@@ -90,13 +79,9 @@ def _every_thread() -> list[int]:
     return []
 
 
-def _children(tasks: Iterable[int]) -> list[int]:
-    """Return the children that `tasks`, threads of this process, have started or got."""
-    found: list[int] = []
-    for task in tasks:
-        with suppress(OSError):
-            found += map(int, Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii").split())
-    return found
+def _children(threads: Iterable[int]) -> list[int]:
+    """Return the children that `threads` of this process have started or got."""
+    return [child for thread in threads for child in children(os.getpid(), thread)]
 
 
 def _is_marked(pid: int) -> bool:

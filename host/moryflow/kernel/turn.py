@@ -140,7 +140,7 @@ class Turn:
         scope = self._scope
         for run in scope.live.cut_off:
             self._journal.run(run._replace(state="ended", end_reason="interrupted", ended=self._begun))
-            if run.purpose == "compact":
+            if run.is_compaction:
                 reason = "the host ended before the summary was there"
                 self._journal.event("compaction", kind="compact", state="stale", run=run.id, reason=reason)
         scope.live.cut_off = []

@@ -117,6 +117,10 @@ class ApprovalRow(NamedTuple):
     replied_at: str | None = None
 
 
+COMPACTION = "compact"
+"""The purpose of a run that wrote a summary."""
+
+
 class RunRow(NamedTuple):
     """A turn; `id` is the turn's. `state` is ``running`` or ``ended``."""
 
@@ -133,6 +137,11 @@ class RunRow(NamedTuple):
     steps: int = 0
     started: str = ""
     ended: str | None = None
+
+    @property
+    def is_compaction(self) -> bool:
+        """Whether it wrote a summary, which is no turn."""
+        return self.purpose == COMPACTION
 
 
 class HookCallRow(NamedTuple):

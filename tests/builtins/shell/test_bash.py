@@ -14,9 +14,10 @@ from types import SimpleNamespace
 import pytest
 from moryflow.services.files import VaultFiles
 from moryflow.services.targets import resolved
+from moryflow_builtins import shell
 from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.running import environment
-from moryflow_sdk import Denied, Rule, ToolCall, ToolError
+from moryflow_sdk import Allow, Ask, Denied, Rule, Ruling, ToolCall, ToolError
 from moryflow_sdk.sandbox import COMMANDS, NETWORK, confinement, find_sandbox
 
 OURS = os.getpid()
@@ -39,6 +40,7 @@ class Context:
     agent: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(rules=()))
     answers: list[bool] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    state: dict[str, object] = field(default_factory=dict)
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("moryflow.plugin.shell"))
 
     @property
@@ -274,6 +276,23 @@ def test_the_last_rule_about_the_sandbox_decides():
     assert not confinement([]).unasked and confinement([]).used and not confinement([]).network
     assert confinement([deny, allow, network]).unasked and confinement([network]).network
     assert not confinement([allow, deny]).used
+
+
+async def test_files_that_a_question_named_are_open_for_that_call_alone(context, monkeypatch):
+    """They wait in the turn's state, end with the call, and a later decision about it replaces them (R21)."""
+    opened = []
+
+    async def started(ctx, timeout, paths):
+        opened.append(paths)
+
+    monkeypatch.setattr("moryflow_builtins.shell.running.run", started)
+    asked = Ruling(decision="allow", verdicts=(("permission", Ask("a secret", opens=("/v/.env",))),))
+    quiet = Ruling(decision="allow", verdicts=(("permission", Allow()),))
+    for rulings in ((asked,), (quiet,), (asked, quiet), (asked, asked.replace(decision="deny"))):
+        for ruling in rulings:
+            shell.tool_decided(context.call, ruling, context)
+        await bash.function("true", context)
+    assert opened == [("/v/.env",), (), (), ()] and context.state == {}
 
 
 async def test_a_working_folder_that_has_vanished_is_named(context):

@@ -97,7 +97,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     row, path, runs, named = with_store(work)
     document = {**summary(row), "nodes": [node_json(node) for node in path], "turns": [run._asdict() for run in runs]}
     document["labels"] = named
-    count = sum(run.purpose != "compact" for run in runs)
+    count = sum(not run.is_compaction for run in runs)
     turns = f"{count} turn{'s' if count != 1 else ''}"
     head = f"{row.id}  {row.title or '(no title)'}\n{row.vault} · agent {row.agent} · mode {row.mode} · {turns}"
     show(flags, document, "\n\n".join([plain(head), *shown(path, named)]))

@@ -11,8 +11,6 @@ from moryflow.cli.terminal.text import columns
 
 from . import session_stats_shares
 
-COMPACTION = "compact"
-
 
 async def gathered(store: Any, row: Any) -> dict[str, Any]:
     """Return the counts of a session with its sub-agents, whose turns and steps are counted separately."""
@@ -25,7 +23,7 @@ async def gathered(store: Any, row: Any) -> dict[str, Any]:
     ledger = [line for id in family for line in await store.hook_calls(id)]
     events = [event for id in family for event in await store.events(id)]
     whole, lower = _spent(own), _spent(theirs)
-    turns = [run for run in own if run.purpose != COMPACTION]
+    turns = [run for run in own if not run.is_compaction]
     return {
         "session": row.id,
         "turns": len(turns),
@@ -57,7 +55,7 @@ async def descendants(store: Any, session: str) -> list[Any]:
 
 
 def _turns(runs: Iterable[Any]) -> int:
-    return sum(run.purpose != COMPACTION for run in runs)
+    return sum(not run.is_compaction for run in runs)
 
 
 def _spent(runs: Iterable[Any]) -> dict[str, Any]:

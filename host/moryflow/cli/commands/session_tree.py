@@ -52,7 +52,7 @@ async def _still_there(store: Any, session: str) -> list[Any]:
 async def _started_by(store: Any, row: Any) -> list[Kin]:
     found: list[Kin] = []
     for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
-        runs = [run for run in await store.runs(child.id) if run.purpose != "compact"]
+        runs = [run for run in await store.runs(child.id) if not run.is_compaction]
         cut_off = "at work" if store.seems_held(child.id) else "interrupted"
         ended = (runs[-1].end_reason or cut_off) if runs else "not begun"
         steps = sum(run.steps for run in runs)

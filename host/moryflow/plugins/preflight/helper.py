@@ -20,8 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from moryflow_sdk.processes import adopt_orphans, children
+
 from . import exit_hook as leaving
-from .memory import adopt_orphans, children, filled, machine_memory, most_memory
+from .memory import filled, machine_memory, most_memory
 
 AT_ONCE = 2
 _FILES = 256

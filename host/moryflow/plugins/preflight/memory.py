@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
+
+from moryflow_sdk.processes import children
 
 _USUAL = 512 << 20
 """Bytes: importing torch or pandas takes half of that. Files that are only mapped, as large libraries are, do not count."""
 _SHARE = 4
 """On a small machine, no more than this part of its memory."""
-
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def machine_memory() -> int:
@@ -36,20 +35,3 @@ def filled(pid: int) -> int:
         return 0
     own = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
     return own + sum(filled(child) for child in children(pid))
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes whose parent is `pid`, a process with one thread; none where the system does not say."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
-    except (OSError, ValueError):
-        return []
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends, where the system can do that."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
