@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Options for this run, such as the number of processes, are not for the runs of pytest that some tests start.
 os.environ.pop("PYTEST_ADDOPTS", None)
@@ -23,8 +23,10 @@ os.environ.pop("MORYFLOW_CALL", None)
 os.environ["HOME"] = tempfile.mkdtemp(prefix="moryflow-tests-")
 atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 
-# On a busy machine one example in thousands takes long for no reason of its own; hypothesis would call that a failure.
-settings.register_profile("moryflow", deadline=None)
+# The same examples at each run, so that a run says something of what was changed; `--hypothesis-profile=explore` tries others.
+# A slow machine, or a fixture that examples share, is no mistake.
+settings.register_profile("moryflow", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+settings.register_profile("explore", settings.get_profile("moryflow"), derandomize=False)
 settings.load_profile("moryflow")
 
 SLOW = (

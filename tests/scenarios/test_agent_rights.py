@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow.agents.narrow import narrowed
@@ -87,7 +87,7 @@ async def test_no_child_may_do_more_than_its_parent_or_than_its_own_agent(rig):
         base = looking_scope(host, (await host.new_session(rig.vault, model=rig.script({"text": "x"}))).row, None)
         loop = asyncio.get_running_loop()
 
-        @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=120)
         @given(
             rules("session"), agents(), agents(), agents(), rules("user"), st.sampled_from(CALLS),
             st.sampled_from(["agent", "full_access"]),

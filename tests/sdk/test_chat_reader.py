@@ -100,7 +100,7 @@ streams = st.lists(st.one_of(pieces, st.binary(max_size=6)), max_size=25).map(b"
 
 
 @given(body=streams, cuts=st.lists(st.integers(0, 200), max_size=8))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_bytes_cut_anywhere_give_the_same_values(body: bytes, cuts: list[int]) -> None:
     """What is read depends on the bytes and never on how they came (S4.6)."""
     edges = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
@@ -121,7 +121,7 @@ values = st.recursive(
 
 @given(chunks=st.lists(values, max_size=6), delta=values, item=values)
 @example(chunks=[{"choices": [{"delta": {"tool_calls": {"index": [], "function": {"name": {}}}}}]}], delta=None, item=None)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_json_gives_an_answer_or_a_model_error(chunks: list[Any], delta: Any, item: Any) -> None:
     """A provider's nonsense is never an exception of another kind (invariant 5)."""
     answer = Answer(Endpoint("http://x/v1", "x"))

@@ -127,7 +127,7 @@ def test_a_loop_of_links_ends(tmp_path: Path) -> None:
         doubt_about(tmp_path / "a")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(modes=st.lists(st.sampled_from([0o700, 0o755, 0o775, 0o777, 0o1777]), min_size=1, max_size=5))
 def test_one_open_folder_is_enough(tmp_path_factory: pytest.TempPathFactory, modes: list[int]) -> None:
     """In any chain of folders: in doubt if and only if one of them is open and not sticky (R17)."""

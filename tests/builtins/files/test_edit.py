@@ -6,7 +6,7 @@ import codecs
 from unicodedata import normalize
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_builtins.files import apply_patch, delete, edit, ls, move, multiedit, read, tools, write
 from moryflow_builtins.files.matching import Edit, apply_edit
@@ -328,7 +328,7 @@ TEXT = st.text(st.sampled_from('ab \t\n\r“"–-\u00a0é'), max_size=30)
 
 
 @given(TEXT, TEXT, TEXT)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_an_exact_edit_is_exactly_that_or_nothing(text: str, old: str, new: str) -> None:
     """A text that is there once is replaced, and nothing around it differs (S0.35)."""
     try:
@@ -341,7 +341,7 @@ def test_an_exact_edit_is_exactly_that_or_nothing(text: str, old: str, new: str)
 
 
 @given(TEXT, TEXT, TEXT, TEXT, st.sampled_from(["\n", "\r\n"]))
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=500)
 def test_a_forgiven_edit_changes_nothing_around_it(before: str, old: str, after: str, new: str, end: str) -> None:
     """Written with plain characters and line feeds, it finds the same place (S0.35)."""
     before, old, after = (piece.replace("\r", "").replace("\n", end) for piece in ("<" + before, "{" + old + "}", after + ">"))
@@ -353,7 +353,7 @@ def test_a_forgiven_edit_changes_nothing_around_it(before: str, old: str, after:
 
 
 @given(TEXT, TEXT, TEXT)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_the_file_is_what_the_edit_says_or_untouched(toolbox, text: str, old: str, new: str) -> None:
     """On disk too, with nothing left beside it (R12)."""
     toolbox.fill({"f": text})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_builtins.files import apply_patch
 from moryflow_builtins.files.patch import Hunk, parse_patch
@@ -192,7 +192,7 @@ LINES = st.lists(st.text(st.sampled_from('ab {}“"'), max_size=4), max_size=12)
 
 
 @given(LINES, st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_patch_made_from_two_versions_gives_the_second(lines: list[str], data: st.DataObject) -> None:
     """With all lines as context there is one place; the result is exactly the new version (S4.10)."""
     end = data.draw(st.sampled_from(["\n", "\r\n"]))
@@ -219,7 +219,7 @@ def test_a_patch_made_from_two_versions_gives_the_second(lines: list[str], data:
     "@@", "@@ a",
     "+n", "-a", " a", " b", "-b", "", "*** End of File", "junk",
 ]), max_size=8), st.booleans())  # fmt: skip
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 def test_any_patch_is_applied_or_leaves_everything(toolbox, lines: list[str], whole: bool) -> None:
     """Never a part of it, never another exception (S4.10)."""
     for path in toolbox.vault.iterdir():

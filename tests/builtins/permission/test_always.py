@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 
@@ -355,7 +355,7 @@ COMMANDS = (
 FOLDERS = (".", "sub", "way", "other", "sub/deep", "missing")
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(
     shown=st.tuples(st.sampled_from(COMMANDS), st.sampled_from(FOLDERS)),
     then=st.tuples(st.sampled_from(COMMANDS), st.sampled_from(FOLDERS)),

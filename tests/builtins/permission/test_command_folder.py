@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 from moryflow.kernel.plugin_view import View
@@ -136,7 +136,7 @@ def planted(tmp_path_factory):
     return vault
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(
     command=st.sampled_from(COMMANDS),
     folder=st.sampled_from(FOLDERS),

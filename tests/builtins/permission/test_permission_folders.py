@@ -126,7 +126,7 @@ def test_a_copied_folder_is_read_where_it_is_and_written_where_it_arrives(tmp_pa
 NAMES = st.sampled_from(["a", "b", ".env", "HEAD", ".git", "workflows", ".github", "x.pem", "notes.md", ".venv", "fish"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(NAMES, min_size=1, max_size=4), min_size=1, max_size=6), NAMES)
 def test_a_move_is_never_laxer_than_its_files_one_by_one(
     tmp_path_factory: pytest.TempPathFactory, trees: list[list[str]], goal: str

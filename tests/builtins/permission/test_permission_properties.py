@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from moryflow.services.paths import PathResolver
 from moryflow_builtins.permission.deciding import judge_target
@@ -16,7 +16,7 @@ from moryflow_sdk import Rule, Target
 from moryflow_sdk.verdicts import settle
 
 ORDER = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
-RELAXED = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=150)
 
 COMMANDS = r"""
 ls | ls -la | git status | git push | git -C src push | rm -rf x | /bin/rm x | echo hi | cat a.md | cat /etc/passwd | npm test

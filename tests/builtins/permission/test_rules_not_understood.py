@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from moryflow.config import load_config
 from moryflow_builtins.permission.deciding import judge_target
@@ -17,7 +17,7 @@ from moryflow_sdk.agent_files import parse_agent
 from moryflow_sdk.sandbox import confinement
 from moryflow_sdk.verdicts import settle
 
-RELAXED = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=200)
 ORDER = {"allow": 0, "ask": 1, "deny": 2}
 ALL = {"domain": "bash", "pattern": "*", "decision": "allow"}
 RM = {"domain": "bash", "pattern": "rm *", "decision": "deny"}

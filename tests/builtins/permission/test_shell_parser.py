@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
@@ -97,7 +97,7 @@ def test_what_is_not_surely_read_as_bash_reads_it_is_refused() -> None:
 
 
 @needs_bash
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.text("{},.ab13-\\'\"/", min_size=1, max_size=9), min_size=1, max_size=40))
 def test_braces_give_the_words_that_bash_makes(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
     """Braces are expanded as bash does, or the word counts as not known (SECURITY §2.2)."""
@@ -128,7 +128,7 @@ def words_of(text: str) -> list[Arg]:
 # ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(text=st.text(st.sampled_from("ab ;&|<>()$`\"'\\\n{}[]#!=~*?-/.,:0\u202e\r"), max_size=60))
 def test_any_text_gets_an_answer(text: str, make_policy: Callable[..., Policy]) -> None:
     """No text crashes the judgement (SECURITY §2.7)."""

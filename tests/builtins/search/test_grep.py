@@ -8,7 +8,7 @@ import re
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_builtins.search import glob, grep, ripgrep, scanning, search_in_file
 from moryflow_builtins.search.worker import by_line, find_lines
@@ -327,7 +327,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "ab", "", "needle", "é", " "]), max
 
 
 @given(WORDS, st.booleans(), st.integers(0, 3), st.sampled_from(["a", "^$", "needle|b$", r"\s", "[^a]", "é?", "b\\s*a"]))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_lines_are_found_like_line_by_line(words: list[str], ended: bool, context: int, pattern: str) -> None:
     """Searching a whole text gives what searching each line gives, with the surroundings once (S2.13)."""
     text = "\n".join(words) + ("\n" if ended and words else "")
@@ -341,7 +341,7 @@ def test_lines_are_found_like_line_by_line(words: list[str], ended: bool, contex
 
 
 @given(WORDS, st.sampled_from(["a", "b$", "[^a]", "é", r"\bb", "e+d"]))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 def test_the_engines_agree(toolbox, engine: str, words: list[str], pattern: str) -> None:
     """Which one is installed does not change what is found (S2.13)."""
     toolbox.fill({"f.txt": "\n".join(words)})

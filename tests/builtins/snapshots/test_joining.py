@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_builtins.snapshots.joining import Found, spans
 from moryflow_builtins.snapshots.records import Link, Log, Records, Segment
@@ -63,7 +63,7 @@ class World:
             self.last[file] = self.text(file)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(steps=STEPS)
 def test_spans_say_what_a_fair_witness_says(tmp_path_factory, steps):
     """Of every file the calls changed: the content before the first of them, and whether somebody wrote in between (S4.8)."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from compaction_paths import ANSWERED, calls, compaction, path_of, result, says, talk, texts, user
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.compaction.demand import compact_now
 from moryflow.compaction.measure import chars, script_aware
@@ -37,7 +37,7 @@ async def conversation(talking, model, *, turns, deeds=converse):
 
 @pytest.mark.parametrize("window", [8000, 32_000, 128_000])
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3)
 def test_no_request_is_larger_than_the_window_or_lacks_the_prompt(talking, window, seed):
     """Random turns, four reads in one step among them, however often it is compacted (S0.2, S0.23, S1.20, D15, D17)."""
     model = SimulatedModel(window, seed)
@@ -46,7 +46,7 @@ def test_no_request_is_larger_than_the_window_or_lacks_the_prompt(talking, windo
 
 
 @given(seed=st.integers(0, 10**6), window=st.sampled_from(WINDOWS), mode=st.sampled_from(["auto", "before", "background"]))
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 def test_whatever_a_person_does_between_two_prompts(talking, window, seed, mode):
     """Sub-agents, branches, other models, `/compact`, undo, bad summaries: each request is one that a provider takes."""
     talking.doom(mode=mode)

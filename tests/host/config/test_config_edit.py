@@ -227,7 +227,7 @@ def _written(draw: Any, value: Any) -> str:
     return f"{opening}{','.join(inner) or gap()}{comma}{closing}"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(documents())
 def test_any_document_takes_a_rule_and_loses_nothing(
     tmp_path_factory: pytest.TempPathFactory, document: tuple[str, Any]
@@ -252,7 +252,7 @@ def test_any_document_takes_a_rule_and_loses_nothing(
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(documents(), NAMES, VALUES)
 def test_set_then_unset_keeps_every_comment(
     tmp_path_factory: pytest.TempPathFactory, document: tuple[str, Any], name: str, new: Any

@@ -8,7 +8,7 @@ from typing import Literal
 from unicodedata import normalize
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.services.files import VaultFiles
 from moryflow.services.targets import resolved
@@ -117,7 +117,7 @@ def test_names_are_folded_only_where_the_volume_does(base: Path) -> None:
     st.text(max_size=40)
     | st.lists(st.sampled_from(["..", ".", "a", "up", "~", "", "loop_a", "notes", "a.md", "root"])).map("/".join)
 )
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 def test_any_text_resolves_to_one_place(corpus_files: VaultFiles, path: str) -> None:
     """A resolved path holds no link, and resolving it again gives the same target (D8, R20)."""
     target = corpus_files.resolve(path)

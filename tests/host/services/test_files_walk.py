@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.services.files import VaultFiles
 
@@ -91,7 +91,7 @@ FILES = st.sets(st.lists(st.sampled_from(["a", "b", "ab", "a.x", "b.x"]), min_si
 
 @pytest.mark.skipif(RG is None, reason="ripgrep is not installed")
 @given(LINES, LINES, FILES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_the_walk_agrees_with_ripgrep(
     files: VaultFiles, vault: Path, top: list[str], nested: list[str], names: set[str]
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.store import CallRow, Commit, Hold, NewNode, Node, Store
@@ -54,7 +54,7 @@ def seen(path: list[Node]) -> tuple[Any, Any]:
 
 
 @given(st.lists(drafts, max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_view_of_what_is_needed_is_the_view_of_everything(items: list[Draft]):
     """Context is a pure function of the path, whether covered nodes are in memory or not (invariant 7, S1.4)."""
     path = path_of(items)
@@ -94,7 +94,7 @@ def test_protected_nodes_stay_with_what_prunes_them():
 
 
 @given(steps=st.lists(st.one_of(drafts, st.integers(0, 60)), min_size=1, max_size=20))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 def test_the_held_path_shows_what_the_whole_one_shows(tmp_path_factory: pytest.TempPathFactory, steps: list[Draft | int]):
     """After any commits, undoings and switches the holder sees the view of the whole path (invariant 7, S1.7)."""
     asyncio.run(_walk(tmp_path_factory.mktemp("covered") / "sessions.db", steps))

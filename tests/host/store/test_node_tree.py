@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.store import Commit, Hold, NewNode, Node, SessionRow, Store, StoreError, labels, path_to, tree
 from moryflow.store.encoding import node_hash
@@ -184,7 +184,7 @@ def test_the_last_marker_of_a_label_counts_wherever_it_stands(given: list[Given]
 Step = tuple[str, int]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(steps=st.lists(st.tuples(st.sampled_from(["append", "append", "switch", "fork"]), st.integers(0, 30)), max_size=25))
 def test_tree_rules_hold_for_any_sequence_of_steps(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]):
     """Appending, switching and forking never change or reorder an existing node (S1.2, S1.7, invariant 6)."""

@@ -34,7 +34,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, filled: Filled) -> Origin
     return Original(path.read_bytes(), trees)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 1 << 32), pieces=st.integers(1, 6), length=st.sampled_from([1, 4, 64, 5000]), cut=st.booleans())
 def test_any_damage_is_survived(
     tmp_path_factory: pytest.TempPathFactory,

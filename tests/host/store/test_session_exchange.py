@@ -326,7 +326,7 @@ async def test_a_damaged_tree_is_named_and_nothing_is_imported(store: Store):
         await store.import_([line for pair in zip(deep, ended, strict=True) for line in pair])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     nodes=st.lists(
         st.tuples(st.sampled_from(KINDS), st.dictionaries(TEXTS, TEXTS, max_size=3), st.integers(0, 9)), max_size=12
@@ -357,7 +357,7 @@ def test_any_session_survives_export_and_import(tmp_path_factory: pytest.TempPat
     asyncio.run(round_trip(tmp_path_factory.mktemp("exchange")))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_mangled_export_never_breaks_the_store(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     """Any change to any line is either refused with a sentence or imported as a whole (S2.14)."""

@@ -22,7 +22,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(payload=st.dictionaries(TEXTS, JSON, max_size=4))
 def test_any_json_payload_survives_unchanged(tmp_path_factory: pytest.TempPathFactory, payload: dict[str, object]):
     """Lone surrogates, NUL and any JSON come back as they went in (SECURITY §3, invalid UTF-8)."""
