@@ -1,4 +1,4 @@
-"""Notice that an agent goes in circles, and ask, go on or end the run.
+"""Detect an agent that goes in circles, and ask, go on or end the run.
 
 Calls are counted in the gate, in call order, across the steps of a run. A person's answer arrives with ``tool_decided``.
 """

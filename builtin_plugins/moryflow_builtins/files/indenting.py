@@ -1,4 +1,4 @@
-"""Indenting new lines as the file does, where a model wrote its lines with other blanks: spaces for tabs, two for four."""
+"""Indent new lines as the file does if the model used other blanks: spaces for tabs, two for four."""
 
 from __future__ import annotations
 

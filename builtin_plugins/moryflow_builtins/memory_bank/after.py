@@ -1,4 +1,4 @@
-"""What happens to a result: undoing, noting, reminding, in this order."""
+"""What is done with a result, in this order: undo, note, remind."""
 
 from __future__ import annotations
 

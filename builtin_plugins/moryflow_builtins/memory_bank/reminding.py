@@ -1,4 +1,4 @@
-"""Mark messages that speak for reading ``patterns.md`` first, or that say something meant to last."""
+"""Add a hint to messages that call for reading ``patterns.md`` first, or that say something meant to last."""
 
 from __future__ import annotations
 

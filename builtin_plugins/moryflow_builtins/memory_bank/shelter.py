@@ -1,4 +1,4 @@
-"""Around whatever could change the bank unseen: a shell command, an MCP server, a tool that names no files."""
+"""Guard the bank against calls that could change it unseen: shell commands, MCP servers, tools that name no files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take a file of the bank apart: front matter, headings, links, routing rules. No judgement here."""
+"""Parse a file of the bank: front matter, headings, links, routing rules. It judges nothing."""
 
 from __future__ import annotations
 

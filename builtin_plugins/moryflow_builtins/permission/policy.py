@@ -1,4 +1,4 @@
-"""Whose rules hold, and where: everything a decision depends on but the call itself."""
+"""The rules and folders that a decision depends on: everything but the call itself."""
 
 from __future__ import annotations
 

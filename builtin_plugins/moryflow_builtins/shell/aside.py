@@ -1,4 +1,4 @@
-"""What appeared or moved though it runs later is put back: what was moved goes home, what is new is put aside.
+"""Revert new and moved files that would run later: move them back, or set them aside.
 
 Nothing is lost. It happens when the command has ended, so nobody races it but people and their other programs.
 """

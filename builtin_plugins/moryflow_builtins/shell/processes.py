@@ -1,4 +1,4 @@
-"""End a group of processes, politely and then for good."""
+"""End a group of processes: SIGTERM first, then SIGKILL."""
 
 from __future__ import annotations
 

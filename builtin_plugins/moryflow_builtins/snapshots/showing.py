@@ -1,4 +1,4 @@
-"""What a person reads before they say yes."""
+"""What a person is shown before they confirm."""
 
 from __future__ import annotations
 

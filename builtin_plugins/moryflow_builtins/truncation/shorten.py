@@ -1,4 +1,4 @@
-"""From a result that is too long to one that is not."""
+"""Shorten a result that is too long."""
 
 from __future__ import annotations
 

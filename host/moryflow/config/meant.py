@@ -1,4 +1,4 @@
-"""Read what was plainly meant where a slip would otherwise loosen something; it is named all the same."""
+"""Correct slips that would otherwise loosen something, and report them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Permission rules as they stand in a configuration: what is wrong is named, and makes its domain ask."""
+"""Permission rules in a configuration: mistakes are reported, and make their domain ask."""
 
 from __future__ import annotations
 

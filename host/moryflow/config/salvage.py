@@ -1,4 +1,4 @@
-"""What still holds of a file that cannot be taken as it is: settings that loosen nothing, and readable denies."""
+"""What can be used of a file that is not trusted or does not parse: settings that loosen nothing, and readable denies."""
 
 from __future__ import annotations
 

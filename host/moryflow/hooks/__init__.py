@@ -1,1 +1,1 @@
-"""Calling plugins: which there are, in which order, one isolated call, its deadline, its record, and who is left out."""
+"""Call plugins: the set, the order, one isolated call, deadlines, the ledger, quarantine."""

@@ -1,4 +1,4 @@
-"""How long a hook may take: other people's code so much time, a built-in so much work of its own.
+"""Deadlines of hooks: elapsed time for third-party plugins, processor time for built-in ones.
 
 A built-in that waits for the processor has done nothing wrong; one that waits for something else is given up later.
 """

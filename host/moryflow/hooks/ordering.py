@@ -1,4 +1,4 @@
-"""In which order implementations are called; never that of their registration."""
+"""The order in which implementations are called. It never depends on registration order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names a plugin that keeps the event loop from running. It cannot stop it; nothing can."""
+"""Report a plugin that blocks the event loop. Nothing can stop it."""
 
 from __future__ import annotations
 

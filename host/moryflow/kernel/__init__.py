@@ -1,1 +1,1 @@
-"""What cannot be a plugin: loading and calling plugins, the turn loop, the one door to tools, verdicts, approvals."""
+"""One turn: the loop, the model call, the one door to tools, verdicts. What cannot be a plugin."""

@@ -1,4 +1,4 @@
-"""What the C library does with memory that is free again."""
+"""Give large freed blocks of memory back to the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer that a model is giving, as those who watch it see it: parts that begin, grow, and end together."""
+"""The events of a streaming answer: its parts begin, grow and end together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call does, as one comparable text: by that a loop is noticed, however its calls are written."""
+"""What a call does, as one comparable text, so that loops are found however the calls are spelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person who is asked is shown of a call: the tool's own preview, or its arguments."""
+"""What a question shows of a call: the tool's own preview, or its arguments."""
 
 from __future__ import annotations
 

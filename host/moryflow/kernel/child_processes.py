@@ -1,4 +1,4 @@
-"""Processes that a tool's own code starts end with its call, also those that nobody waits for.
+"""End the processes that a tool started when its call ends, including those in the background.
 
 They carry no mark: nothing tells in whose name a library starts a program. What is looked at is which children this process
 has that it did not have before. While calls overlap, the last to end takes all of theirs along.

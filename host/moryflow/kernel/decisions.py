@@ -1,4 +1,4 @@
-"""Combine what the gates said, apply mode, and say what happens when nobody can be asked.
+"""Combine the verdicts of the gates, apply the mode, and decide when nobody can be asked.
 
 Only this module looks at the session's mode to lift a verdict; gates never do.
 """

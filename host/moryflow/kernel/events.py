@@ -1,4 +1,4 @@
-"""The event bus: who is told, in which order, and with which stamp."""
+"""The event bus: subscribers, order and time stamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collects what became true, commits it in one transaction, and only then tells anyone."""
+"""Collect nodes, rows and events, commit them in one transaction, and only then publish the events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a killed host left running: the processes of its calls, found by their marks and ended before the session goes on."""
+"""Processes of calls that a killed host left running: find them by their marks and end them before the session goes on."""
 
 from __future__ import annotations
 

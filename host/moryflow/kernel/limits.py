@@ -1,4 +1,4 @@
-"""What a turn shares with the turns it starts in child sessions: rights, a budget, and what they spent."""
+"""What a turn shares with the turns of its child sessions: rights, a budget, and their usage."""
 
 from __future__ import annotations
 

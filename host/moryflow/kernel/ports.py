@@ -1,4 +1,4 @@
-"""Where a turn lets long conversations be shortened. What happens there is the business of ``compaction/``."""
+"""The points of a turn at which ``compaction/`` may shorten the conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tools an agent and a model are told of; what is not offered is refused when called."""
+"""Which tools an agent and a model are offered; any other is refused when called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results: from what a body returned, or from why it did not run, to what the model reads."""
+"""Turn what a body returned, or the reason that it did not run, into the result that the model reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body of a tool under its deadline: it ends, or it is given up, and the turn goes on."""
+"""Run the body of a tool under its deadline. A body that overruns is abandoned, and the turn goes on."""
 
 from __future__ import annotations
 

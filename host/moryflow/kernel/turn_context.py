@@ -1,4 +1,4 @@
-"""Where a turn stands: its generation, its session, its records."""
+"""The context of a turn: its generation, its session, its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person agrees to a package as it is installed now, however it came there."""
+"""Record a person's consent to a package as it is installed now."""
 
 from __future__ import annotations
 

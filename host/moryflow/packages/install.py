@@ -1,4 +1,4 @@
-"""``plugin install``: fetch, show, ask, install that very thing, check it, write it down."""
+"""``plugin install``: fetch, show, ask, install exactly what was shown, check it, record it."""
 
 from __future__ import annotations
 

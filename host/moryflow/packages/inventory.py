@@ -1,4 +1,4 @@
-"""Every plugin there is and what is known of it, without importing a third party's."""
+"""All plugins and what is known about them, without importing third-party code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where what is installed differs from the lock: the answer that is kept, cheap enough for every start."""
+"""Differences between what is installed and the lock, cached so that every start can report them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of this room share: the home, the environment, and how a person is told and asked."""
+"""What the commands share: the home, the environment, and how to tell and ask a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's constraints: what it runs on stays as it is, whatever a plugin would like."""
+"""The host's constraints: no plugin may change the versions of its dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an installation is about to change is kept until the new code has been tried: a copy, and a note where it belongs.
+"""Keep a copy of what an installation changes until the new code has been tried.
 
 Whoever finds the note while nobody installs puts the copy back: so it ends well also when the process is killed, or pip is.
 """

@@ -1,4 +1,4 @@
-"""New code is tried before it stays: in the probe, where nothing that it does can hurt the host."""
+"""Try new code in the probe before it is kept."""
 
 from __future__ import annotations
 

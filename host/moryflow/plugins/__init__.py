@@ -1,4 +1,4 @@
-"""Find plugins, load them all or nothing, order them, let them begin and end. What runs them is ``kernel/``."""
+"""The life of a plugin: find, load all of it or nothing, order, start, dispose. ``hooks/`` calls them."""
 
 from .lifecycle import dispose, start
 from .load import load_plugin_set

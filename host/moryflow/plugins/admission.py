@@ -1,4 +1,4 @@
-"""Whose code may be imported: what loading asks before it runs a plugin."""
+"""Which code may be imported: the policy that loading asks before it runs a plugin."""
 
 from __future__ import annotations
 

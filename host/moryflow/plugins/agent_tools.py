@@ -1,4 +1,4 @@
-"""Names in the tool lists of a person's agents that no tool has: a letter too many takes a tool away in silence."""
+"""Report names in an agent's tool list that no tool has: a typing mistake would silently take a tool away."""
 
 from __future__ import annotations
 

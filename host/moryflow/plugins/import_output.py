@@ -1,4 +1,4 @@
-"""What code prints while it is imported is no answer of ours: it goes to standard error."""
+"""Send what plugins print during import to standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to a loaded set: plugins begin, contribute, and are disposed of when nobody uses them any more."""
+"""Start the plugins of a set, take their contributions, and dispose of them after their last turn."""
 
 from __future__ import annotations
 

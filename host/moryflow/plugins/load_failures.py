@@ -1,4 +1,4 @@
-"""Small pieces of loading: what becomes of a failure, and what a set is called."""
+"""Load records of failures, and the id of a set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin is given while it is set up, where nothing more than the home is known."""
+"""The context that a plugin gets during set-up, when only the home is known."""
 
 from __future__ import annotations
 

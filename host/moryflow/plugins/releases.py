@@ -1,4 +1,4 @@
-"""A person brings back what a session had quarantined: one command, also for sessions of other processes."""
+"""End a quarantine by command, also for sessions of other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which plugins a person wants loaded, and which of two that have one name."""
+"""Which plugins to load, and which of two with one name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python warns of in code that it can run, as an escape that is none: the author is told, and nobody else."""
+"""Python's warnings about code that runs, such as an invalid escape: only the author is shown them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where plugins' wishes to be told of changes meet the host's reloading, if it reloads."""
+"""The plugins' file watches, served by the host's reloader if it has one."""
 
 from __future__ import annotations
 

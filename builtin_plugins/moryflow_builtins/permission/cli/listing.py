@@ -1,4 +1,4 @@
-"""``permission rules``: all that holds, in the order in which it is matched."""
+"""``permission rules``: all rules in force, in matching order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worth saying about a list of rules: invalid, dead, shadowed, dangerous, or silencing a default."""
+"""Remarks on a list of rules: invalid, dead, shadowed, dangerous, or silencing a default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a file something was probably changed: the first line that names it and does something to it."""
+"""Guess the line that changed something: the first one that names it and acts on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What modules consist of: noted right after their import and compared after a plugin's.
+"""The contents of modules: recorded right after their import and compared after a plugin's.
 
 Modules that the host and other plugins rely on are Python's own, ours and those of our dependencies. What they are when
 their import ends is theirs; what is different later is somebody's patch. Libraries that only a plugin uses are its own.

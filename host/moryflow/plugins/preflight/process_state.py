@@ -1,4 +1,4 @@
-"""What belongs to everyone in a process: taken before a plugin is imported and compared after it."""
+"""The shared state of a process: recorded before a plugin is imported and compared afterwards."""
 
 from __future__ import annotations
 

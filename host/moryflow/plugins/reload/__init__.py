@@ -1,4 +1,4 @@
-"""Notice what a person saves, so that the next turn begins with it."""
+"""Reload what a person saves, from the next turn on."""
 
 from .reloader import Reloader
 from .report import Change, Report, compare

@@ -1,4 +1,4 @@
-"""Notice what a person saves, build a new generation of it, and let the next turn begin with that."""
+"""Watch for saves, build a new generation, and let the next turn use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reload has changed, in words."""
+"""Describe what a reload changed."""
 
 from __future__ import annotations
 

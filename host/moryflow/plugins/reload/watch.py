@@ -1,4 +1,4 @@
-"""Hear of changes to files, on the loop."""
+"""Watch files for changes, on the event loop."""
 
 from __future__ import annotations
 
