@@ -143,3 +143,12 @@ def bench(tmp_path, monkeypatch):
     vault.mkdir()
     monkeypatch.setenv("MORYFLOW_HOME", str(home))
     return Bench(home, vault)
+
+
+@pytest.fixture
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the person, where nothing is that this test did not put there."""
+    folder = tmp_path / "person"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder

@@ -13,6 +13,8 @@ from moryflow.testing.server import LoopbackServer
 from moryflow_builtins.instructions.finding import instructions_for
 from moryflow_builtins.instructions.settings import InstructionSettings
 
+pytestmark = pytest.mark.usefixtures("person")
+
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Path:
@@ -25,15 +27,6 @@ def vault(tmp_path: Path) -> Path:
 @pytest.fixture
 def home(vault: Path) -> Path:
     return vault.parents[1] / "home"
-
-
-@pytest.fixture(autouse=True)
-def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the person, where nothing is that this test did not put there."""
-    folder = tmp_path / "person"
-    folder.mkdir()
-    monkeypatch.setenv("HOME", str(folder))
-    return folder
 
 
 def texts(vault: Path, home: Path, **settings) -> list[str]:

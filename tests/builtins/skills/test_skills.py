@@ -17,6 +17,8 @@ from moryflow_builtins.skills.finding import skills_for
 from moryflow_builtins.skills.reading import read_page, read_skill
 from moryflow_sdk import ToolError
 
+pytestmark = pytest.mark.usefixtures("person")
+
 GOOD = "---\nname: {name}\ndescription: Use it for {name}.\n---\n# How\nDo {name}.\n"
 
 
@@ -30,15 +32,6 @@ def vault(tmp_path: Path) -> Path:
 @pytest.fixture
 def home(vault: Path) -> Path:
     return vault.parent / "home"
-
-
-@pytest.fixture(autouse=True)
-def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the person, where nothing is that this test did not put there."""
-    folder = tmp_path / "person"
-    folder.mkdir()
-    monkeypatch.setenv("HOME", str(folder))
-    return folder
 
 
 def put(folder: Path, name: str, text: str | bytes | None = None) -> Path:
