@@ -150,14 +150,14 @@ SECRETS = Table(
         _line(
             "environment variables, which hold keys and passwords",
             files="*.env *.env[!i]* *.envi[!r]* .dev.vars* .flaskenv .renviron .pam_environment local.settings.json",
-            folders=".envs",
+            folders=".envs .env.d",
         ),
         _line(
             "a private key",
             files="""
                 *.pem *.key *.p12 *.pfx *.pkcs12 *.p8 *.ppk *.jks *.jceks *.bks *.keystore *.agekey *.keytab krb5cc_*
                 id_rsa* id_dsa* id_ecdsa* id_ed25519* *_rsa *_ed25519 *_ecdsa ssh_host_*_key private[-_]key privatekey
-                *[-_]private[-_]key *.private secring.* *.ovpn wg[0-9].conf sops/age/keys.txt
+                *[-_]private[-_]key *private*.asc *deploy[-_]key *.private secring.* *.ovpn wg[0-9].conf sops/age/keys.txt
             """,
             folders=".ssh .gnupg .putty .wireguard",
         ),
@@ -182,10 +182,13 @@ SECRETS = Table(
                 {access[-_]key,access[-_]keys,private[-_]key,privatekey}.{txt,csv,json,y*ml,toml,ini,conf,properties,xml}
                 credentials .credentials* *.credentials *-credentials *_credentials auth.json auth.toml *accesskeys.csv
                 tokens.txt *[-_.]tokens.txt *[-_.]password.txt .*[-_]token .token .tokens *.token .secrets *.secret
-                *.secrets client_secret*.json service[-_]account*.json serviceaccount*.json *firebase-adminsdk*.json
+                *.secrets client_secret*.json *service[-_]account*.json serviceaccount*.json *firebase-adminsdk*.json
                 gha-creds-*.json oauth[-_]creds*.json oauth[-_]token* galaxy_token .vault[-_]pass* vault[-_]pass*
-                huggingface/token .supabase/access-token wp-config.php
+                huggingface/token .huggingface/token access[-_]token refresh[-_]token .*[-_]secret .claude.json
+                .supabase/access-token wp-config.php
+                ngrok.yml
             """,
+            folders=".secrets .ngrok2 .config/ngrok .config/configstore .config/anthropic .anthropic .openai",
         ),
         _line(
             "where a version control program keeps tokens and addresses with passwords",
@@ -228,8 +231,8 @@ SECRETS = Table(
         _line(
             "what was typed, passwords among it",
             files="""
-                .bash_history .zsh_history .sh_history .history fish_history .python_history .node_repl_history
-                .psql_history .mysql_history .sqlite_history .rediscli_history
+                .*_history .bash_history .zsh_history .sh_history .history fish_history .python_history .node_repl_history
+                .psql_history .mysql_history .sqlite_history .rediscli_history .lesshst .viminfo
             """,
         ),
         _line(
@@ -258,7 +261,8 @@ RUNS_LATER = Table(
         _line(
             "continuous integration runs it",
             files="""
-                *.gitlab-ci.y*ml .travis.y*ml .drone.y*ml .drone.star .cirrus.y*ml .cirrus.star appveyor.yml .appveyor.yml
+                *.gitlab-ci.y*ml .travis.y*ml .drone.y*ml .drone.star .woodpecker.y*ml .cirrus.y*ml .cirrus.star appveyor.yml
+                .appveyor.yml
                 azure-pipelines*.y*ml bitbucket-pipelines.yml jenkinsfile jenkinsfile.* cloudbuild.y*ml buildspec.y*ml
                 codemagic.yaml bitrise.yml .build.yml
             """,
@@ -272,7 +276,7 @@ RUNS_LATER = Table(
             "an editor runs it when the folder is opened",
             files="""
                 *.code-workspace *.sublime-project .vimrc .gvimrc .exrc .nvimrc .nvim.lua .lvimrc .local.vimrc .emacs
-                .dir-locals.el .dir-locals-2.el .ideavimrc .spacemacs .gitpod.yml .gitpod.dockerfile .replit
+                .dir-locals.el .dir-locals-2.el .ideavimrc .spacemacs .gitpod.yml .gitpod.dockerfile .stackblitzrc .replit
                 .devcontainer.json
             """,
             folders="""
@@ -324,9 +328,11 @@ RUNS_LATER = Table(
         _line(
             "a build tool takes programs and options from it unasked",
             files="""
-                .bazelrc tools/bazel .buckconfig .yarnrc .yarnrc.y*ml .pnpmfile.cjs .pnpmfile.mjs pnpmfile.js bunfig.toml
+                .bazelrc tools/bazel .buckconfig .yarnrc .yarnrc.y*ml .pnpmfile.cjs .pnpmfile.mjs pnpmfile.js pnpmfile.cjs
+                rust-toolchain rust-toolchain.toml bunfig.toml
                 .bunfig.toml .npmrc pip.conf pip.ini .pydistutils.cfg .gemrc .mavenrc .jvmopts .sbtopts .sbtrc gradlew
                 gradlew.bat mvnw mvnw.cmd .gradle/init.gradle .gradle/init.gradle.kts .gradle/gradle.properties .ansible.cfg
+                ansible.cfg
             """,
             folders=".cargo .mvn .yarn .gradle/init.d gradle/wrapper .bundle .sbt .config/pip .pip",
         ),

@@ -17,6 +17,9 @@ SECRETS = [
     "token.txt", "passwords.txt", "prod.tfvars", "terraform.tfstate", "terraform.tfstate.backup", ".dev.vars", "kubeconfig",
     "auth.json", ".git/config", "sub/.GIT/config", ".envlocal", "src/process.env.ts", ".ssh./config", ".Config/GH/hosts.yml",
     "db-credentials.yaml", "k8s/secret.yml", "my_passwords.txt", "cookies.txt", ".bash_history", "wp-config.php",
+    ".irb_history", "my-service-account.json", "deploy_key", ".env.d/x", ".secrets/x", ".huggingface/token",
+    "private-key.asc", "ngrok.yml",
+    ".config/anthropic/x", ".config/configstore/x.json", ".jwt-secret", ".claude.json", "access_token", ".viminfo",
     "x/.mozilla/a",
 ]  # fmt: skip
 PLAIN = [

@@ -369,3 +369,35 @@ def test_an_answer_allows_the_same_there_and_nothing_elsewhere(bench, make_polic
     assert verdict(make_policy, bench, shown[0], rules, shown[1]).decision == "allow"
     if then[0] == shown[0] and {then[1], shown[1]} not in ({"sub"}, {"way"}, {"sub", "way"}) and then[1] != shown[1]:
         assert verdict(make_policy, bench, then[0], rules, then[1]).decision != "allow"
+
+
+OTHERS = {
+    "echo hi": "echo hi; make | echo hi && make | echo hi§make | echo hi > .mcp.json | echo hi > /etc/x | X=1 echo hi"
+    " | ./echo hi | PATH=. echo hi | /tmp/echo hi | echo 'hi ' | echo 'hi x' | echo h* | echo $hi",
+    "echo 'a b'": "echo a b",
+    "echo a b": "echo 'a b'",
+    "echo 'a;b'": "echo a;b",
+    "ls sub": "ls sub .env | ls sub $(make) | cd other && ls sub | env -C other ls sub | ls 'sub ' | 'ls sub' | ls${IFS}sub",
+    "make": "make SHELL=./x | make -C sub | SHELL=./x make | make -f - < x | cd sub; make | echo x > Makefile; make"
+    " | cp a.txt Makefile && make | cp a.txt GNUmakefile; make | python3 x.py; make",
+    "sh build.sh": "sh build.sh x | sh -x build.sh | ENV=x sh build.sh | echo x > build.sh; sh build.sh"
+    " | mv sub/build.sh .; sh build.sh | tee build.sh < a.txt; sh build.sh",
+    "bash <<E§echo a§E": "bash <<E§echo b§E | bash <<'E'§make§E | bash <<< make | bash < a.txt | bash",
+    "cat <<E§a§E": "cat <<E§$(make)§E",
+    "git commit -m x": "git commit -m x -n | git -c core.hooksPath=x commit -m x | export GIT_DIR=sub; git commit -m x",
+    "npm test": "npm test -- --x | npm --prefix sub test | npm_config_script_shell=./x npm test",
+    "FOO=1 make": "FOO=2 make | FOO=1 BAR=2 make | BAR=2 FOO=1 make | FOO=$(id) make",
+    "timeout 5 make": "timeout 6 make | timeout 5 make x",
+}
+"""What was agreed to, and what looks like it; ``§`` is the end of a line."""
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_what_looks_like_what_was_agreed_to_asks(bench, make_policy, command):
+    """Other words, joins, redirections, variables, folders and texts that are fed in are another command (D5, R18)."""
+    plant(bench)
+    agreed = command.replace("§", "\n")
+    rules = remember(make_policy, bench, agreed)
+    assert verdict(make_policy, bench, agreed, rules).decision == "allow"
+    for other in OTHERS[command].replace("§", "\n").split(" | "):
+        assert verdict(make_policy, bench, other, rules).decision != "allow", other

@@ -131,6 +131,10 @@ def test_defaults_are_plain_rules_that_mean_what_they_say() -> None:
         "mise.toml",
         ".cursorrules",
         ".agents/skills/a/SKILL.md",
+        ".woodpecker.yml",
+        "rust-toolchain.toml",
+        "ansible.cfg",
+        "pnpmfile.cjs",
     ],
 )
 def test_what_runs_later_is_asked_about(make_policy: MakePolicy, path: str) -> None:

@@ -42,11 +42,15 @@ class Inner:
 
 @dataclass(frozen=True, slots=True)
 class InnerText:
-    """A shell text that a command runs; `elsewhere` on another machine, where no path and no allow of ours counts."""
+    """A shell text that a command runs; `elsewhere` on another machine, where no path and no allow of ours counts.
+
+    :param fed: it is not among the words of the command, so that no rule for the command covers it.
+    """
 
     text: Arg
     same_shell: bool = False
     elsewhere: bool = False
+    fed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

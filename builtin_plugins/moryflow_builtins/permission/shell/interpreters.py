@@ -119,7 +119,7 @@ def _run_shell(args: Sequence[Arg], index: int, facts: Facts, *, text_follows: b
         facts.runs.append(args[index])
         facts.guard(index, f"{name} runs the commands in {args[index].text}")
     elif facts.stdin is not None:
-        facts.texts.append(InnerText(stdin_text(facts)))
+        facts.texts.append(InnerText(stdin_text(facts), fed=True))
         if not stdin_text(facts).static:
             facts.unseen(f"{name} runs a text that is known only when it runs")
     elif not _only_says(args, ""):

@@ -252,6 +252,7 @@ class Judge:
         for inner in facts.inner:
             after = self._inner(inner, bases, after, line.granted(inner.args, [answer.rule for answer in answers]))
         for text in facts.texts:
+            self._approved = before or (exact and not text.fed)
             moved = self._text(text, bases)
             after = After(moved, moved) if text.same_shell else after
         self._approved = before

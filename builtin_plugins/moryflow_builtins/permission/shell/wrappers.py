@@ -130,7 +130,7 @@ def inspect_wrapper(args: Sequence[Arg], facts: Facts) -> None:
             facts.guard(0, "exec changes the descriptors of the shell")
         elif name in ("parallel", "sem"):
             facts.unseen(f"{name} runs whatever it reads")
-        elif name in ("sudo", "doas", "sg", "newgrp", "chroot", "unshare", "nsenter") and not facts.texts:
+        elif name in ("sudo", "doas", "sg", "newgrp", "chroot", "unshare", "nsenter", "ssh") and not facts.texts:
             facts.unseen(f"{name} starts a shell that reads what it is given")
         return
     if name in _DOWNLOADS:
