@@ -200,7 +200,7 @@ class Judge:
         if facts.trusts_here and not (exact and facts.base is not None):
             self._repository(" ".join(arg.text for arg in args), bases, changed=changed)
         for path in dict.fromkeys(facts.perhaps):
-            self._places.perhaps(path, bases, exact=exact)
+            self._places.perhaps(path, bases, known=facts.known, exact=exact)
         for code in facts.code:
             self._places.limits(code.text)
             self._refuse_text(code.text)

@@ -179,8 +179,11 @@ class Places:
         """Whether a command may run in another folder than the vault's root."""
         return bases != {str(self._policy.vault)}
 
-    def perhaps(self, path: Arg, bases: Bases, *, exact: bool) -> None:
-        """Judge a word that may be a file: what is not one raises no question, what an exact rule names neither."""
+    def perhaps(self, path: Arg, bases: Bases, *, known: bool, exact: bool) -> None:
+        """Judge a word that may be a file: what is not one raises no question, what an exact rule names neither.
+
+        :param known: the program only reads its words; another one may write what they name.
+        """
         if not path.static or "://" in path.text or "\n" in path.text or not path.text:
             return
         for base in bases:
@@ -190,6 +193,10 @@ class Places:
             part = judge_file(self._policy, target, "read", whole=False)
             if part.decision == "deny" or (part.decision == "ask" and not exact):
                 self._add(_named(part))
+            elif not (known or exact) and re.search("[./]", path.text) and target.text.startswith("vault:"):
+                part = judge_file(self._policy, target, "edit", whole=False)
+                if part.decision != "allow":
+                    self._add(_named(replace(part, decision="ask")))
 
     def goals(self, path: Arg, bases: Bases) -> list[str]:
         """Return where a path leads from each folder, links followed."""
