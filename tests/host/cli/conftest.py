@@ -148,6 +148,17 @@ class Cli:
         return {"calls": [{"name": name, "arguments": arguments} for name in names]}
 
 
+def wait_until_it_waits(pid: int) -> None:
+    """Return when the main thread of a process sleeps in a system call, at three looks in a row.
+
+    A signal that comes just before a call that blocks is heard of after it: Python looks between two instructions.
+    """
+    state, looks = Path(f"/proc/{pid}/stat"), 0
+    while looks < 3:
+        time.sleep(0.05)
+        looks = looks + 1 if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "S" else 0
+
+
 class Terminal:
     """A process at a pseudo-terminal: what it shows, what is typed."""
 
@@ -209,6 +220,10 @@ class Terminal:
         """Change the width."""
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
+    def wait_until_it_waits(self) -> None:
+        """Return when nothing goes on but waiting."""
+        wait_until_it_waits(self._process.pid)
+
     def rest(self, seconds: float) -> None:
         """Do nothing for so long but take in what is shown."""
         until = time.monotonic() + seconds
@@ -231,6 +246,11 @@ class Terminal:
             self._process.kill()
             self._process.wait()
         os.close(self._master)
+
+
+@pytest.fixture(name="wait_until_it_waits")
+def _wait_until_it_waits() -> Callable[[int], None]:
+    return wait_until_it_waits
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_ctrl_c_at_the_question_for_full_access_is_a_no(cli: Any, at_terminal: B
     terminal.expect("\n>")
     terminal.type("/mode full_access\r")
     terminal.expect("Go on?")
-    terminal.rest(0.3)  # the question stands there a moment before its answer is read
+    terminal.wait_until_it_waits()  # the question stands there a moment before its answer is read
     terminal.interrupt()
     terminal.expect("stopped")
     terminal.type("/mode\r")
@@ -157,13 +157,14 @@ def test_ctrl_c_at_any_moment_of_a_start_prints_no_traceback(cli: Any) -> None:
     assert cli("run", "-m", model, "again").stdout == "an answer\n"
 
 
-def test_ctrl_c_ends_a_run_that_waits_for_a_file(cli: Any) -> None:
+def test_ctrl_c_ends_a_run_that_waits_for_a_file(cli: Any, wait_until_it_waits: Callable[[int], None]) -> None:
     """The first one does, where `-f` names a pipe that does not speak (issue 2, CLI)."""
     pipe = cli.vault / "pipe"
     os.mkfifo(pipe)
     running = cli.start("run", "hi", "-f", "pipe", "-m", cli.script("x"))
     try:
         writer = _once_it_is_read(pipe)
+        wait_until_it_waits(running.pid)
         running.send_signal(signal.SIGINT)
         assert (running.communicate(), running.returncode) == (("", ""), 130)
         os.close(writer)
