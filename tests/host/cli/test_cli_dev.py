@@ -89,7 +89,6 @@ def test_a_second_terminal_follows_a_session(cli: Any) -> None:
     follower = Terminal(cli, "--attach")
     try:
         follower.wait("following")
-        time.sleep(0.3)
         assert cli("run", "-c", "-m", script, "say hello").returncode == 0
         said = follower.wait("the turn ended: completed")
         assert "> say hello" in said and "→ hello" in said and "It is done." in said

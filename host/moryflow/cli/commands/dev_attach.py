@@ -33,10 +33,10 @@ async def follow(flags: Flags, name: str) -> int:
     store = Store.open(home_folder(None, os.environ) / "sessions.db")
     try:
         session = await _session(store, name)
-        if not flags.quiet:
-            click.echo(plain(f"following {session}; Ctrl-C ends"), err=True)
         reader = _Reader(store, session, flags.as_json)
         await reader.skip()
+        if not flags.quiet:
+            click.echo(plain(f"following {session}; Ctrl-C ends"), err=True)
         while not stopped.is_set():
             await reader.look()
             try:
