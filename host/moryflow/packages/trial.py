@@ -119,7 +119,8 @@ def _place(verdict: ProbeVerdict) -> str:
 
 
 def _error(verdict: ProbeVerdict) -> str:
-    return verdict.error or "; ".join(verdict.notes)
+    """Return what is wrong; that a plugin can be checked where it is helps nobody who does not get it."""
+    return verdict.error or "; ".join(note.partition("; next: ")[0] for note in verdict.notes)
 
 
 def _one_of_several(bad: Mapping[str, ProbeVerdict], found: Mapping[str, ProbeVerdict]) -> str:
