@@ -150,7 +150,7 @@ SECRETS = Table(
         _line(
             "environment variables, which hold keys and passwords",
             files="*.env *.env[!i]* *.envi[!r]* .dev.vars* .flaskenv .renviron .pam_environment local.settings.json",
-            folders=".envs .env.d",
+            folders=".envs",
         ),
         _line(
             "a private key",
@@ -188,7 +188,7 @@ SECRETS = Table(
                 .supabase/access-token wp-config.php
                 ngrok.yml
             """,
-            folders=".secrets .ngrok2 .config/ngrok .config/configstore .config/anthropic .anthropic .openai",
+            folders=".env.d .secrets .ngrok2 .config/ngrok .config/configstore .config/anthropic .anthropic .openai",
         ),
         _line(
             "where a version control program keeps tokens and addresses with passwords",
