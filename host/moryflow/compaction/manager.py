@@ -15,9 +15,20 @@ from moryflow.store.visible_path import effective
 
 from .apply import Record, note_pruning, scope_can_be_shortened
 from .measure import Meter, measured
-from .planning import REFUSED, Job, Trigger, answers_since, is_prepared, plan_job, room_for, turn_sizes
+from .planning import REFUSED, Job, Trigger, answers_since, is_prepared, plan_job, room_for, spoken_per_answer, turn_sizes
 from .policy import limit_of
-from .prune import PruneLimits, Pruning, harder, limits_of, plan_cut, plan_fit, plan_images, plan_pruning, unseen_from
+from .prune import (
+    PruneLimits,
+    Pruning,
+    harder,
+    limits_of,
+    plan_cut,
+    plan_fit,
+    plan_images,
+    plan_pruning,
+    plan_texts,
+    unseen_from,
+)
 
 BETWEEN = 4
 """Answers that lie between two summaries where anything else makes the conversation fit: each one costs a request."""
@@ -65,6 +76,8 @@ class TurnCompaction:
             await self._require_room()
         if self._settings.automatic:
             await self._shorten()
+            if await self._excess(self._window):
+                await self._cut_texts()
         if excess := await self._excess(self._window):
             assert self._window is not None
             raise _does_not_fit(excess + self._window, self._window)
@@ -103,7 +116,9 @@ class TurnCompaction:
         compacted = await self._compact("recovery")
         fitted = await self._fit(most)
         _, visible = effective(self._path)
-        return compacted or fitted or await self._add(plan_images(visible, pruned(self._path), float("inf")), "recovery")
+        if compacted or fitted or await self._add(plan_images(visible, pruned(self._path), float("inf")), "recovery"):
+            return True
+        return await self._cut_texts(most)
 
     async def after_turn(self) -> None:
         """Prune what the next turn will not need, and take what a turn beside it has finished."""
@@ -250,6 +265,17 @@ class TurnCompaction:
             fitted = True  # and again: what the provider had counted does not hold any more, and the estimate may be higher
         return fitted
 
+    async def _cut_texts(self, most: float | None = None) -> bool:
+        """Cut what was said in old turns where nothing else makes the next request fit; return whether that was some."""
+        cut = False
+        while scope_can_be_shortened(self._scope) and (excess := await self._excess(most)):
+            _, visible = effective(self._path)
+            plan = plan_texts(visible, pruned(self._path), excess, self._strict.estimate)
+            if plan.saved < _WORTH_A_TRY or not await self._add(plan, "fit"):
+                break
+            cut = True
+        return cut
+
     async def _add(self, pruning: Pruning, trigger: str) -> bool:
         """Commit `pruning`; return whether it is one."""
         if pruning:
@@ -266,13 +292,17 @@ class TurnCompaction:
         overhead = min(max(0.0, tokens - meter.view(self._view())), self._limit.most)
         actual = tokens if trigger in ("recovery", "demand") else None
         room = room_for(self._settings, self._limit, overhead, actual, demanded=trigger == "demand")
-        room = replace(room, tail=min(room.tail, room.calm)) if calm else room
+        if calm or (trigger != "demand" and answers_since(self._path) < 2 * BETWEEN):
+            lasting = room.tail - BETWEEN * spoken_per_answer(self._view(), meter)
+            calm_room = min(room.tail, room.calm, max(lasting, 0.0))
+            room = replace(room, tail=calm_room, keep=min(room.keep, calm_room), calm=calm_room)
         return plan_job(self._path, self._context, meter, self._settings, room, tokens, trigger)
 
     async def _compact(self, trigger: Trigger, *, calm: bool = False) -> bool:
         """Write a summary while the turn waits; return whether it counts.
 
-        :param calm: leave less of the newest turns, because the last summary helped for a few answers only.
+        :param calm: leave less of the newest turns, because the last summary helped for a few answers only. So does every
+            summary that comes soon after another: what is left has room for :data:`BETWEEN` answers like those before.
         """
         if self._memory.working(self._scope.session) and trigger != "recovery":
             await self._take_finished(wait=True)

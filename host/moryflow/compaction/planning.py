@@ -245,6 +245,13 @@ def answers_since(path: Sequence[Node]) -> float:
     return sum(node.kind == "assistant" for node in path[place:])
 
 
+def spoken_per_answer(view: Sequence[Message], meter: Meter) -> float:
+    """Return the tokens of prompts and answers for each answer of a view; outputs can be pruned and are not counted."""
+    spoken = [message for message in view if message.role in ("user", "assistant")]
+    answers = sum(message.role == "assistant" for message in spoken)
+    return sum(map(meter.message, spoken)) / answers if answers else 0.0
+
+
 def turn_sizes(view: Sequence[Message], meter: Meter) -> list[float]:
     """Return the tokens of each turn in a view, oldest first; what stands before the first prompt is none."""
     sizes: list[float] = []

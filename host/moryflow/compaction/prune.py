@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from moryflow.kernel.messages import with_files
+
 from .cut import finished_turns
 from .deferred import UNKNOWN_WINDOW
 from .measure import IMAGE_TOKENS
@@ -24,6 +26,8 @@ _FIRST_LINE = 100
 _LEAST = 64
 """Tokens of an output that are shown at least where it is cut."""
 _WORTH = 0.05
+_SAID = ("assistant", "user")
+"""What :func:`plan_texts` cuts, in this order."""
 _CUT = "[cut: the beginning of"
 _TOO_LARGE = " · no room for it; ask for a smaller part"
 
@@ -209,6 +213,32 @@ def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -
         found[node.id] = _image_line(node.payload)
         saved += IMAGE_TOKENS * len(node.payload["images"])
     return Pruning(found, {"image": len(found)} if found else {}, saved)
+
+
+def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, size: Size) -> Pruning:
+    """Return how to cut what was said before the newest prompt until `excess` tokens are gone: answers first, then prompts.
+
+    For when no summary can be had and the request would not fit.
+    """
+    newest = max((place for place, node in enumerate(nodes) if node.kind == "user"), default=0)
+    old = [node for node in nodes[:newest] if node.id not in done and not node.payload.get("images")]
+    found: dict[str, str] = {}
+    saved = 0.0
+    for node in sorted((node for node in old if node.kind in _SAID), key=lambda node: _SAID.index(node.kind)):
+        if saved >= excess:
+            break
+        text = with_files(node.payload)
+        line = _cut_text(text, _LEAST, size)
+        if (gain := size(text) - size(line)) > 0:
+            found[node.id] = line
+            saved += gain
+    return Pruning(found, {"text": len(found)} if found else {}, saved)
+
+
+def _cut_text(text: str, tokens: float, size: Size) -> str:
+    """Return the beginning of `text` in about so many `tokens`, and a line that says how much is missing."""
+    head = text[: int(len(text) * min(1.0, tokens / max(size(text), 1.0)))]
+    return f"{head}\n[cut: {len(text) - len(head)} more characters; there is no room and no summary]"
 
 
 def placeholder(payload: Mapping[str, Any], hint: str = "") -> str:

@@ -111,7 +111,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def pruned(path: Sequence[Node]) -> dict[str, str]:
-    """Return node id → one-line placeholder for what prune nodes on the path replaced: tool outputs, or a prompt's images.
+    """Return node id → what stands for what prune nodes on the path replaced: outputs, images of a prompt, old texts.
 
     A prune node speaks of what stands before it.
     """
@@ -141,7 +141,7 @@ def _user(node: Node, placeholder: str) -> Message:
     payload = node.payload
     text = with_files(payload) if payload.get("files") else payload.get("text", "")
     if placeholder:
-        text = f"{text}\n{placeholder}".lstrip("\n")
+        text = f"{text}\n{placeholder}".lstrip("\n") if payload.get("images") else placeholder
     elif payload.get("images"):
         return _made({"role": "user", "text": text, "node": node.id, "images": payload["images"]})
     return _made({"role": "user", "text": text, "node": node.id})
@@ -155,7 +155,7 @@ def with_files(payload: Mapping[str, Any]) -> str:
 
 def _assistant(node: Node, placeholder: str) -> Message | None:
     payload = node.payload
-    text, calls = payload.get("text", ""), payload.get("calls")
+    text, calls = placeholder or payload.get("text", ""), payload.get("calls")
     if not (text or calls):
         return None
     fields: dict[str, Any] = {"role": "assistant", "text": text, "node": node.id}

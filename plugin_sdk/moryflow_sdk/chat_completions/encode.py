@@ -22,6 +22,7 @@ _quoted = encode_basestring
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}\Z")
+_NOTED = Message(role="assistant", text="Noted.")
 _OURS = frozenset({"model", "messages", "stream", "stream_options", "tools"})
 
 
@@ -47,8 +48,9 @@ class Encoder:
         """Return the encoded messages.
 
         Templates of many open models take a single system message and only at the head: there the leading ones become
-        one, a summary a user message that its first line marks, and later ones user messages too. Images of tool results
-        follow the results, because a tool message is text.
+        one, a summary a user message that its first line marks, and later ones user messages too. The same templates refuse
+        two user messages in a row, so a summary gets an answer and neighbours become one. Images of tool results follow the
+        results, because a tool message is text.
         """
         messages, images = request.messages, request.model.images
         leading = list(takewhile(lambda message: message.role == "system", messages))
@@ -59,6 +61,8 @@ class Encoder:
         head = [_plain("system", text) for text in texts if text]
         wire, encode = self._wire(images)
         rest = [*summary, *messages[len(leading) :]]
+        if self._endpoint.system_messages == "one":
+            rest = list(_alternating(rest))
         if images and any(message.images for message in rest):
             return [*head, *_with_images(rest, wire, encode)]
         return head + [message.encoded(wire, encode) for message in rest]
@@ -111,7 +115,7 @@ def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> 
         case "assistant":
             return _bytes(_assistant(message, short=short, reasoning=reasoning))
         case "system":
-            return _plain("user", message.text if _is_summary(message) else f"[system]\n{message.text}")
+            return _plain("user", _as_person(message))
         case _ if not message.images:
             return _plain("user", message.text)
         case _ if not images:
@@ -119,6 +123,34 @@ def _encode(message: Message, *, images: bool, short: bool, reasoning: bool) -> 
         case _:
             text = [{"type": "text", "text": message.text}] if message.text else []
             return _dumps({"role": "user", "content": [*text, *_images(message)]})
+
+
+def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
+    """Yield messages without two in a row that go out as a person's.
+
+    A summary is answered by a line of ours, so that the prompt behind it stays a message of its own; others are joined.
+    """
+    asked: list[Message] = []
+    for message in [*messages, None]:
+        if message is not None and message.role in ("user", "system"):
+            if asked and _is_summary(asked[-1]):
+                yield from (*asked, _NOTED)
+                asked = []
+            asked.append(message)
+            continue
+        if len(asked) > 1:
+            text = "\n\n".join(text for each in asked if (text := _as_person(each)))
+            yield Message(role="user", text=text, images=tuple(image for each in asked for image in each.images))
+        else:
+            yield from asked
+        asked = []
+        if message is not None:
+            yield message
+
+
+def _as_person(message: Message) -> str:
+    """Return the text of a message that goes out as a user's."""
+    return message.text if message.role == "user" or _is_summary(message) else f"[system]\n{message.text}"
 
 
 def _is_summary(message: Message) -> bool:

@@ -60,9 +60,25 @@ def test_a_provider_of_one_system_message_gets_the_summary_as_a_marked_user_mess
     assert sent(*SYSTEM)["messages"] == [
         {"role": "system", "content": "rules\n\nmore rules"},
         {"role": "user", "content": "【会话摘要】\n## Goal\nMend it."},
-        {"role": "user", "content": "hi"},
-        {"role": "user", "content": "[system]\nlate"},
+        {"role": "assistant", "content": "Noted."},
+        {"role": "user", "content": "hi\n\n[system]\nlate"},
     ]
+
+
+def test_a_provider_of_one_system_message_never_gets_two_user_messages_in_a_row() -> None:
+    """Its templates raise on them: neighbours become one with all their images, a prompt behind a summary stays (D17)."""
+    found = sent(
+        SYSTEM[2],
+        Message(role="user", text="broken off", images=(PNG,)),
+        Message(role="user", text="[note from the host]\nstopped"),
+        Message(role="user", text="again", images=(PNG,)),
+        Message(role="assistant", text="done"),
+        Message(role="user", text="thanks"),
+        images=True,
+    )["messages"]
+    assert [message["role"] for message in found] == ["user", "assistant", "user", "assistant", "user"]
+    assert found[2]["content"][0]["text"] == "broken off\n\n[note from the host]\nstopped\n\nagain"
+    assert len(found[2]["content"]) == 3 and found[4] == {"role": "user", "content": "thanks"}
 
 
 def test_a_provider_of_several_system_messages_gets_the_summary_as_one() -> None:

@@ -69,6 +69,7 @@ class SimulatedModel(BaseProvider):
 
     :ivar plan: the sizes of the outputs that each further step asks for.
     :ivar word: what the outputs say; else each says its own.
+    :ivar answer: the characters of each answer; where it is 0, chance says.
     :ivar count: the tokens of a request.
     :ivar prompts: what was asked last in each session.
     :ivar wrong: what was wrong with a request.
@@ -85,6 +86,7 @@ class SimulatedModel(BaseProvider):
         self.sizes = (300, 300, 1500, 1500, 6000, 20_000, 50_000)
         self.plan: list[Sequence[int]] = []
         self.word = ""
+        self.answer = 0
         self.count = wire_tokens
         self.prompts: dict[str, str] = {}
         self.wrong: list[str] = []
@@ -114,7 +116,8 @@ class SimulatedModel(BaseProvider):
             return
         self._check(request)
         calls = self._next(request)
-        text = "" if calls else f"Answer {self._calls}. " + "It is so. " * self.chance.choice([1, 10, 60])
+        times = self.answer // 10 or self.chance.choice([1, 10, 60])
+        text = "" if calls else f"Answer {self._calls}. " + "It is so. " * times
         said = len(text) + sum(len(call.arguments) + 40 for call in calls)
         yield TextDelta(text=text)
         usage = Usage(input=round(size), output=round(said / 4))

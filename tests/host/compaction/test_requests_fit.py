@@ -71,6 +71,38 @@ async def test_small_windows_do_not_thrash(talking, steps):
     assert asked.count("c") >= 2 and min(map(len, asked.split("c")[1:-1])) >= 4
 
 
+@pytest.mark.parametrize("summary", ["good", "long"])
+@pytest.mark.parametrize(("prompt", "answer"), [(200, 1500), (800, 1500), (200, 3000), (2000, 1000), (2000, 3000), (400, 5000)])
+async def test_heavy_text_does_not_thrash_either(talking, prompt, answer, summary):
+    """Nothing can be pruned, and a turn takes a sixth of the window: still four requests for each summary (D15)."""
+    model = SimulatedModel(8000, summaries=(summary,))
+    model.steps, model.answer = (0,), answer
+
+    async def deeds(model, host, session, turns):
+        return [await ask(model, session, f"{turn}: " + "look " * (prompt // 5)) for turn in range(turns)]
+
+    ends = await conversation(talking, model, turns=40, deeds=deeds)
+    assert model.wrong == [] and set(ends) == {"completed"}
+    assert model.asked["main"] >= 4 * len(talking.compactions("pending")) >= 4
+
+
+@pytest.mark.parametrize("mode", ["auto", "before", "background"])
+@pytest.mark.parametrize("summary", ["chat", "empty", "cut"])
+async def test_a_summariser_that_always_fails_costs_old_words_and_no_turn(talking, summary, mode):
+    """Where nothing can be pruned, what was said in old turns is cut: the prompt stays, the request fits (S0.25, S1.21)."""
+    talking.doom(mode=mode)
+    model = SimulatedModel(8000, summaries=(summary,))
+    model.steps, model.answer = (0,), 3000
+
+    async def deeds(model, host, session, turns):
+        return [await ask(model, session, f"{turn}: " + "look there " * 150) for turn in range(turns)]
+
+    ends = await conversation(talking, model, turns=16, deeds=deeds)
+    assert model.wrong == [] and set(ends) == {"completed"}
+    said = [message.text for message in model.requests[-1].messages if message.role == "assistant"]
+    assert "more characters; there is no room and no summary]" in said[0]
+
+
 @pytest.mark.parametrize("text", ["请把这个函数的说明写得更清楚一些。", '{"a": [1, 2, {"b": "c"}]}, ', "word "])
 async def test_every_script_fits(talking, text):
     """A window is tokens: wide characters and signs take more of them than letters do (S1.20)."""
