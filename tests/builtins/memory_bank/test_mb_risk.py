@@ -158,7 +158,7 @@ async def test_a_judgement_that_hangs_is_waited_for_once():
 
     def hang(call):
         asked.append(call)
-        release.wait(20)
+        release.wait(300)
         return "low"
 
     undo = replace_risk(hang)

@@ -202,9 +202,9 @@ async def test_what_comes_later_unasked_is_not_the_answer_either(late: bytes, bu
         client = ChatClient(Endpoint(f"http://127.0.0.1:{port}/v1", "openai", key="k", timeout=60.0))
         assert await said(client) == "hello"
         if busy:  # the loop has not read it when the next prompt comes
-            sent.wait(10)
+            sent.wait(300)
         else:
-            await asyncio.to_thread(sent.wait, 10)
+            await asyncio.to_thread(sent.wait, 300)
             await asyncio.sleep(0.05)
         assert await said(client) == "hello"
         await client.aclose()
@@ -249,7 +249,7 @@ async def test_a_refusal_that_comes_before_the_request_was_read_is_heard() -> No
     def refuse(connection: socket.socket) -> None:
         connection.recv(1 << 16)
         connection.sendall(b"HTTP/1.1 413 too large\r\ncontent-length: 5\r\n\r\nlarge")
-        over.wait(20)
+        over.wait(300)
 
     large = ModelRequest(model=MODEL, messages=(Message(role="user", text="x" * 8_000_000),))
     with listening(refuse) as port, pytest.raises(ModelError, match="413"):

@@ -125,7 +125,7 @@ def attacker(place: Path, other: Path, stop: Path) -> Iterator[None]:
             yield
         finally:
             stop.touch()
-            process.wait(10)
+            process.wait(300)
 
 
 def _enough(codes: Counter[str], seconds: float) -> bool:
