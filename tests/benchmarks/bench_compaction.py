@@ -18,7 +18,7 @@ from moryflow import open_host
 from moryflow.compaction.measure import ESTIMATORS, Meter, measured
 from moryflow.compaction.planning import plan_job, room_for
 from moryflow.compaction.policy import limit_of
-from moryflow.compaction.settings import CompactionSettings
+from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.testing import replies
 from moryflow.testing.server import LoopbackServer

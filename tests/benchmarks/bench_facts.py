@@ -17,9 +17,9 @@ from typing import Any
 from conversations import Extractive, Item, append, path_of, step
 from measuring import Figure, place
 from moryflow import open_host
-from moryflow.compaction.demand import compact_now
 from moryflow.compaction.prune import PruneLimits, plan_pruning
 from moryflow.kernel.messages import ContextBuilder
+from moryflow.runtime.compact import compact_now
 
 LOCAL = "MORYFLOW_LOCAL_MODEL_HOME"
 FEW = 2

@@ -30,18 +30,6 @@ def contents(ruling: Ruling) -> dict[str, str]:
     return {name: state for ask in asks for name, state in ask.contents.items()}
 
 
-def still_holds(answered: Ruling, again: Ruling) -> bool:
-    """Whether a person who agreed to `answered` has agreed to `again` too: no gate asks anything else."""
-    return _questions(again) <= _questions(answered)
-
-
-def _questions(ruling: Ruling) -> set[str]:
-    """Return what each gate asks, in comparable form. Where the rule behind it stands does not matter."""
-    asks = ((plugin, verdict) for plugin, verdict in ruling.verdicts if isinstance(verdict, Ask))
-    fields = {"reason", "cause", "bypass", "remember", "contents"}
-    return {f"{plugin} {ask.model_dump_json(include=fields)}" for plugin, ask in asks}
-
-
 def seen(call: ToolCall) -> list[dict[str, Any] | None]:
     """Return which objects the targets of `call` are; what is no file has none."""
     return [_object(target) for target in call.targets]

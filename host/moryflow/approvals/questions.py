@@ -6,24 +6,24 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, thaw
 
 from moryflow.kernel.decisions import allowed, refused
 from moryflow.kernel.events import now
-from moryflow.kernel.tool_arguments import canonical
-from moryflow.store import ApprovalRow, CallRow
+from moryflow.kernel.journal import call_row
+from moryflow.kernel.outcome import OnAsk
+from moryflow.store import ApprovalRow
 
 from .binding import bound, contents, folder_of, renewed, seen
 from .replies import Answer, reply_of
 
 if TYPE_CHECKING:
-    from moryflow.kernel.journal import Journal
+    from moryflow.kernel.ports import Journal
     from moryflow.kernel.turn_context import TurnScope
     from moryflow.store import Store
 
-OnAsk = Literal["prompt", "deny", "fail"]
 CLOSED = "closed"
 """Who answered a question when the input that the answer would have come from had ended."""
 CANCEL, INTERRUPTED = "cancel", "interrupted"
@@ -284,25 +284,4 @@ def _question(scope: TurnScope, call: ToolCall, ruling: Ruling, about: str, prev
         by=None,
         created=now(),
         replied_at=None,
-    )
-
-
-def call_row(scope: TurnScope, call: ToolCall, state: str, ruling: Ruling | None, encoded: bytes = b"") -> CallRow:
-    """Return the record of `call` in `state`; `encoded` are the arguments as they were judged."""
-    stamp = now()
-    return CallRow(
-        id=call.id,
-        session=scope.session,
-        turn=scope.turn,
-        node=scope.node,
-        step=call.step,
-        tool=call.tool,
-        args=(encoded or canonical(call.args)).decode(),
-        hash=call.hash,
-        state=state,
-        decision=ruling.decision if ruling else None,
-        cause=ruling.cause if ruling else None,
-        ruling=ruling.model_dump(mode="json", exclude_defaults=True) if ruling else None,
-        created=stamp,
-        updated=stamp,
     )

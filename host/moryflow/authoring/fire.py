@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import (
@@ -61,7 +62,7 @@ class FireResult:
     chain: Sequence[dict[str, Any]]
 
 
-async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: str | None = None) -> FireResult:
+async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: Path | str | None = None) -> FireResult:
     """Call the implementations of `hook`, in order, in a hidden session.
 
     :param given: JSON of the hook's arguments by name, for example ``{"call": {"tool": "read", "args": {…}}}``; for a
@@ -77,6 +78,7 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: str | 
     if info.kind not in ("transform", "gate", "observe") and name != "system_blocks":
         raise ConfigError(f"{info.dotted} is called while plugins load, not in a turn", next_step="moryflow plugin info NAME")
     _check_names(name, given)
+    await host.between_turns()
     session = await host.new_session(vault, purpose="direct")
 
     async def work(scope: TurnScope) -> Any:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import SystemPrompt
 
 from moryflow.compaction.planning import in_view
-from moryflow.compaction.settings import PATH, CompactionSettings
 from moryflow.compaction.summarize import first_params
 from moryflow.compaction.writing import first_plan
+from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
 
 from .rebuilding import UNKNOWN, Base
 
@@ -26,7 +26,7 @@ def compaction_base(recorded: Recorded, turn: Turn, config: Config, model: Model
 
     :param model: what wrote the summary; ``None`` when it is not known here.
     """
-    settings = CompactionSettings.model_validate(dict(config.section(PATH)))
+    settings = CompactionSettings.model_validate(dict(config.section(COMPACTION_PATH)))
     params = first_params(model, settings.max_output_tokens) if model is not None else UNKNOWN
     return Base(SystemPrompt(), params, _plan(recorded, turn, settings))
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from moryflow.kernel.events import now
-from moryflow.kernel.journal import Journal
+from moryflow.kernel.journal import TurnJournal
+from moryflow.kernel.ports import Journal
 from moryflow.store import RunRow
 
 from .planning import still_true
@@ -29,7 +30,7 @@ class Record:
 
     async def pending(self) -> None:
         """Record that a compaction is being written; it shows at once."""
-        pen = Journal(self.writing.fork)
+        pen = TurnJournal(self.writing.fork)
         pen.run(self._run("running", None))
         job, focus = self.writing.job, self.writing.focus
         planned = {"anchor": job.anchor, "first_kept": job.first_kept, **({"focus": focus} if focus else {})}
@@ -51,7 +52,7 @@ class Record:
             await self.stale(reason)
             return False
         after = max(0, round(writing.job.tokens_before - writing.replaced_by(payload)))
-        pen = Journal(writing.fork)
+        pen = TurnJournal(writing.fork)
         pen.node("compaction", payload.as_json())
         pen.only_after(path[-1].id)
         pen.run(self._run("ended", "completed"))
@@ -83,7 +84,7 @@ class Record:
         journal.event("compaction", **self._said("failed", reason="the turn was stopped"))
 
     async def _end(self, state: str, reason: str, why: str) -> None:
-        pen = Journal(self.writing.fork)
+        pen = TurnJournal(self.writing.fork)
         pen.run(self._run("ended", reason))
         pen.event("compaction", **self._said(state, reason=why))
         await pen.commit()

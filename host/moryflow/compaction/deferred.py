@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .measure import UNKNOWN_WINDOW
+
 if TYPE_CHECKING:
     from moryflow_sdk import ModelProvider
 
-    from moryflow.kernel.journal import Journal
-    from moryflow.kernel.model_request import RequestBuilder
-    from moryflow.kernel.ports import Compaction
+    from moryflow.kernel.ports import Compaction, Journal, Requests
     from moryflow.kernel.turn_context import TurnScope
     from moryflow.store import Node
 
     from .memory import Memory
-
-UNKNOWN_WINDOW = 32_000
-"""Tokens to reckon with where the window is unknown; the limit is then 120,000 characters, about as much."""
 
 _SHARE, _OVERHEAD_SHARE = 8, 2
 """A history of less than this part of the window is far below every limit, where prompt and tools have fewer characters than
@@ -32,7 +29,7 @@ class Deferred:
     """
 
     def __init__(
-        self, path: Callable[[], Sequence[Node]], window: int | None, requests: RequestBuilder, make: Callable[[], Compaction]
+        self, path: Callable[[], Sequence[Node]], window: int | None, requests: Requests, make: Callable[[], Compaction]
     ) -> None:
         self._path = path
         self._requests = requests
@@ -78,7 +75,7 @@ def deferred(
     scope: TurnScope,
     journal: Journal,
     provider: ModelProvider,
-    requests: RequestBuilder,
+    requests: Requests,
     *,
     usual: bool,
 ) -> Deferred:

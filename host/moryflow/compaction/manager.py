@@ -38,8 +38,7 @@ _TURN_SHARE = 0.125
 """The part of a window that a turn may need, whatever the last ones did."""
 
 if TYPE_CHECKING:
-    from moryflow.kernel.journal import Journal
-    from moryflow.kernel.model_request import RequestBuilder
+    from moryflow.kernel.ports import Journal, Requests
     from moryflow.kernel.turn_context import TurnScope
 
     from .memory import Memory
@@ -49,9 +48,7 @@ if TYPE_CHECKING:
 class TurnCompaction:
     """Compaction of one turn. Its own failures end in an event, never in the turn."""
 
-    def __init__(
-        self, memory: Memory, scope: TurnScope, journal: Journal, provider: ModelProvider, requests: RequestBuilder
-    ) -> None:
+    def __init__(self, memory: Memory, scope: TurnScope, journal: Journal, provider: ModelProvider, requests: Requests) -> None:
         assert scope.model is not None
         self._memory = memory
         self._scope = scope

@@ -26,6 +26,9 @@ _TRUSTED_SHARE = 0.25
 _WIDE = r"[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 _MARKS = r"[0-9!-/:-@\[-`{-~]"
 
+UNKNOWN_WINDOW = 32_000
+"""Tokens to reckon with where the window is unknown; the limit is then 120,000 characters, about as much."""
+
 
 def chars(text: str) -> float:
     """Return characters / 4, exactly."""

@@ -9,8 +9,9 @@ from weakref import WeakKeyDictionary
 
 from moryflow_sdk import MoryflowError
 
+from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
+
 from .measure import ESTIMATORS, FRAME, Estimate, Meter, careful, chars
-from .settings import PATH, CompactionSettings
 
 if TYPE_CHECKING:
     from moryflow.config import Config
@@ -36,7 +37,7 @@ class Memory:
     def settings(self, config: Config) -> CompactionSettings:
         """Return the settings; validating them once costs a millisecond."""
         if self._settings is None or self._settings[0] is not config:
-            section = config.section(PATH)
+            section = config.section(COMPACTION_PATH)
             self._settings = (config, CompactionSettings.model_validate(dict(section)))
         return self._settings[1]
 

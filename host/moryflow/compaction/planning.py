@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder, pruned
 from moryflow.store.visible_path import effective
 
@@ -13,7 +14,6 @@ from .cut import find_cut, legal_places, turn_of
 from .facts import Facts
 from .measure import Meter
 from .policy import Limit
-from .settings import CompactionSettings
 
 if TYPE_CHECKING:
     from moryflow_sdk import Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from .settings import CompactionSettings
+from moryflow.config.schema import CompactionSettings
 
 SHARE = 0.8
 OUTPUT_BUDGET, OUTPUT_SHARE = 4096, 0.2

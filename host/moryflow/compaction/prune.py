@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import with_files
 
 from .cut import finished_turns
-from .deferred import UNKNOWN_WINDOW
-from .measure import IMAGE_TOKENS
-from .settings import CompactionSettings
+from .measure import IMAGE_TOKENS, UNKNOWN_WINDOW
 
 if TYPE_CHECKING:
     from moryflow.store import Node

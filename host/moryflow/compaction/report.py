@@ -19,10 +19,9 @@ from .memory import estimator
 from .policy import limit_of
 
 if TYPE_CHECKING:
+    from moryflow.config.schema import CompactionSettings
     from moryflow.kernel.turn_context import TurnScope
     from moryflow.store import Node
-
-    from .settings import CompactionSettings
 
 
 @dataclass(frozen=True)

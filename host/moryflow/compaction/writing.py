@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import CompactionPlan, ConfigError, Message, ModelError, MoryflowError, Usage
 from moryflow_sdk.messages import SUMMARY_MARK
 
+from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import message_of, paired
 
 from .agent import instructions
 from .facts import LEFT_OUT, Facts, Known, call_ids, collect, effects, first_lines
 from .planning import Job
 from .sections import ASKED, Records, assembled, bodies, cleaned, language_of
-from .settings import CompactionSettings
 from .summarize import Summarizer, SummaryFailed
 
 if TYPE_CHECKING:

@@ -142,7 +142,7 @@ class Config:
         if not any(layer.value for layer in self.layers):
             return self
         from .checks import drop_bad_values
-        from .schema import host_models
+        from .host_schema import host_models
         from .unknown import unknown_keys
 
         known = tuple(known)
@@ -158,7 +158,7 @@ class Config:
         if not self.layers:
             return self
         from .checks import drop_bad_values
-        from .schema import host_models
+        from .host_schema import host_models
         from .servers import checked_servers
 
         layers, problems, lost = [], list(self.problems), []

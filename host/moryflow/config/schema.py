@@ -1,11 +1,7 @@
-"""The host's own settings, and the JSON Schema of the whole configuration.
-
-A setting is known because a model stands at its path: the host's are in :func:`host_models`, each plugin brings its own.
-"""
+"""The host's own settings. A setting is known because a model stands at its path; each plugin brings its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -83,89 +79,47 @@ class PermissionRule(Settings):
     contents: dict[str, str] = Field(default={}, description="files that have to be as they were when this was stored")
 
 
+Positive = Annotated[int, Field(gt=0, le=100_000_000)]
+Count = Annotated[int, Field(ge=0, le=100_000_000)]
+
+
+class CompactionSettings(Settings):
+    """When long conversations are shortened, and by how much."""
+
+    enabled: bool = Field(default=True, description="false: never by itself; a person can still compact")
+    auto: bool = Field(default=True, description="false: as enabled=false")
+    mode: Literal["auto", "before", "background", "off"] = Field(default="auto", description="when a summary is written")
+    prune: bool = Field(default=True, description="replace old tool outputs by one line")
+    policy: Literal["share", "buffer", "reserve"] = Field(default="share", description="what counts as too long")
+    fallback_char_limit: Positive = Field(default=120_000, description="characters, where the window is unknown")
+    output_budget: Positive | None = Field(default=None, description="tokens kept for the answer")
+    buffer: Count = Field(default=20_000, description="tokens below the window, for the policy buffer")
+    reserve: Count = Field(default=16_384, description="tokens below the window, for the policy reserve")
+    keep_recent_tokens: Positive = Field(default=20_000, description="what stays verbatim at the end")
+    protected_turns: Positive = Field(default=3, description="the newest turns stay verbatim where they fit")
+    prune_protect_tokens: Count = Field(default=40_000, description="the newest tool outputs are not pruned")
+    prune_minimum_tokens: Positive = Field(default=20_000, description="prune only when it saves this much")
+    protected_tools: tuple[str, ...] = Field(
+        default=("task", "tasks_*", "write", "edit", "move", "delete"), description="outputs never pruned, globs"
+    )
+    estimator: str = Field(default="chars", description="chars, script, or the name of a plugin with count_tokens")
+    model: str | None = Field(default=None, min_length=1, description="the model that summarises; else the session's")
+    instructions: str = Field(default="", description="replaces the prompt of the summarizer")
+    max_output_tokens: Positive = Field(default=2048, description="of a summary")
+    timeout: Annotated[float, Field(gt=0, le=3600)] = Field(default=180.0, description="seconds for a whole compaction")
+
+    @property
+    def automatic(self) -> bool:
+        """Whether anything happens without being asked for."""
+        return self.enabled and self.auto and self.mode != "off"
+
+
 class ExternalToolSettings(Settings):
     """Tools of the person's own, in the folder ``tools`` of Moryflow's home."""
 
     enabled: bool = Field(default=False, description="load them")
 
 
+COMPACTION_PATH = "agents.runtime.compaction"
 RULES_PATH = "agents.runtime.permission.rules"
 """Read rule by rule (see :mod:`.rules`), so that one bad rule does not take the others with it."""
-
-
-def host_models() -> tuple[Known, ...]:
-    """Return the host's own settings by path."""
-    from moryflow.compaction.settings import PATH, CompactionSettings
-
-    from .servers import ServersSettings
-
-    return (
-        ("", RootSettings),
-        (PATH, CompactionSettings),
-        ("agents.runtime.agent", AgentSettings),
-        ("agents.runtime.mode", ModeSettings),
-        ("agents.runtime.prompt", PromptSettings),
-        ("agents.runtime.tools.external", ExternalToolSettings),
-        ("mcp", ServersSettings),
-    )
-
-
-def defaults(known: Iterable[Known]) -> dict[str, Any]:
-    """Return every default as one tree; what has no default is left out."""
-    root: dict[str, Any] = {}
-    for path, model in known:
-        place = _place(root, path)
-        for name, field in model.model_fields.items():
-            if not field.is_required():
-                value = field.get_default(call_default_factory=True)
-                place.setdefault(field.alias or name, _plain(value))
-    return root
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
-    if isinstance(value, tuple | list | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return value
-
-
-def _place(root: dict[str, Any], path: str) -> dict[str, Any]:
-    place = root
-    for name in path.split(".") if path else ():
-        step = place.setdefault(name, {})
-        place = step if isinstance(step, dict) else {}
-    return place
-
-
-def json_schema(known: Iterable[Known]) -> dict[str, Any]:
-    """Return the JSON Schema of the whole configuration, for editors and for ``config schema``."""
-    definitions: dict[str, Any] = {}
-    root: dict[str, Any] = {"type": "object", "properties": {}}
-    for path, model in [*host_models(), *known, ("agents.runtime.permission.rules", PermissionRule)]:
-        schema = model.model_json_schema(by_alias=True)
-        definitions.update(schema.pop("$defs", {}))
-        if path == RULES_PATH:
-            schema = {"type": "array", "items": schema}
-        _join(root, path, schema)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Moryflow configuration",
-        **root,
-        "$defs": definitions,
-    }
-
-
-def _join(root: dict[str, Any], path: str, schema: dict[str, Any]) -> None:
-    place = root
-    *parents, last = path.split(".") if path else [""]
-    for name in parents:
-        place = place.setdefault("properties", {}).setdefault(name, {"type": "object", "properties": {}})
-    if last:
-        place = place.setdefault("properties", {}).setdefault(last, {})
-    properties = {**schema.pop("properties", {}), **place.get("properties", {})}
-    place.update(schema)
-    if properties:
-        place["properties"] = properties

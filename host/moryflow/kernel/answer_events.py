@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import Literal
 
-from .journal import Journal
+from .ports import Journal
 
 Kind = Literal["text", "reasoning", "tool_input"]
 

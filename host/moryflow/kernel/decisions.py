@@ -96,3 +96,15 @@ def _gentle(verdict: Verdict, mode: str) -> Verdict:
     if isinstance(verdict, Deny) and verdict.cause == "hook_failure" and mode != "full_access":
         return Ask(reason=verdict.reason, cause="hook_failure", bypass="never")
     return verdict
+
+
+def still_holds(answered: Ruling, again: Ruling) -> bool:
+    """Whether a person who agreed to `answered` has agreed to `again` too: no gate asks anything else."""
+    return _questions(again) <= _questions(answered)
+
+
+def _questions(ruling: Ruling) -> set[str]:
+    """Return what each gate asks, in comparable form. Where the rule behind it stands does not matter."""
+    asks = ((plugin, verdict) for plugin, verdict in ruling.verdicts if isinstance(verdict, Ask))
+    fields = {"reason", "cause", "bypass", "remember", "contents"}
+    return {f"{plugin} {ask.model_dump_json(include=fields)}" for plugin, ask in asks}

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from moryflow_sdk import Event
+from moryflow_sdk import Event, Ruling, ToolCall
 
 from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, Committed, NewNode, Node, RunRow, StoreError
 
-from .events import later
+from .events import later, now
+from .tool_arguments import canonical
 from .turn_context import TurnScope
 
 _NOTHING_STORED = ("no_space", "locked", "readonly")
@@ -25,7 +26,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 LONGEST_LOCK = 600.0
 
 
-class Journal:
+class TurnJournal:
     """The pen of a turn. What is noted is invisible until :meth:`commit`; a failed commit publishes nothing."""
 
     def __init__(self, scope: TurnScope) -> None:
@@ -167,3 +168,24 @@ def _kept(error: StoreError, path: Path, session: str) -> StoreError:
     message = f"{error.message}; the results are kept in {path.name} and stored when the session goes on"
     next_step = f"close the other program, then moryflow run -r {session}"
     return StoreError(message, code=error.code, where=str(path), next_step=next_step)
+
+
+def call_row(scope: TurnScope, call: ToolCall, state: str, ruling: Ruling | None, encoded: bytes = b"") -> CallRow:
+    """Return the record of `call` in `state`; `encoded` are the arguments as they were judged."""
+    stamp = now()
+    return CallRow(
+        id=call.id,
+        session=scope.session,
+        turn=scope.turn,
+        node=scope.node,
+        step=call.step,
+        tool=call.tool,
+        args=(encoded or canonical(call.args)).decode(),
+        hash=call.hash,
+        state=state,
+        decision=ruling.decision if ruling else None,
+        cause=ruling.cause if ruling else None,
+        ruling=ruling.model_dump(mode="json", exclude_defaults=True) if ruling else None,
+        created=stamp,
+        updated=stamp,
+    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from moryflow_sdk import Rule, Spawned, Usage
+from moryflow_sdk import Rule, Usage
 
 if TYPE_CHECKING:
-    from .turn_context import TurnScope
+    pass
 
 
 class Rights:
@@ -54,10 +54,3 @@ class Spent(NamedTuple):
     steps: int
     denied: tuple[Mapping[str, Any], ...] = ()
     unasked: bool = False
-
-
-class Started(NamedTuple):
-    """Why a turn runs: the turn that started it, and for which plugin."""
-
-    scope: TurnScope
-    by: Spawned

@@ -26,10 +26,10 @@ from moryflow.store import CallRow
 
 from .answer_events import Message
 from .events import later, now
-from .journal import Journal
 from .limits import Spent
 from .model_request import RequestBuilder
 from .models import stream
+from .ports import Journal
 from .turn_context import TurnScope
 
 

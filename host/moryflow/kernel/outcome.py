@@ -7,10 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 from moryflow_sdk import MoryflowError, Usage
 
-from moryflow.approvals.questions import OnAsk
-
 from .events import now
 
+OnAsk = Literal["prompt", "deny", "fail"]
 EndReason = Literal[
     "completed", "stopped", "denied", "approval_required", "max_steps", "doom_loop", "budget", "prompt_too_long",
     "plugin_failed", "model_error", "interrupted", "host_error",

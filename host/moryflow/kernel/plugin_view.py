@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from moryflow_sdk import Ask, Rule, ServiceNotDeclared, ToolCall
+from moryflow_sdk import Ask, Rule, ServiceNotDeclared, ToolCall, Turn
 
 from moryflow.base.paths import make_folder
 
@@ -15,6 +15,11 @@ from .leftover_processes import call_mark
 
 if TYPE_CHECKING:
     from .turn_context import TurnScope
+
+
+def plugin_view(scope: TurnScope, plugin: str) -> Turn:
+    """Return the turn of `scope` as `plugin` sees it. Services are attributes that the view makes when they are asked for."""
+    return cast("Turn", View(scope, plugin))
 
 
 class View:

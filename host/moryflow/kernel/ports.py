@@ -1,16 +1,45 @@
-"""The points of a turn at which ``compaction/`` may shorten the conversation."""
+"""What a turn calls of rooms above the kernel, and the pen that it hands to them.
+
+Ports that name the turn itself stand beside it, in :mod:`~moryflow.kernel.turn_context`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
-from moryflow_sdk import ModelProvider
+from moryflow_sdk import ToolSchema
 
-if TYPE_CHECKING:
-    from .journal import Journal
-    from .model_request import RequestBuilder
-    from .turn_context import TurnScope
+from moryflow.store import ApprovalRow, CallRow, Node, RunRow
+
+from .messages import ContextBuilder
+
+
+class Journal(Protocol):
+    """The pen of a turn: what is noted is invisible until :meth:`commit`."""
+
+    def node(self, kind: str, payload: dict[str, Any], node_id: str = "") -> None: ...
+    def call(self, row: CallRow) -> None: ...
+    def approval(self, row: ApprovalRow) -> None: ...
+    def run(self, row: RunRow) -> None: ...
+    def session(self, **fields: Any) -> None: ...
+    def switch(self, node_id: str | None) -> None: ...
+    def only_after(self, node_id: str) -> None: ...
+    def event(self, kind: str, /, **data: Any) -> None: ...
+    def delta(self, kind: str, /, **data: Any) -> None: ...
+    def within(self, seconds: float) -> AbstractAsyncContextManager[None]: ...
+    async def settle(self) -> None: ...
+    async def commit(self) -> list[Node]: ...
+
+
+class Requests(Protocol):
+    """What compaction asks of the builder of a turn's requests."""
+
+    context: ContextBuilder
+
+    def schemas(self) -> tuple[ToolSchema, ...]: ...
+    async def overhead(self, size: Callable[[str], float]) -> float: ...
 
 
 class Compaction(Protocol):
@@ -43,11 +72,6 @@ class NoCompaction:
         """Do nothing."""
 
 
-MakeCompaction = Callable[["TurnScope", "Journal", "ModelProvider | None", "RequestBuilder | None"], Compaction]
-
-
-def no_compaction(
-    scope: TurnScope, journal: Journal, provider: ModelProvider | None, requests: RequestBuilder | None
-) -> Compaction:
+def no_compaction(*_: object) -> Compaction:
     """Return what leaves everything as it is."""
     return NoCompaction()

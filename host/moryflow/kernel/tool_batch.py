@@ -10,9 +10,9 @@ from moryflow_sdk import ToolRequest, ToolResult
 
 from moryflow.store import Unfinished
 
-from .journal import Journal
 from .model_call import Tally
 from .outcome import EndReason
+from .ports import Journal
 from .tool_executor import Door, Judged, interrupted, skipped
 from .turn_context import TurnScope
 

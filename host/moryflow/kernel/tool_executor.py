@@ -26,8 +26,6 @@ from moryflow_sdk import (
     Verdict,
 )
 
-from moryflow.approvals.binding import still_holds
-from moryflow.approvals.questions import OnAsk, call_row
 from moryflow.hooks.call import theirs
 from moryflow.hooks.checks import apart, taken
 from moryflow.hooks.dispatcher import Withheld
@@ -36,9 +34,11 @@ from moryflow.hooks.plugin_set import OwnedTool
 from .allocator import LARGE_BLOCK, return_large_blocks
 from .call_preview import preview_of
 from .child_processes import OFFSPRING
-from .decisions import combine, floor, refused, tightened
-from .journal import Journal
+from .decisions import combine, floor, refused, still_holds, tightened
+from .journal import call_row
+from .outcome import OnAsk
 from .plugin_view import ToolView
+from .ports import Journal
 from .tool_arguments import parse, unacceptable
 from .tool_filter import offered_tools
 from .tool_prepare import call_as_judged

@@ -17,7 +17,7 @@ from moryflow_sdk import Finished, ModelError, ModelProvider, MoryflowError, Too
 from moryflow.store import RunRow, Unfinished
 
 from .events import now
-from .journal import Journal
+from .journal import TurnJournal
 from .messages import ContextBuilder
 from .model_call import Answering, Tally
 from .model_request import RequestBuilder
@@ -37,7 +37,7 @@ class Turn:
         self._scope = scope
         self._options = options
         self._tally = Tally()
-        self._journal = Journal(scope)
+        self._journal = TurnJournal(scope)
         self._door = Door(scope, self._journal, options.on_ask)
         self._batch = Batch(scope, self._journal, self._door, self._tally)
         self._answering = Answering(scope, self._journal, self._tally, provider)

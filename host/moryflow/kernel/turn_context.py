@@ -7,9 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from moryflow_sdk import Agent, Artifact, Event, ModelInfo, Rule, SpawnResult, Turn, Usage
+from moryflow_sdk import (
+    Agent,
+    Artifact,
+    Event,
+    ModelInfo,
+    ModelProvider,
+    Rule,
+    Ruling,
+    Spawned,
+    SpawnResult,
+    ToolCall,
+    Turn,
+    Usage,
+)
 
 from moryflow.hooks.call import describe, theirs
 from moryflow.hooks.ledger import Ledger
@@ -18,9 +31,8 @@ from moryflow.hooks.quarantine import Quarantine
 
 from .events import now
 from .leftover_processes import Remains
-from .limits import Budget, Rights, Spent, Started
-from .plugin_view import View
-from .ports import MakeCompaction, no_compaction
+from .limits import Budget, Rights, Spent
+from .ports import Compaction, Journal, Requests, no_compaction
 
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode
 
@@ -28,16 +40,17 @@ if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
     from moryflow_sdk.services import Files
 
-    from moryflow.approvals.questions import ApprovalDesk
     from moryflow.config import Config
     from moryflow.hooks.dispatcher import Dispatcher
     from moryflow.hooks.plugin_set import OwnedTool, PluginSet
     from moryflow.store import Hold, RunRow, SessionRow, Store
 
     from .events import Bus
-    from .journal import Journal
     from .models import Models
-    from .outcome import EndReason
+    from .outcome import EndReason, OnAsk
+
+
+MakeCompaction = Callable[["TurnScope", Journal, ModelProvider | None, Requests | None], Compaction]
 
 
 @dataclass(eq=False, repr=False)
@@ -48,12 +61,14 @@ class Surroundings:
     store: Store
     bus: Bus
     dispatcher: Dispatcher
-    desk: ApprovalDesk
+    desk: Approvals
     config: Config
     environ: Mapping[str, str]
     services: Mapping[str, Callable[[TurnScope, str], Any]]
     base_prompt: Callable[[TurnScope], str]
     models: Callable[[PluginSet], Models]
+    view: Callable[[TurnScope, str], Turn]
+    """Makes what a plugin sees of a turn."""
     compaction: MakeCompaction = no_compaction
     profile: str = "local"
     strict: bool = False
@@ -95,7 +110,33 @@ class LiveSession:
         return self.rights.grants
 
 
-class Children(Protocol):
+class Approvals(Protocol):
+    """Who asks a person, and waits for the answer."""
+
+    def from_any_thread(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call `function` on the loop that turns run on."""
+        ...
+
+    async def settle(
+        self,
+        scope: TurnScope,
+        journal: Journal,
+        call: ToolCall,
+        ruling: Ruling,
+        on_ask: OnAsk,
+        preview: str,
+        *,
+        anew: bool = False,
+    ) -> Ruling:
+        """Turn an ask into allow, deny or stop."""
+        ...
+
+    async def lapse(self, scope: TurnScope, journal: Journal, call: ToolCall) -> None:
+        """Note that what is still open about `call` is so no more."""
+        ...
+
+
+class Subagents(Protocol):
     """What starts child sessions for a turn; made by the session that the turn belongs to."""
 
     def agents(self) -> dict[str, Agent]:
@@ -123,6 +164,13 @@ class Wish(NamedTuple):
     background: bool
 
 
+class Started(NamedTuple):
+    """Why a turn runs: the turn that started it, and for which plugin."""
+
+    scope: TurnScope
+    by: Spawned
+
+
 @dataclass(eq=False, repr=False)
 class TurnScope:
     """One turn: its generation, its place, its records. Implements what dispatch needs of a scope.
@@ -140,7 +188,7 @@ class TurnScope:
     model: ModelInfo | None
     purpose: Purpose
     headless: bool
-    children: Children | None = None
+    children: Subagents | None = None
     started: Started | None = None
     budget: Budget = field(default_factory=Budget)
     spent: list[Spent] = field(default_factory=list[Spent])
@@ -183,7 +231,7 @@ class TurnScope:
         """Return the turn as `plugin` sees it; one object per plugin and turn."""
         view = self._views.get(plugin)
         if view is None:
-            view = self._views[plugin] = cast("Turn", View(self, plugin))
+            view = self._views[plugin] = self.around.view(self, plugin)
         return view
 
     def event(self, kind: str, /, **data: Any) -> Event:

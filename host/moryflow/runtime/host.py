@@ -21,7 +21,8 @@ from moryflow.hooks.plugin_set import PluginSet
 from moryflow.kernel.events import Bus
 from moryflow.kernel.models import Models
 from moryflow.kernel.outcome import RunOptions
-from moryflow.kernel.ports import Compaction, NoCompaction
+from moryflow.kernel.plugin_view import plugin_view
+from moryflow.kernel.ports import Compaction, NoCompaction, Requests
 from moryflow.kernel.turn_context import Surroundings, TurnScope
 from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
@@ -38,12 +39,12 @@ from .session import Session
 from .turn_task import DirectResult, direct_result
 
 if TYPE_CHECKING:
-    from moryflow.authoring.fire import FireResult
     from moryflow.compaction.memory import Memory
     from moryflow.hooks.plugin_set import OwnedTool
-    from moryflow.kernel.journal import Journal
-    from moryflow.kernel.limits import Started
-    from moryflow.kernel.model_request import RequestBuilder
+    from moryflow.kernel.ports import Journal
+    from moryflow.kernel.turn_context import Started
+
+    from .ports import SessionPort
 
 
 class Host:
@@ -92,6 +93,7 @@ class Host:
             services=SERVICES,
             base_prompt=self.base_prompt,
             models=self.models,
+            view=plugin_view,
             compaction=self._compaction,
             profile=self.profile,
             strict=self.strict,
@@ -106,7 +108,7 @@ class Host:
         return Memory()
 
     def _compaction(
-        self, scope: TurnScope, journal: Journal, provider: ModelProvider | None, requests: RequestBuilder | None
+        self, scope: TurnScope, journal: Journal, provider: ModelProvider | None, requests: Requests | None
     ) -> Compaction:
         """Return what shortens a turn's view; a turn without a model needs none."""
         if provider is None or requests is None or scope.model is None:
@@ -144,7 +146,7 @@ class Host:
         """
         return named_agent(self.agents, name, self.config.get("agents.runtime.agent.id"))
 
-    def choose_model(self, session: Session) -> tuple[ModelProvider, ModelInfo]:
+    def choose_model(self, session: SessionPort) -> tuple[ModelProvider, ModelInfo]:
         """Return provider and model: flag, session, agent, configuration (with environment), then the keys found.
 
         :raises ConfigError: there is none, or nobody knows it.
@@ -230,9 +232,9 @@ class Host:
         self._used = True
         return session
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: SessionPort) -> None:
         """Let go of a session that nobody prompts any more."""
-        self._sessions.remove(session)
+        self._sessions = [one for one in self._sessions if one is not session]
 
     async def call_tool(
         self,
@@ -264,13 +266,6 @@ class Host:
         row = await self.store.session(session) if session else blank_session(vault, mode)
         self.approvals.attach(asyncio.get_running_loop())
         yield looking_scope(self, row, mode)
-
-    async def fire(self, hook: str, given: Mapping[str, Any], *, vault: str | None = None) -> FireResult:
-        """Call one hook chain with a given input; see :func:`moryflow.authoring.fire.fire`."""
-        from moryflow.authoring.fire import fire
-
-        await self.between_turns()
-        return await fire(self, hook, given, vault=vault)
 
     async def refresh(self, *, wait: float | None = None) -> bool:
         """Take configuration, plugins and agents as they are now, for turns that begin from here on; return whether

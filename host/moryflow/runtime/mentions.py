@@ -16,7 +16,7 @@ from moryflow_sdk import ConfigError, ToolRequest
 from moryflow.kernel.messages import with_files
 
 if TYPE_CHECKING:
-    from .host import Host
+    from .ports import SessionHost
 
 TOOL = "task"
 _MENTION = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
@@ -24,7 +24,7 @@ NEARLY = 0.75
 """How alike a name must be to be taken for a mistyped agent and not for a word of the prompt."""
 
 
-def mentioned(prompt: Mapping[str, Any], host: Host) -> ToolRequest | None:
+def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | None:
     """Return the call that `prompt` asks for, if it begins with an agent's name; any other text is for the model.
 
     :raises ConfigError: it begins with something that is nearly an agent's name, or with one that cannot be started so.

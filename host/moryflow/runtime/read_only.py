@@ -13,7 +13,7 @@ from moryflow.kernel.turn_context import LiveSession, TurnScope
 from moryflow.store import Node, SessionRow
 
 if TYPE_CHECKING:
-    from .host import Host
+    from .ports import SessionHost
 
 
 class ReadOnlyHold:
@@ -42,7 +42,7 @@ def blank_session(vault: Path | str | None, mode: str | None) -> SessionRow:
     )
 
 
-def looking_scope(host: Host, row: SessionRow, mode: str | None) -> TurnScope:
+def looking_scope(host: SessionHost, row: SessionRow, mode: str | None) -> TurnScope:
     """Return a scope for `row` that reads and never writes."""
     rights = Rights(mode or row.mode, [Rule(**grant) for grant in row.grants])
     live = LiveSession(hold=ReadOnlyHold(row), rights=rights)  # type: ignore[arg-type]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Agent, ConfigError, Event, ModelInfo, MoryflowError, ToolRequest
 
-from moryflow.kernel.journal import Journal
-from moryflow.kernel.limits import Budget, Started
+from moryflow.kernel.journal import TurnJournal
+from moryflow.kernel.limits import Budget
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.tool_executor import Judged
 from moryflow.kernel.turn import Turn
-from moryflow.kernel.turn_context import LiveSession, TurnScope
+from moryflow.kernel.turn_context import LiveSession, Started, TurnScope
 from moryflow.store import Hold, SessionRow
 
 from .event_stream import stream
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from moryflow.hooks.quarantine import Quarantine
 
-    from .host import Host
+    from .ports import SessionHost
 
 
 class Session:
@@ -42,7 +42,7 @@ class Session:
 
     def __init__(
         self,
-        host: Host,
+        host: SessionHost,
         row: SessionRow,
         agent: Agent,
         model: str | None,
@@ -211,7 +211,7 @@ class Session:
         waiting = await self._held.take_waiting(live)
         if not waiting:
             return
-        journal = Journal(self._scope(live, None, "main", True))
+        journal = TurnJournal(self._scope(live, None, "main", True))
         for record in waiting:
             record(journal)
         try:
@@ -260,7 +260,7 @@ class Session:
             scope.ledger.keep = True
             with self._host.leases.hold(scope.plugin_set):
                 value = await work(scope)
-            journal = Journal(scope)
+            journal = TurnJournal(scope)
             for record in await self._held.take_waiting(live):
                 record(journal)
             await journal.commit()

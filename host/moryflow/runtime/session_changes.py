@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import ConfigError
 
 if TYPE_CHECKING:
-    from moryflow.kernel.journal import Journal
+    from moryflow.kernel.ports import Journal
 
-    from .host import Host
-    from .session import Session
+    from .ports import SessionHost, SessionPort
+
 
 MODES = ("agent", "full_access")
 
 
-async def change_mode(host: Host, session: Session, mode: str, by: str) -> None:
+async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: str) -> None:
     """Change the mode; it holds from the next gate on.
 
     :raises ConfigError: `mode` is not one of the two.
@@ -36,7 +36,7 @@ async def change_mode(host: Host, session: Session, mode: str, by: str) -> None:
     host.approvals.reconsider(session.id)
 
 
-async def change_agent(host: Host, session: Session, name: str) -> None:
+async def change_agent(host: SessionHost, session: SessionPort, name: str) -> None:
     """Let another agent go on, from the next turn on.
 
     :raises ConfigError: there is none of that name, or this is the session of a sub-agent.
@@ -58,7 +58,7 @@ async def change_agent(host: Host, session: Session, name: str) -> None:
     await session.note(record)
 
 
-async def change_model(host: Host, session: Session, name: str) -> None:
+async def change_model(host: SessionHost, session: SessionPort, name: str) -> None:
     """Let another model answer, from the next turn on and when the session is opened again.
 
     :raises ConfigError: nobody knows it.

@@ -10,9 +10,9 @@ from typing import Any
 
 from moryflow_sdk import Event, Rule, thaw
 
-from moryflow.kernel.journal import Journal
 from moryflow.kernel.leftover_processes import end_remains
 from moryflow.kernel.limits import Rights
+from moryflow.kernel.ports import Journal
 from moryflow.kernel.turn_context import LiveSession
 from moryflow.store import Hold, SessionRow, Store, Unfinished, unfinished
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from moryflow.kernel.outcome import RunOptions, TurnResult
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .ports import SessionPort
 
 
-async def with_background(session: Session, result: TurnResult, options: RunOptions) -> TurnResult:
+async def with_background(session: SessionPort, result: TurnResult, options: RunOptions) -> TurnResult:
     """Wait for the children that `session` left working and let its agent go on with what they gave.
 
     :returns: `result`, or one that counts everything together and holds the last answer.

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, freeze
 
 from moryflow.agents.narrow import narrowed
-from moryflow.kernel.limits import Spent, Started
+from moryflow.kernel.limits import Spent
 from moryflow.kernel.outcome import RunOptions, TurnResult, error_json
+from moryflow.kernel.turn_context import Started
 
 from .subagent_wait import with_background
 
 if TYPE_CHECKING:
-    from moryflow.kernel.journal import Journal
+    from moryflow.kernel.ports import Journal
     from moryflow.kernel.turn_context import TurnScope, Wish
     from moryflow.store import Hold, SessionRow
 
-    from .host import Host
-    from .session import Session
+    from .ports import SessionHost, SessionPort
+
 
 DEEPEST = 4
 """The deepest that sessions may nest; the ``task`` tool has a lower limit of its own."""
@@ -31,7 +32,7 @@ PATIENCE = 10.0
 class Running(NamedTuple):
     """A child at work."""
 
-    session: Session
+    session: SessionPort
     task: asyncio.Task[TurnResult]
     background: bool
     title: str
@@ -50,9 +51,9 @@ class Running(NamedTuple):
 
 
 class Children:
-    """Starts, resumes and stops the children of one session. Implements :class:`moryflow.kernel.turn_context.Children`."""
+    """Starts, resumes and stops the children of one session. Implements :class:`moryflow.kernel.turn_context.Subagents`."""
 
-    def __init__(self, host: Host, session: Session) -> None:
+    def __init__(self, host: SessionHost, session: SessionPort) -> None:
         self._host = host
         self._session = session
         self._running: dict[str, Running] = {}
@@ -139,7 +140,7 @@ class Children:
 
     # ---------------------------------------------------------------- starting
 
-    async def _child(self, scope: TurnScope, plugin: str, wish: Wish) -> Session:
+    async def _child(self, scope: TurnScope, plugin: str, wish: Wish) -> SessionPort:
         chosen = self._known(wish.agent)
         if await self.depth(scope) >= DEEPEST:
             raise ToolError(f"sub-agents nest at most {DEEPEST} deep", code="too_deep", next_step="do it yourself")
@@ -201,7 +202,7 @@ class Children:
             scope.ending = "stopped" if by_person else "approval_required"
         return result
 
-    def _forget(self, child: Session, account: list[Spent], task: asyncio.Task[TurnResult]) -> None:
+    def _forget(self, child: SessionPort, account: list[Spent], task: asyncio.Task[TurnResult]) -> None:
         child.release()
         self._running.pop(child.id, None)
         self._host.forget(child)
@@ -219,7 +220,7 @@ class Children:
             self._host.bus.publish(scope.event("error", **error_json(error)))
 
 
-async def _to_the_end(child: Session, prompt: str, options: RunOptions) -> TurnResult:
+async def _to_the_end(child: SessionPort, prompt: str, options: RunOptions) -> TurnResult:
     """Let `child` work until those it has in the background have ended too: nobody prompts it again."""
     try:
         return await with_background(child, await child.prompt(prompt, options=options), options)
@@ -271,7 +272,7 @@ def _result(task: asyncio.Task[TurnResult]) -> SpawnResult:
     )
 
 
-def _spent(child: Session, result: TurnResult) -> Spent:
+def _spent(child: SessionPort, result: TurnResult) -> Spent:
     place = {"session": child.id, "agent": child.agent.id}
     denied = tuple({**place, **denial} for denial in result.denied)
     return Spent(result.usage, result.cost, result.steps, denied, result.unasked)

@@ -10,7 +10,7 @@ from moryflow_sdk import Agent, PluginError, Rule, SpawnResult
 from moryflow.kernel.turn_context import Wish
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import Children, TurnScope
+    from moryflow.kernel.turn_context import Subagents, TurnScope
 
 
 class SpawnService:
@@ -48,7 +48,7 @@ class SpawnService:
         return await self._children.depth(self._scope)
 
     @property
-    def _children(self) -> Children:
+    def _children(self) -> Subagents:
         if self._scope.children is None:
             raise PluginError(f"plugin {self._plugin!r} cannot start an agent here: this turn runs nothing")
         return self._scope.children

@@ -228,7 +228,9 @@ class IsolatedHost:
         :param given: JSON of the hook's arguments by name; they may be given as keywords as well:
             ``fire("tool_after", call={"tool": "read"}, result={"output": "x"})``.
         """
-        return self.wait(self.host.fire(hook, {**(given or {}), **arguments}, vault=str(self.vault)))
+        from moryflow.authoring.fire import fire
+
+        return self.wait(fire(self.host, hook, {**(given or {}), **arguments}, vault=str(self.vault)))
 
     def close(self) -> None:
         """Close the host and end its loop."""

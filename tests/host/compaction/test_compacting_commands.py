@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from compaction_paths import ANSWERED, calls, compact, kinds, result, says, talk, texts, user
-from moryflow.compaction.demand import compact_now, undo
+from moryflow.runtime.compact import compact_now, undo
 from moryflow.store.visible_path import effective
 from moryflow_sdk import ConfigError
 

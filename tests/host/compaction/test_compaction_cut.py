@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from moryflow.compaction.cut import Cut, find_cut, legal_places
 from moryflow.compaction.planning import is_prepared
 from moryflow.compaction.prune import PruneLimits, placeholder, plan_images, plan_pruning
-from moryflow.compaction.settings import CompactionSettings
+from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder, paired
 
 WIDE = 1e9

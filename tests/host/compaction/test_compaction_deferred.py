@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from compaction_paths import path_of, says, user
-from moryflow.compaction.deferred import UNKNOWN_WINDOW, Deferred
+from moryflow.compaction.deferred import Deferred
+from moryflow.compaction.measure import UNKNOWN_WINDOW
 from moryflow.kernel.ports import NoCompaction
 
 

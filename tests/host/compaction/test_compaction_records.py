@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 from moryflow.compaction.agent import instructions
-from moryflow.compaction.demand import compact_now
 from moryflow.compaction.facts import Facts, collect, effects
 from moryflow.compaction.measure import chars, script_aware
 from moryflow.compaction.planning import room_for
 from moryflow.compaction.policy import limit_of
 from moryflow.compaction.sections import Records, assembled, cleaned, headings_in, host_sections, is_summary, merged
-from moryflow.compaction.settings import CompactionSettings
 from moryflow.compaction.transcript import chunks, entries, shortened
+from moryflow.config.schema import CompactionSettings
+from moryflow.runtime.compact import compact_now
 from moryflow.store import HookCallRow
 from moryflow.store.visible_path import effective
 from moryflow_sdk import Message

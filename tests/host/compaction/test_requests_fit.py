@@ -9,12 +9,12 @@ import pytest
 from compaction_paths import ANSWERED, calls, compaction, path_of, result, says, talk, texts, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow.compaction.demand import compact_now
 from moryflow.compaction.measure import chars, script_aware
 from moryflow.compaction.prune import limits_of, plan_cut, plan_fit
-from moryflow.compaction.settings import CompactionSettings
+from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.model_request import RequestBuilder
+from moryflow.runtime.compact import compact_now
 from moryflow.store.visible_path import effective, needed
 from moryflow_sdk import Message, ModelInfo
 from simulation import VOICE, WINDOWS, SimulatedModel, ask, converse, wander

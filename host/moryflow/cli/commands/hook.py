@@ -57,6 +57,7 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
     HOOK is spelled either way (chat.params or chat_params). The input is a JSON object of the hook's arguments:
     moryflow hook fire tool.before '{"call": {"tool": "read", "args": {"path": "a.md"}}}'
     """
+    from moryflow.authoring.fire import fire
     from moryflow.cli.open_host import with_host
     from moryflow.kernel.outcome import EXIT_CODES
     from moryflow.runtime.selection import refuse_failed
@@ -67,7 +68,7 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
     async def work(host: Any) -> tuple[Any, bool]:
         if host.strict:
             refuse_failed(host.plugin_set)
-        result = await host.fire(hook, arguments, vault=flags.vault)
+        result = await fire(host, hook, arguments, vault=flags.vault)
         return result, host.strict and any(call["outcome"] not in ("ok", "changed") for call in result.chain)
 
     result, failed = with_host(ctx, work)

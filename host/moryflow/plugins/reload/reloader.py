@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moryflow_sdk import Event, MoryflowError
 
@@ -20,7 +20,10 @@ from .report import Report, compare
 from .watch import Watcher
 
 if TYPE_CHECKING:
-    from moryflow.runtime.host import Host
+    from moryflow.config import Config
+    from moryflow.hooks.plugin_set import OwnedTool, PluginSet
+    from moryflow.kernel.events import Bus
+    from moryflow.plugins.watch_registry import Hub
 
 log = logging.getLogger(__name__)
 SETTLE = 0.025
@@ -42,13 +45,30 @@ _GONE = 2.0
 """Seconds for which a file that was removed is expected back: some editors save that way."""
 
 
+class ReloadedHost(Protocol):
+    """What the reloader asks of a host; see :class:`moryflow.runtime.host.Host`."""
+
+    home: Path
+    hub: Hub
+    gate: Any
+    bus: Bus
+    before_turn: Callable[[], Awaitable[None]] | None
+    development: tuple[Path, ...]
+    config: Config
+    plugin_set: PluginSet
+
+    @property
+    def tools(self) -> Mapping[str, OwnedTool]: ...
+    async def refresh(self, *, wait: float | None = None) -> bool: ...
+
+
 class Reloader:
     """Keeps a host up to date with what is saved, until it is closed. Turns that run keep their generation.
 
     :param tell: called on the loop after each reload that changed something.
     """
 
-    def __init__(self, host: Host, tell: Callable[[Report], None] | None = None) -> None:
+    def __init__(self, host: ReloadedHost, tell: Callable[[Report], None] | None = None) -> None:
         self._host = host
         self._tell = tell
         self._loop = asyncio.get_running_loop()

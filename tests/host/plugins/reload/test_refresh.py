@@ -7,6 +7,7 @@ import gc
 import sys
 import weakref
 
+from moryflow.authoring.fire import fire
 from moryflow.plugins.reload.watch import Watcher, is_source
 
 CLEANING = """
@@ -156,7 +157,7 @@ async def test_what_is_saved_right_before_a_call_holds_in_it(home):
                 return params.model_copy(update={"temperature": 0.5})
             """,
         )
-        fired = await host.fire("chat_params", {"params": {}})
+        fired = await fire(host, "chat_params", {"params": {}})
         assert fired.value["temperature"] == 0.5
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError
 
-from moryflow.kernel.journal import Journal
+from moryflow.compaction.apply import scope_can_be_shortened
+from moryflow.compaction.manager import TurnCompaction
+from moryflow.kernel.journal import TurnJournal
 from moryflow.kernel.model_request import RequestBuilder
 from moryflow.store.visible_path import effective
-
-from .apply import scope_can_be_shortened
-from .manager import TurnCompaction
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnScope
@@ -33,7 +32,7 @@ async def compact_now(host: Host, session: Session, focus: str = "") -> Mapping[
         _require_closed(scope)
         scope.model, scope.purpose = model, "main"
         requests = RequestBuilder(scope, session.context, model)
-        return await TurnCompaction(host.compaction, scope, Journal(scope), provider, requests).on_demand(focus)
+        return await TurnCompaction(host.compaction, scope, TurnJournal(scope), provider, requests).on_demand(focus)
 
     return (await session.scoped(work))[0]
 
@@ -52,7 +51,7 @@ async def undo(session: Session) -> str:
                 "there is no compaction to undo", where=f"session {session.id}", next_step="moryflow session context"
             )
         _require_closed(scope)
-        journal = Journal(scope)
+        journal = TurnJournal(scope)
         journal.node("marker", {"void": head.id})
         await journal.commit()
         return head.id
