@@ -157,14 +157,14 @@ async def test_stop_keeps_what_was_said_and_gives_each_call_a_result(rig):
     """Stopping a turn keeps the session valid: the running call is interrupted, nothing is lost (S2.15)."""
     rig.allow_all()
     async with rig.host() as host:
-        session = await host.new_session(rig.vault, model=rig.script(rig.call("bash", command="sleep 30"), {"text": "x"}))
-
-        def stop(event):
-            if event.type == "tool.start" and event.data["state"] == "running":
-                asyncio.get_running_loop().call_later(0.1, session.cancel)
-
-        host.bus.subscribe(stop)
-        result = await asyncio.wait_for(session.prompt("go"), 300)
+        call = rig.call("bash", command="touch begun; sleep 600")
+        session = await host.new_session(rig.vault, model=rig.script(call, {"text": "x"}))
+        turn = asyncio.create_task(session.prompt("go"))
+        while not (rig.vault / "begun").exists():
+            assert not turn.done(), await turn
+            await asyncio.sleep(0.02)
+        session.cancel()
+        result = await asyncio.wait_for(turn, 300)
         path = await host.store.path(session.id)
     assert (result.end_reason, result.exit_code) == ("stopped", 130)
     assert path[-1].payload["status"] == "interrupted"
