@@ -12,7 +12,25 @@ from .words import Arg
 if TYPE_CHECKING:
     from .arrivals import Arrival
     from .checkouts import Checkout
-    from .patches import Patch
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A patch that a command applies.
+
+    :param files: the files that hold it; `outside`: named by a redirection, so in the folder of the shell.
+    :param text: a here-document that holds it.
+    :param strip: how many names are taken off the front of a path; ``None`` when it is not said.
+    :param given: the file that is changed is an operand, whatever the patch says.
+    """
+
+    files: tuple[Arg, ...] = ()
+    text: Arg | None = None
+    strip: int | None = None
+    directory: str = ""
+    by_git: bool = False
+    given: bool = False
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +133,7 @@ class Facts:
     trees: list[Tree] = field(default_factory=list[Tree])
     moves: Arg | None = None
     moved: bool = False
-    patches: list[Patch] = field(default_factory=list["Patch"])
+    patches: list[Patch] = field(default_factory=list[Patch])
     arrivals: list[Arrival] = field(default_factory=list["Arrival"])
     checkout: Checkout | None = None
     moves_names: str = ""

@@ -146,7 +146,7 @@ def _verb(args: Sequence[Arg], verb: int, facts: Facts) -> None:
 
 
 def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
-    from .inspect import take_option
+    from .operands import take_option
 
     table = spec(_COMMON + _SHORT.get(name, ""))
     following = list(read_options(args, table, verb + 1, files=True))

@@ -11,10 +11,11 @@ from moryflow_sdk.sensitive import sensitive
 
 from . import interpreters, own_program, scripts, state, transfer, wrappers
 from .arrivals import arrivals_of
-from .facts import Facts, Guard, InnerText, Sought, Write
+from .facts import Facts, Sought, Write
 from .find import inspect_find
 from .git import inspect_dashed_git, inspect_git
-from .options import GUARDED, Found, read_options, spec
+from .operands import take_option, tells_of_a_program
+from .options import read_options, spec
 from .patches import plain_patch
 from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS
 from .trees import leaves_out, trees_of
@@ -35,16 +36,6 @@ SPECIAL: dict[str, Inspector] = {
     own_program.PROGRAM: own_program.inspect_own_program,
 }
 """Programs whose words follow rules of their own."""
-
-_WHAT = {
-    "R": "names a file that says what to read",
-    "w": "writes a file",
-    "x": "runs a program",
-    "h": "names another host",
-    "c": "runs what it is given",
-    "g": "is not covered by a wildcard",
-    "i": "changes files",
-}
 
 
 def basename(word: Arg) -> str:
@@ -134,29 +125,6 @@ def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> 
     trees = trees_of(name_of(args), found, [item for item in files if item.text != "-"], pattern=patterns)
     facts.trees += trees
     facts.arrivals += arrivals_of(name_of(args), found, files, trees)
-
-
-def take_option(option: Found, facts: Facts, args: Sequence[Arg]) -> None:
-    """Note what an option means."""
-    if option.operand or not option.role:
-        return
-    value = option.value
-    shown = f"-{option.name}" if len(option.name) == 1 else f"--{option.name}"
-    if option.role in GUARDED:
-        facts.guards.append(Guard(option.index, f"{args[0].text} {shown} {_WHAT[option.role]}"))
-    if value is None or value.text == "-":
-        return
-    match option.role:
-        case "r" | "R":
-            facts.reads.append(value)
-        case "w":
-            facts.writes.append(Write(value))
-        case "d":
-            facts.base = value
-        case "x" | "t":
-            facts.texts.append(InnerText(value))
-        case _:
-            pass
 
 
 def _take_operands(kind: str, files: list[Arg], facts: Facts, args: Sequence[Arg], *, has_pattern: bool) -> None:
@@ -255,21 +223,3 @@ def _words(args: Sequence[Arg], facts: Facts) -> None:
             facts.guard(index, "a word has more parts than are looked at")
         if arg.text[:1] == "-" != arg.text[1:2]:
             _no_value_after_all(arg.cut(2), facts)
-
-
-_TELLING = frozenset(
-    {
-        "exec", "execute", "command", "cmd", "program", "prog", "shell", "script", "pager", "editor", "viewer", "browser",
-        "hook", "hooks", "plugin", "plugins", "preload", "loader", "rsh", "ssh", "wrapper", "helper", "askpass", "config",
-        "rcfile", "rc", "proxy", "registry", "eval", "interpreter", "launcher", "linker", "runner", "driver", "compiler",
-        "token", "helpers", "daemon", "agent", "unzip", "pre", "preprocessor", "filter-command", "remote-cmd", "rpath",
-    }
-)  # fmt: skip
-_NEGATED = frozenset({"no", "ignore", "skip", "without", "disable", "list", "show", "print"})
-
-
-def tells_of_a_program(option: Found, facts: Facts, args: Sequence[Arg]) -> None:
-    """Guard an option that is not in the table when its name says that it names a program, a host or what to configure."""
-    parts = re.split(r"[-.:_]", option.name.lower())
-    if not option.operand and not option.role and len(option.name) > 1 and parts[0] not in _NEGATED and _TELLING & set(parts):
-        facts.guard(option.index, f"{args[0].text} --{option.name} may name a program, a host or what to configure")

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from .facts import Facts
+from .facts import Facts, Patch
 from .options import Found
 from .words import Arg
 
@@ -23,25 +22,6 @@ MAX_NAMES = 2000
 
 class Unreadable(Exception):
     """What a patch changes cannot be told; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """A patch that a command applies.
-
-    :param files: the files that hold it; `outside`: named by a redirection, so in the folder of the shell.
-    :param text: a here-document that holds it.
-    :param strip: how many names are taken off the front of a path; ``None`` when it is not said.
-    :param given: the file that is changed is an operand, whatever the patch says.
-    """
-
-    files: tuple[Arg, ...] = ()
-    text: Arg | None = None
-    strip: int | None = None
-    directory: str = ""
-    by_git: bool = False
-    given: bool = False
-    outside: bool = False
 
 
 _ONLY_LOOKS = frozenset({"stat", "numstat", "summary", "check"})

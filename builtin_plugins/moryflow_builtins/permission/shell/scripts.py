@@ -18,7 +18,7 @@ _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 
 
 def _options(args: Sequence[Arg], table: str, facts: Facts) -> list[Found]:
-    from .inspect import take_option
+    from .operands import take_option
 
     found = list(read_options(args, spec(table)))
     for option in found:
@@ -90,7 +90,7 @@ def inspect_dd(args: Sequence[Arg], facts: Facts) -> None:
 
 def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
     """``tar``: which way it goes decides whether the archive is read or written."""
-    from .inspect import take_option
+    from .operands import take_option
 
     words = list(args)
     if len(words) > 1 and not words[1].text.startswith("-") and re.fullmatch(r"[A-Za-z]+", words[1].text):

@@ -86,7 +86,7 @@ def inspect_curl(args: Sequence[Arg], facts: Facts) -> None:
 
 
 def _options(args: Sequence[Arg], table: str, facts: Facts) -> list[Found]:
-    from .inspect import take_option, tells_of_a_program
+    from .operands import take_option, tells_of_a_program
 
     found = list(read_options(args, spec(table)))
     for option in found:

@@ -72,7 +72,7 @@ def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[Found]) -> Meant:
 
 def _options(args: Sequence[Arg], facts: Facts, found: Sequence[Found], meant: Meant, *, runs: bool) -> None:
     """Note what options mean, up to a command that follows the verb."""
-    from .inspect import take_option, tells_of_a_program
+    from .operands import take_option, tells_of_a_program
 
     verb = meant.places[-1] if meant.places else len(args)
     for item in found:

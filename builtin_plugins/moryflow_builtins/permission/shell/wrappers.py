@@ -152,7 +152,7 @@ def _start_of_command(args: Sequence[Arg], facts: Facts, before: int, options: s
 
 
 def _first_operand(args: Sequence[Arg], facts: Facts, options: str, start: int) -> Found | None:
-    from .inspect import take_option
+    from .operands import take_option
 
     for found in read_options(args, spec(options), start, stop_at_operand=True):
         if found.operand:
@@ -177,7 +177,7 @@ def _joined(words: Sequence[Arg], *, elsewhere: bool = False) -> InnerText:
 
 def inspect_su(args: Sequence[Arg], facts: Facts) -> None:
     """``su`` hands a text, or words, to somebody's shell; ``runuser -u`` runs a command."""
-    from .inspect import take_option
+    from .operands import take_option
 
     table = spec("c=t command=t session-command=t s=x shell=x g=v group=v G=v w=v u=v user=v")
     found = list(read_options(args, table))
@@ -201,7 +201,7 @@ def inspect_su(args: Sequence[Arg], facts: Facts) -> None:
 
 def inspect_env(args: Sequence[Arg], facts: Facts) -> None:
     """``env``: assignments are changes of their own, ``-S`` is a text of its own."""
-    from .inspect import take_option
+    from .operands import take_option
 
     table = spec("u=v unset=v C=d chdir=d S=v split-string=v a=v argv0=v P=c")
     start = len(args)
