@@ -1,5 +1,8 @@
 """The contract between Moryflow and its plugins. It imports nothing of the host."""
 
+from moryflow_sdk.calls import ToolCall, ToolResult
+from moryflow_sdk.tools import Tool, tool
+
 from ._frozen import MAX_LEVELS, Frozen, FrozenDict, freeze, thaw
 from .agents import Agent, ModelSettings
 from .commands import Command, CommandContext, SlashResult
@@ -40,7 +43,6 @@ from .targets import (
     tool_target,
     url_target,
 )
-from .tools import Tool, ToolCall, ToolResult, tool
 from .verdicts import Allow, Ask, Deny, Remember, Rule, Ruling, Stop, Verdict
 
 API = 1

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from moryflow_sdk.calls import ToolCall
+    from moryflow_sdk.tools import Tool
+
     from .context import Turn
-    from .tools import Tool, ToolCall
 
 
 class CommandContext(Protocol):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .verdicts import Ask, Rule
 
 if TYPE_CHECKING:
+    from moryflow_sdk.calls import ToolCall
+
     from .agents import Agent
     from .models import ModelInfo, Purpose
     from .services import Artifacts, CodeLoader, Complete, Emit, Files, History, Rules, SessionInfo, Spawn, Spawned, Watch
-    from .tools import ToolCall
 
 
 class PluginContext(Protocol):

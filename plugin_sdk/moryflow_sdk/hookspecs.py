@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from moryflow_sdk.calls import ToolCall, ToolResult
+from moryflow_sdk.tools import Tool
+
 from .agents import Agent
 from .commands import Command
 from .compaction import CompactionPlan
@@ -21,7 +24,6 @@ from .events import Event
 from .markers import hookspec
 from .messages import ChatParams, Message, SystemBlock, SystemPrompt
 from .models import ModelProvider
-from .tools import Tool, ToolCall, ToolResult
 from .verdicts import Ruling, Stop, Verdict
 
 HookKind = Literal["life", "contribute", "transform", "gate", "observe"]

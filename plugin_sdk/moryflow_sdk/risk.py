@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from .tools import ToolCall
+    from moryflow_sdk.calls import ToolCall
 
 Risk = Literal["low", "medium", "high"]
 RiskFunction = Callable[["ToolCall"], "Risk | None"]
