@@ -28,7 +28,7 @@ def _path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 def _reached(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
     """The folder that a pattern reaches, ``..`` included."""
-    from .globbing import split
+    from .glob_tool import split
 
     return (file_target(split(args["pattern"], args.get("path", "."))[0], "read"),)
 
@@ -41,7 +41,7 @@ async def glob(
     limit: Annotated[int | None, Field(ge=1, description="how many files at most; all by default")] = None,
 ) -> ToolResult:
     """Find files by name. Ignored files (.gitignore, .ignore) and files of secrets are left out."""
-    from .globbing import glob_target
+    from .glob_tool import glob_target
 
     return await glob_target(ctx, pattern, path, limit)
 
@@ -60,7 +60,7 @@ async def grep(
 ) -> ToolResult:
     """Search the content of files. Ignored files (.gitignore, .ignore), binary files and files of secrets are left out."""
     from .found import Wish
-    from .grepping import grep_target
+    from .grep_tool import grep_target
 
     return await grep_target(ctx, Wish(pattern, ignore_case, literal, context, glob), limit, files_only=files_only)
 
@@ -77,7 +77,7 @@ async def search_in_file(
 ) -> ToolResult:
     """Search the content of one file, also a large one or one that is ignored."""
     from .found import Wish
-    from .grepping import search_file_target
+    from .grep_tool import search_file_target
 
     return await search_file_target(ctx, Wish(pattern, ignore_case, literal, context), limit)
 

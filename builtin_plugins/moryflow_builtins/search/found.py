@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from moryflow_sdk import ToolResult
+from moryflow_sdk import ToolError, ToolResult
+from moryflow_sdk.texts import composed
 
 MAX_BYTES = 32 * 1024 * 1024
 """What is kept of lines before they are sorted and handed on; a search that finds more stops, for memory has an end."""
@@ -34,9 +36,29 @@ class Wish:
         """Whether the glob names a path; one without a slash is about names, wherever the file is. Nothing: all count."""
         if not self.glob:
             return None
-        from .listing import named_by
-
         return named_by(self.glob if "/" in self.glob else f"**/{self.glob}")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Paths relative to the folder, in any order; `complete` is false when there was no time for all of them."""
+
+    paths: list[str]
+    complete: bool = True
+
+
+def named_by(pattern: str) -> Callable[[str], object]:
+    """Return whether a path is named by a glob: ``*`` stops at ``/``, ``**`` does not, ``{a,b}`` is either.
+
+    :raises ToolError: ``invalid_pattern``.
+    """
+    from moryflow_sdk.patterns.globs import TooMany, braces, path_regex
+
+    try:
+        named = re.compile("|".join(path_regex("", one, folders=False) for one in braces(composed(pattern))), re.DOTALL)
+    except (re.error, TooMany, RecursionError, OverflowError) as error:
+        raise ToolError(f"the glob {pattern[:80]!r} cannot be used: {error}", code="invalid_pattern") from error
+    return lambda path: named.fullmatch(composed(path))
 
 
 @dataclass(frozen=True)

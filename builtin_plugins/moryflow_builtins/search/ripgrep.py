@@ -20,8 +20,7 @@ from moryflow_sdk import Target, ToolContext, ToolError
 from moryflow_sdk.processes import end_process, marked_environment
 
 from .allowed import Reader
-from .found import SEARCH_SECONDS, Found, Line, Wish
-from .listing import Listing
+from .found import SEARCH_SECONDS, Found, Line, Listing, Wish
 
 COMMON = (
     "--no-config", "--no-messages", "--color=never", "--hidden", "--no-require-git", "--no-ignore-global",

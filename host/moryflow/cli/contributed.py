@@ -16,8 +16,8 @@ from moryflow_sdk import Command, Tool, ToolCall, Turn
 from moryflow.kernel.tool_prepare import prepared_call
 from moryflow.runtime.host import Host
 
-from .group import NounGroup
 from .lookup import find
+from .noun_group import NounGroup
 from .open_host import host_for, warn
 from .options import HOST, JSON, OUTPUT, YES, Flags, flags_ahead
 from .terminal import stdout

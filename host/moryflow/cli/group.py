@@ -10,6 +10,7 @@ import click
 from moryflow import __version__
 from moryflow.base.builtins import CONTRIBUTED
 
+from .noun_group import REACHED, nearest
 from .options import FOLLOWING, asking_options, behind_the_verb
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 ALIASES = {name + "s": name for name in ("tool", "hook", "session", "approval", "agent", "model", "plugin")} | {
     "configs": "config"
 }
-VERB_ALIASES = {"ls": ("list",), "rm": ("delete", "uninstall", "remove")}
 
 WELCOME = """\
 Moryflow runs LLM agents on your files.
@@ -48,10 +48,6 @@ Moryflow runs LLM agents on your files.
 
 `moryflow --help` lists everything.
 """
-
-
-REACHED = "moryflow.reached"
-"""Where ``ctx.meta`` keeps the context of the command whose flags are read."""
 
 
 class LazyGroup(click.Group):
@@ -107,44 +103,8 @@ class LazyGroup(click.Group):
 def _no_such_command(name: str, known: list[str]) -> str:
     if name in known:
         return f"the plugin that brings {name!r} is not loaded; moryflow plugin list says why."
-    near = _nearest(name, known)
+    near = nearest(name, known)
     return f"there is no command {name!r}." + (f" Did you mean {near!r}?" if near else "")
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    """Return what was probably meant, or nothing."""
-    import difflib
-
-    return next(iter(difflib.get_close_matches(name, known, n=1)), "")
-
-
-class NounGroup(click.Group):
-    """A noun with verbs: accepts ``ls`` and ``rm``, and says what is near when a verb is not known."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs with their whole first sentence; click would cut it at the width of the terminal."""
-        rows = [(name, self.summary(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-    def summary(self, ctx: click.Context, name: str) -> str:
-        """Return the first sentence about a verb."""
-        verb = self.get_command(ctx, name)
-        return verb.get_short_help_str(limit=400) if verb else ""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        names = (cmd_name, *VERB_ALIASES.get(cmd_name, ()))
-        return next((found for name in names if (found := super(NounGroup, self).get_command(ctx, name))), None)
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            verbs = self.list_commands(ctx)
-            near = _nearest(args[0], verbs)
-            hint = f" Did you mean {near!r}?" if near else f" One of: {', '.join(verbs)}."
-            raise click.UsageError(f"there is no command '{ctx.info_name} {args[0]}'.{hint}", ctx)
-        name, command, rest = super().resolve_command(ctx, args)
-        ctx.meta[REACHED] = click.Context(command, ctx, name) if command else None
-        return name, command, rest
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from .terminal.signals import catch_signals
 from .terminal.text import plain
 
 
@@ -31,8 +32,6 @@ async def take_turn(host: Any, session: Any, seconds: float, *, quiet: bool) -> 
 
 
 async def _unless_stopped(session: Any, seconds: float, told: str) -> None:
-    from .commands.run import catch_signals
-
     waiting = asyncio.ensure_future(session.keep(wait=seconds))
     restore = catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: waiting.cancel(), leave_at=2)
     try:

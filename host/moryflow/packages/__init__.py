@@ -3,3 +3,6 @@
 Nothing in this room imports a third-party plugin. What a plugin is, is read from its metadata, its ``plugin.toml`` and
 what was remembered of its last load; its code runs in the probe (``probing/``) or in a host, nowhere else.
 """
+
+INSTALLING = "installing"
+"""Folder of the home that is there while something is installed, and after an installation that was killed."""

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from moryflow.base.paths import keep
-from moryflow.plugins.entry_points import environment_key
+from moryflow.plugins.entry_points import environment_key, installed
+
+from . import INSTALLING
+
+if TYPE_CHECKING:
+    from .distributions import Installed
+    from .lock import Locked
 
 _SETTLED = 2.0
 """Seconds after the last installation from which on an answer is kept."""
-
-
-INSTALLING = "installing"
-"""Folder of the home that is there while something is installed, and after an installation that was killed."""
 log = logging.getLogger(__name__)
 
 
@@ -64,14 +68,67 @@ def quick_drifts(home: Path) -> list[Drift]:
             return [Drift(**item) for item in content["found"]]
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         pass
-    from .sync import drifts, locked_files
-
-    stamps = {path: _stamp(path) for path in locked_files(home)}
+    stamps = {path: _stamp(path) for path in _locked_files(home)}
     found = drifts(home)
     if time.time() - max((place[1] for place in key[2] if isinstance(place, list)), default=0) / 1e9 < _SETTLED:
         return found  # an installation may be half done, and the rest of it change no folder's time
     keep(cache, json.dumps({"key": key, "files": stamps, "found": [asdict(item) for item in found]}))
     return found
+
+
+def drifts(home: Path) -> list[Drift]:
+    """Return every difference, by reading what is installed.
+
+    :raises ConfigError: the lock cannot be read.
+    """
+    from .distributions import installed_packages, normal
+    from .lock import Lockfile
+
+    known = Lockfile(home).read()
+    if not known:
+        return []
+    there = installed_packages()
+    found = [drift for entry in known.values() if (drift := _drift(entry, there, home))]
+    for item in installed(home / "cache"):
+        if normal(item.dist) not in known:
+            hint = f"moryflow plugin enable {item.name}, or moryflow plugin uninstall {item.name}"
+            text = f"{item.dist} {item.version} is installed, but nobody agreed to it (it is not in plugins.lock)"
+            found.append(Drift(item.dist, "unlocked", text, hint))
+    return found
+
+
+def _locked_files(home: Path) -> list[str]:
+    """Return the files that the hashes of the lock are made of.
+
+    :raises ConfigError: the lock cannot be read.
+    """
+    from .distributions import installed_packages, normal
+    from .lock import Lockfile
+
+    there = installed_packages()
+    packages = (there.get(normal(entry.name)) for entry in Lockfile(home).read().values() if not entry.is_file)
+    return [str(file) for item in packages if item is not None and not item.editable for file in item.files()]
+
+
+def _drift(entry: Locked, there: Mapping[str, Installed], home: Path) -> Drift | None:
+    from .distributions import normal
+
+    sync = "moryflow plugin sync"
+    if entry.is_file:
+        missing = not (home / entry.name).exists()
+        return Drift(entry.name, "missing", f"{entry.name} is in plugins.lock, but not there", sync) if missing else None
+    item = there.get(normal(entry.name))
+    if item is None:
+        return Drift(entry.name, "missing", f"{entry.name} {entry.version} is in plugins.lock, but not installed", sync)
+    package = item.package()
+    accept = f"{sync}, or moryflow plugin enable {next(iter(entry.plugins), entry.name)} to agree to it"
+    if package.version != entry.version and entry.kind != "editable":
+        text = f"{entry.name} {package.version} is installed, but plugins.lock says {entry.version}"
+        return Drift(entry.name, "version", text, accept)
+    if package.digest != entry.hash:
+        text = f"{entry.name} {package.version} is not what was agreed to: its files differ from plugins.lock"
+        return Drift(entry.name, "content", text, accept)
+    return None
 
 
 def _change(folder: Path) -> int:
@@ -90,4 +147,4 @@ def _stamp(path: str) -> list[int]:
     return [status.st_ctime_ns, status.st_size]
 
 
-__all__ = ["INSTALLING", "Drift", "put_back", "quick_drifts"]
+__all__ = ["Drift", "drifts", "put_back", "quick_drifts"]

@@ -23,10 +23,10 @@ from typing import Any
 
 from moryflow.base.paths import make_folder
 
+from . import INSTALLING
 from .distributions import Installed, installed_packages, normal
 from .errors import InstallError
 from .lock import Locked, Lockfile
-from .lock_check import INSTALLING
 
 _NOTE = "note.json"
 

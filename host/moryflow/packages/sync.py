@@ -1,22 +1,19 @@
-"""``plugin sync``: make the environment what the lock says, and the notices when it is not."""
+"""``plugin sync``: make the environment what the lock says."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from moryflow.plugins.entry_points import installed
-
-from .distributions import Installed, installed_packages, normal
+from .distributions import normal
 from .errors import InstallError
 from .install import Ready, finish, read
-from .lock import FILE, Locked, Lockfile
-from .lock_check import Drift
+from .lock import FILE, Locked
+from .lock_check import drifts
 from .manager import Manager
 from .origins import Origin
-from .single_files import FOLDER, content_of, file_digest, plugin_name, put_file
+from .single_files import content_of, file_digest, plugin_name, put_file
 
 
 @dataclass(frozen=True)
@@ -27,59 +24,6 @@ class Synced:
     action: str
     text: str
     done: bool
-
-
-# ---------------------------------------------------------------- differences
-
-
-def drifts(home: Path) -> list[Drift]:
-    """Return every difference, by reading what is installed.
-
-    :raises ConfigError: the lock cannot be read.
-    """
-    known = Lockfile(home).read()
-    if not known:
-        return []
-    there = installed_packages()
-    found = [drift for entry in known.values() if (drift := _drift(entry, there, home))]
-    for item in installed(home / "cache"):
-        if normal(item.dist) not in known:
-            hint = f"moryflow plugin enable {item.name}, or moryflow plugin uninstall {item.name}"
-            text = f"{item.dist} {item.version} is installed, but nobody agreed to it (it is not in plugins.lock)"
-            found.append(Drift(item.dist, "unlocked", text, hint))
-    return found
-
-
-def locked_files(home: Path) -> list[str]:
-    """Return the files that the hashes of the lock are made of.
-
-    :raises ConfigError: the lock cannot be read.
-    """
-    there = installed_packages()
-    packages = (there.get(normal(entry.name)) for entry in Lockfile(home).read().values() if not entry.is_file)
-    return [str(file) for item in packages if item is not None and not item.editable for file in item.files()]
-
-
-def _drift(entry: Locked, there: Mapping[str, Installed], home: Path) -> Drift | None:
-    sync = "moryflow plugin sync"
-    if entry.is_file:
-        missing = not (home / entry.name).exists()
-        return Drift(entry.name, "missing", f"{entry.name} is in plugins.lock, but not there", sync) if missing else None
-    item = there.get(normal(entry.name))
-    if item is None:
-        return Drift(entry.name, "missing", f"{entry.name} {entry.version} is in plugins.lock, but not installed", sync)
-    package = item.package()
-    accept = f"{sync}, or moryflow plugin enable {next(iter(entry.plugins), entry.name)} to agree to it"
-    if package.version != entry.version and entry.kind != "editable":
-        text = f"{entry.name} {package.version} is installed, but plugins.lock says {entry.version}"
-        return Drift(entry.name, "version", text, accept)
-    if package.digest != entry.hash:
-        text = f"{entry.name} {package.version} is not what was agreed to: its files differ from plugins.lock"
-        return Drift(entry.name, "content", text, accept)
-    return None
-
-
-# ---------------------------------------------------------------- sync
 
 
 def sync(manager: Manager, *, dry_run: bool = False) -> list[Synced]:
@@ -139,4 +83,4 @@ def _pinned(entry: Locked) -> Origin:
     return entry.source
 
 
-__all__ = ["FOLDER", "Drift", "Synced", "drifts", "locked_files", "sync"]
+__all__ = ["Synced", "sync"]

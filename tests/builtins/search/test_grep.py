@@ -10,7 +10,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_builtins.search import glob, grep, ripgrep, scanning, search_in_file
+from moryflow_builtins.search import glob, grep, ripgrep, scan, search_in_file
 from moryflow_builtins.search.worker import by_line, find_lines
 from moryflow_sdk import Rule, ToolError
 
@@ -202,9 +202,9 @@ async def test_a_pattern_that_cannot_be_used_says_why(toolbox, engine: str, patt
 
 async def test_a_pattern_that_takes_for_ever_is_stopped(toolbox, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear engines do not mind; the other one runs where it can be ended, and the loop goes on meanwhile (S2.13)."""
-    from moryflow_builtins.search import scanning
+    from moryflow_builtins.search import scan
 
-    monkeypatch.setattr(scanning, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(scan, "SLOW_SECONDS", 0.5)
     toolbox.fill({"a": "a" * 40 + "!\n"})
     ticks = 0
 
@@ -302,7 +302,7 @@ async def test_cancelling_ends_the_process(toolbox, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ripgrep, "_find_rg", lambda: None)
     monkeypatch.setitem(__import__("sys").modules, "re2", None)
     toolbox.fill({"a": "a" * 40 + "!\n"})
-    monkeypatch.setattr("moryflow_builtins.search.scanning.SLOW_SECONDS", 10_000.0)
+    monkeypatch.setattr("moryflow_builtins.search.scan.SLOW_SECONDS", 10_000.0)
     task = asyncio.ensure_future(toolbox.arun(grep, pattern="^(a+)+$"))
     await asyncio.sleep(0.4)
     task.cancel()
@@ -356,7 +356,7 @@ async def test_a_search_without_rg_ends_its_process_without_a_word(toolbox, monk
     monkeypatch.setattr(ripgrep, "_find_rg", lambda: None)
     monkeypatch.setitem(__import__("sys").modules, "re2", None)
     toolbox.fill({"a.md": "needle\n"})
-    waitpid, take = os.waitpid, scanning._take
+    waitpid, take = os.waitpid, scan._take
 
     def late(pid: int, options: int) -> tuple[int, int]:
         """Let whoever else wants the exit code come first: asyncio's own wait begins when it is there."""
@@ -370,7 +370,7 @@ async def test_a_search_without_rg_ends_its_process_without_a_word(toolbox, monk
         await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     monkeypatch.setattr(os, "waitpid", late)
-    monkeypatch.setattr(scanning, "_take", taken)
+    monkeypatch.setattr(scan, "_take", taken)
     for _ in range(3):
         assert "a.md:1:needle" in (await toolbox.arun(grep, pattern="needle")).output
         await asyncio.sleep(0.3)

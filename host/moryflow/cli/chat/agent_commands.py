@@ -8,7 +8,7 @@ from moryflow.approvals.replies import OFFERED, answer_of
 from moryflow.cli.terminal.text import columns, terminal_width
 
 if TYPE_CHECKING:
-    from .conversation import Conversation
+    from .port import ConversationPort
 
 PLANNER, BUILDER = "plan", "build"
 HAND_OVER = "The plan above is agreed. Carry it out step by step, and check each step."
@@ -19,12 +19,12 @@ def primary(host: Any) -> list[Any]:
     return [agent for agent in host.agents.values() if agent.mode != "subagent" and not agent.hidden]
 
 
-def hands_over(talk: Conversation, line: str) -> bool:
+def hands_over(talk: ConversationPort, line: str) -> bool:
     """Whether `line` is the one word that hands a plan to the agent that builds."""
     return line.lower() == BUILDER and talk.session.agent.id == PLANNER
 
 
-async def next_agent(talk: Conversation) -> None:
+async def next_agent(talk: ConversationPort) -> None:
     """Let the next agent answer, as Tab at an empty prompt does."""
     ids = [agent.id for agent in primary(talk.host) if agent.mode == "primary"]
     now = talk.session.agent.id
@@ -36,7 +36,7 @@ async def next_agent(talk: Conversation) -> None:
 class FamilyCommands:
     """The slash commands about agents."""
 
-    def __init__(self, talk: Conversation) -> None:
+    def __init__(self, talk: ConversationPort) -> None:
         self._talk = talk
 
     def agents(self) -> dict[str, str]:

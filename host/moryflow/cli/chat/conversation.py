@@ -13,10 +13,11 @@ from typing import Any, Protocol
 import click
 from moryflow_sdk import MoryflowError
 
-from moryflow.cli.commands.run import RunFlags, catch_signals, explain, on_ask
+from moryflow.cli.commands.run import RunFlags, explain, on_ask
 from moryflow.cli.consent_prompt import question
 from moryflow.cli.options import Flags
 from moryflow.cli.terminal.keyboard import discard_typed
+from moryflow.cli.terminal.signals import catch_signals
 from moryflow.cli.terminal.text import plain
 from moryflow.plugins.consent import said_yes_with
 from moryflow.plugins.reload import Reloader, Report

@@ -13,7 +13,7 @@ from moryflow.cli.terminal.text import columns, terminal_width
 from .agent_commands import FamilyCommands
 
 if TYPE_CHECKING:
-    from .conversation import Conversation
+    from .port import ConversationPort
 
 
 class Quit(Exception):
@@ -23,7 +23,7 @@ class Quit(Exception):
 class Slash:
     """Takes a line that begins with a slash; what it returns is sent to the agent."""
 
-    def __init__(self, talk: Conversation) -> None:
+    def __init__(self, talk: ConversationPort) -> None:
         self._talk = talk
         self._family = family = FamilyCommands(talk)
         branches = BranchCommands(talk)

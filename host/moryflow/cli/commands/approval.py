@@ -8,7 +8,7 @@ from typing import Any
 import click
 from moryflow_sdk.texts import visible
 
-from moryflow.cli.group import NounGroup
+from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.question_text import preview_lines, question
 from moryflow.cli.terminal.text import columns, first_line, plain, show, terminal_width

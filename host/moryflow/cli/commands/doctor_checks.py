@@ -133,7 +133,7 @@ def _placed(record: LoadRecord) -> str:
 def _lock(home: Path) -> Iterable[Finding]:
     """Compare what is installed with what a person agreed to, file by file."""
     from moryflow.packages.lock import FILE
-    from moryflow.packages.sync import drifts
+    from moryflow.packages.lock_check import drifts
 
     if not (home / FILE).exists():
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from moryflow.cli.group import NounGroup
+from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from moryflow.cli.group import NounGroup
+from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import columns, plain, show
 

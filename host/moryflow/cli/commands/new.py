@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moryflow.cli.group import NounGroup
+from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import Flags, asking_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from moryflow.cli.group import NounGroup
+from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options
 
 from .plugin_bisect import bisect

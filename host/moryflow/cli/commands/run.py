@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import click
 
 from moryflow.cli.options import Flags, TurnCommand, flags_of, turn_options
+from moryflow.cli.terminal.signals import stop_on_signals
 
 
 class RunFlags(NamedTuple):
@@ -231,35 +228,3 @@ _NEXT = {
     "prompt_too_long": "moryflow session compact, or moryflow run without -c, which begins a new session",
     "plugin_failed": "moryflow plugin list",
 }
-
-
-def stop_on_signals(stop: Any) -> None:
-    """Stop the turn on the first SIGINT, SIGTERM or SIGHUP, and leave at once on the second."""
-    catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: stop(), leave_at=2)
-
-
-def catch_signals(names: Sequence[str], act: Callable[[int], None], *, leave_at: int) -> Callable[[], None]:
-    """Call `act` on the loop for each of these signals; the returned function ends that.
-
-    The handlers are Python's own, not the loop's: a plugin that keeps the loop from running must not keep a person
-    from leaving.
-
-    :param leave_at: the signal, counted from one, at which the process ends at once, whatever the loop does.
-    """
-    loop = asyncio.get_running_loop()
-    seen: list[int] = []
-
-    def received(number: int, _: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) >= leave_at:
-            os._exit(130)
-        loop.call_soon_threadsafe(act, number)
-
-    known = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before = [(number, signal.signal(number, received)) for number in known]
-
-    def restore() -> None:
-        for number, handler in before:
-            signal.signal(number, handler)
-
-    return restore

@@ -8,8 +8,8 @@ import click
 from moryflow_sdk import Event
 
 from moryflow.base.builtins import CONTRIBUTED
-from moryflow.cli.group import NounGroup
 from moryflow.cli.lookup import find, node_json, summary, titled
+from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import Flags, asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 

@@ -13,7 +13,7 @@ from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import show
 
 if TYPE_CHECKING:
-    from moryflow.cli.chat.conversation import Conversation
+    from moryflow.cli.chat.port import ConversationPort
 
 
 @click.command("tree")
@@ -108,7 +108,7 @@ async def _forked(store: Any, row: Any, node: str | None, title: str = "") -> tu
 class BranchCommands:
     """The slash commands about branches; the sentences are those of the verbs of ``session``."""
 
-    def __init__(self, talk: Conversation) -> None:
+    def __init__(self, talk: ConversationPort) -> None:
         self._talk = talk
 
     async def tree(self, _: str) -> str:

@@ -11,7 +11,7 @@ from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, plain, show
 
 if TYPE_CHECKING:
-    from moryflow.cli.chat.conversation import Conversation
+    from moryflow.cli.chat.port import ConversationPort
 
 REMOVE = "--remove"
 
@@ -77,7 +77,7 @@ def _told(naming: Any) -> dict[str, Any]:
     return {**naming.marker, "was": naming.was}
 
 
-async def slash_label(talk: Conversation, rest: str) -> str:
+async def slash_label(talk: ConversationPort, rest: str) -> str:
     """Name what was said last, take a label away, or list them."""
     session, store = talk.session, talk.host.store
     if not rest:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .import_report import Report
 from .subject import Subject
-from .watching import Report
 
 BUDGET = 0.3
 """Seconds of computing that import, registration and start may take together."""

@@ -21,7 +21,7 @@ from moryflow_sdk import HOOKS, Tool
 from moryflow.testing.distributions import Project, read_project
 from moryflow.testing.isolated import IsolatedHost
 
-from .watching import Report, watch
+from .import_report import Report, watch
 
 LONGEST = 10.0
 """Seconds that its import and registration may take here."""
@@ -206,7 +206,7 @@ class Subject:
     @cached_property
     def report(self) -> Report:
         """What it does while it is imported, seen from a process of its own."""
-        return watch(self)
+        return watch(self.path, self.root, self.environ)
 
     # ---------------------------------------------------------------- calling its hooks
 

@@ -5,55 +5,19 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .subject import Subject
+from .import_report import Report
+from .subject import Subject
 
-_LONGEST = 60.0
-"""Seconds that a process with a host and the plugin may take on a busy machine."""
 NETWORK = frozenset({"socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"})
 PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty"})
 CHANGES = frozenset({"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"})
-
-
-@dataclass
-class Report:
-    """What was seen; each event with the line of the plugin that made it.
-
-    :ivar cpu: seconds of computing that loading took.
-    """
-
-    network: list[str] = field(default_factory=list[str])
-    programs: list[str] = field(default_factory=list[str])
-    writes: list[str] = field(default_factory=list[str])
-    printed: str = ""
-    threads: list[str] = field(default_factory=list[str])
-    changed: list[str] = field(default_factory=list[str])
-    cpu: float = 0.0
-    error: str = ""
-
-
-def watch(subject: Subject) -> Report:
-    """Load the plugin in a child and return what it did."""
-    folder = subject.root / "watched"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "report.json"
-    command = [sys.executable, "-m", __name__, str(subject.path), str(folder), str(target)]
-    environ = {**subject.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=_LONGEST, check=False)
-    except subprocess.TimeoutExpired:
-        return Report(error=f"it does not end within {_LONGEST:g} s")
-    if not target.exists():
-        return Report(error=(done.stderr or done.stdout).strip()[-2000:] or f"exit code {done.returncode}")
-    return Report(**json.loads(target.read_text(encoding="utf-8")), printed=done.stdout + done.stderr)
 
 
 class Watcher:
@@ -108,8 +72,6 @@ def _writing(args: tuple[Any, ...]) -> bool:
 
 def main(path: Path, folder: Path, target: Path) -> None:
     """Load the plugin at `path` with nothing else going on, and write the report."""
-    from .subject import Subject
-
     subject = Subject(path, folder)
     installed = folder / "home" / "plugins" / subject.path.name
     root = subject.package if subject.project else installed

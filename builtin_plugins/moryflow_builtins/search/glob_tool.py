@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
+import time
 
-from moryflow_sdk import ToolContext, ToolResult
+from moryflow_sdk import Target, ToolContext, ToolResult
 
 from .allowed import Reader
-from .found import one_line, with_notes
-from .listing import list_files, named_by
+from .found import Listing, named_by, one_line, with_notes
+from .ripgrep import find_rg, listed
 
+WALK_SECONDS = 30.0
+MAX_FILES = 1_000_000
 _MAGIC = frozenset("*?[{\\")
 
 
@@ -31,7 +35,7 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     """List the files below the call's target that `pattern` names."""
     target = ctx.call.targets[0]
     folder, rest = split(pattern, path)
-    listing = await list_files(ctx, target)
+    listing = await _list_files(ctx, target)
     reader = Reader(ctx, target)
     named = sorted(filter(named_by(rest), listing.paths))
     refused = reader.refused(named)
@@ -50,3 +54,24 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
         title=f"glob {pattern} ({len(found)} file{'s' * (len(found) != 1)})",
         metadata={"target": target.text, "files": len(found)},
     )
+
+
+async def _list_files(ctx: ToolContext, target: Target) -> Listing:
+    """List the files below `target`: with ``rg`` where there is one, else by walking."""
+    program = find_rg(ctx.vault)
+    if program is not None:
+        found = await listed(ctx, target, program)
+        if found is not None:
+            return found
+    return await asyncio.to_thread(_walked, ctx, target)
+
+
+def _walked(ctx: ToolContext, target: Target) -> Listing:
+    """List by walking, for as long as is reasonable."""
+    paths: list[str] = []
+    end = time.monotonic() + WALK_SECONDS
+    for path, _ in ctx.files.walk(target):
+        paths.append(path)
+        if len(paths) >= MAX_FILES or (len(paths) % 256 == 0 and (time.monotonic() > end or ctx.cancelled)):
+            return Listing(paths, complete=False)
+    return Listing(paths)

@@ -12,7 +12,7 @@ from moryflow_sdk.texts import HEAD_BYTES, looks_binary, mark_of
 from .allowed import Reader
 from .found import Found, Wish, result_of
 from .ripgrep import find_rg, search_folder, search_open_file
-from .scanning import scan, scan_folder
+from .scan import scan, scan_folder
 
 WHOLE_FILE = 32 * 1024 * 1024
 
