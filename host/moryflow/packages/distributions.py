@@ -16,7 +16,7 @@ from typing import Any
 
 from moryflow.plugins.entry_points import MANIFESTS, PLUGINS, search_path
 
-from .errors import InstallError
+from . import InstallError
 from .manifest_summary import Package, metadata_of, package_of
 
 _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")

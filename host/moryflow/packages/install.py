@@ -1,4 +1,4 @@
-"""``plugin install``: fetch, show, ask, install exactly what was shown, check it, record it."""
+"""Install and update a package or a file, and agree to one that is installed already; see :mod:`.manager` for the steps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import discover
 
-from .consent_diff import changed, screen
-from .distributions import installed_packages, normal, package_in_folder, package_in_wheel
-from .errors import InstallError
-from .lock import Locked, plugin_named
+from . import InstallError
+from .distributions import Installed, installed_packages, normal, package_in_folder, package_in_wheel
+from .lock import Locked, Lockfile, entry_for, plugin_named
 from .manager import Manager, refuse_reserved
-from .manifest_summary import Card, Package
+from .manifest_summary import Card, Package, changed, screen
 from .origins import Origin
 from .single_files import content_of, file_digest, file_entry, plugin_name, put_file, write_new
 
@@ -185,4 +184,85 @@ def _folder(origin: Origin) -> AbstractContextManager[str]:
     return nullcontext("") if origin.kind == "editable" else tempfile.TemporaryDirectory(prefix="moryflow-")
 
 
-__all__ = ["Done", "Ready", "finish", "install", "install_file", "is_there", "read", "refuse_older", "shown_origin"]
+def update(entry: Locked, manager: Manager) -> Done:
+    """Bring one installation up to date with where it came from.
+
+    :raises InstallError: it cannot be had any more, or must not be installed.
+    :raises ConfigError: it wants more than before, and nobody can be asked.
+    """
+    if entry.is_file:
+        return _update_file(entry, manager)
+    with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
+        ready = read(entry.source, Path(folder), manager)
+        if is_there(entry, ready.package):
+            return Done("unchanged", entry)
+        also = manager.plan(ready.origin, ready.package)
+        change = changed(entry.plugins, ready.package.cards)
+        lines = change.lines
+        if ready.package.version != entry.version:
+            lines = (f"version {entry.version} -> {ready.package.version}", *lines)
+        lines = lines or ("the code, and nothing of what it says of itself",)
+        manager.tell(f"{entry.name}:")
+        for line in (*lines, *(f"would also be installed: {name} {version}" for name, version in also)):
+            manager.tell(f"  {line}")
+        lines += refuse_older(manager, ready.package, also)
+        if change.grew or not all(card.manifest for card in ready.package.cards):
+            manager.tell(screen(ready.package, origin=shown_origin(entry.source), also=also))
+            manager.ask(
+                f"It asks for more than you agreed to. Update {entry.name}?" if change.grew else f"Update {entry.name}?"
+            )
+        return finish(entry.source, ready, manager, also=tuple(also), changes=lines, action="updated")
+
+
+def _update_file(entry: Locked, manager: Manager) -> Done:
+    source = Path(entry.origin)
+    if not source.exists():
+        hint = f"moryflow plugin install FILE, or moryflow plugin uninstall {plugin_name(source)}"
+        raise InstallError("the file it was copied from is gone", where=entry.origin, next_step=hint)
+    if file_digest(content_of(source)) == entry.hash:
+        return Done("unchanged", entry)
+    done = install_file(source, manager)
+    return Done("updated", done.entry, changes=("the code",))
+
+
+def lock_installed(home: Path, name: str) -> tuple[Package, Locked] | None:
+    """Write an installed package into the lock; ``None`` when it is there already, exactly as it is."""
+    item = installed_packages().get(normal(name))
+    if item is None:
+        return None
+    package, lock = item.package(), Lockfile(home)
+    before = lock.read().get(normal(name))
+    origin, commit = _origin(item, package)
+    entry = entry_for(package, before.source if before else origin, commit=commit)
+    if before is not None and (before.version, before.hash, before.plugins) == (entry.version, entry.hash, entry.plugins):
+        return None
+    lock.put(entry)
+    return package, entry
+
+
+def _origin(item: Installed, package: Package) -> tuple[Origin, str]:
+    """Return where a package was installed from, as far as its metadata says, and the commit."""
+    direct = item.direct
+    url = str(direct.get("url", ""))
+    vcs = direct.get("vcs_info", {})
+    if vcs.get("vcs") == "git":
+        return Origin("git", f"git+{url}"), str(vcs.get("commit_id", ""))
+    if (project := item.project) is not None:
+        kind = "editable" if item.editable else "folder" if "dir_info" in direct else "archive"
+        return Origin(kind, str(project)), ""
+    return Origin("index", package.name), ""
+
+
+__all__ = [
+    "Done",
+    "Ready",
+    "finish",
+    "install",
+    "install_file",
+    "is_there",
+    "lock_installed",
+    "read",
+    "refuse_older",
+    "shown_origin",
+    "update",
+]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from .errors import InstallError
+from . import InstallError
 from .origins import Origin
 from .pins import constraints
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from moryflow.base.builtins import BUILTINS
 from moryflow.plugins.discovery import is_reserved
 
-from .consent_diff import Older, older
+from . import InstallError
 from .distributions import installed_packages, normal, start_files, wheel_names
-from .errors import InstallError
 from .installer import Installer
 from .lock import Locked, Lockfile, entry_for
 from .manifest_summary import Package
 from .origins import Origin
-from .pins import host_pins, refuse_bad, refuse_breaking, refuse_conflicts
+from .pins import Older, host_pins, older, refuse_bad, refuse_breaking, refuse_conflicts
 from .rollback import InstallLock, Rollback, recover
 from .trial import Trial
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from . import InstallError
 from .distributions import Installed, installed_packages, normal
-from .errors import InstallError
+from .lock import Locked
 from .manifest_summary import Package, metadata_of
 
 HOST = "moryflow"
@@ -136,4 +138,49 @@ def _metadata(item: Installed) -> str:
         return ""
 
 
-__all__ = ["BAD_RELEASES", "HOST", "constraints", "host_pins", "refuse_bad", "refuse_breaking", "refuse_conflicts"]
+class Older(NamedTuple):
+    """Something that would be older than it is."""
+
+    name: str
+    now: str
+    then: str
+
+    def __str__(self) -> str:
+        return f"DOWNGRADE: {self.name} {self.now} -> {self.then}, which is older"
+
+
+def older(items: Iterable[tuple[str, str]], known: Mapping[str, Locked]) -> list[Older]:
+    """Return which of `items`, by name and version, are older than what is installed, or else than what was agreed to.
+
+    Versions that follow no order are not compared.
+    """
+    there = installed_packages()
+    found: list[Older] = []
+    for name, version in items:
+        item, entry = there.get(normal(name)), known.get(normal(name))
+        now = item.package().version if item is not None else entry.version if entry is not None else ""
+        if now and version and _is_older(version, now):
+            found.append(Older(name, now, version))
+    return found
+
+
+def _is_older(one: str, other: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(one) < Version(other)
+    except InvalidVersion:
+        return False
+
+
+__all__ = [
+    "BAD_RELEASES",
+    "HOST",
+    "Older",
+    "constraints",
+    "host_pins",
+    "older",
+    "refuse_bad",
+    "refuse_breaking",
+    "refuse_conflicts",
+]

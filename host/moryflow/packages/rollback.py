@@ -23,9 +23,8 @@ from typing import Any
 
 from moryflow.base.paths import make_folder
 
-from . import INSTALLING
+from . import INSTALLING, InstallError
 from .distributions import Installed, installed_packages, normal
-from .errors import InstallError
 from .lock import Locked, Lockfile
 
 _NOTE = "note.json"

@@ -12,7 +12,7 @@ from moryflow_sdk import PluginError
 
 from moryflow.plugins.sources import read_owned
 
-from .errors import InstallError
+from . import InstallError
 from .lock import Locked
 
 FOLDER = "plugins"

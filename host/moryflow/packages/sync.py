@@ -6,8 +6,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import InstallError
 from .distributions import normal
-from .errors import InstallError
 from .install import Ready, finish, read
 from .lock import FILE, Locked
 from .lock_check import drifts

@@ -12,8 +12,8 @@ from moryflow.hooks.plugin_set import LoadFailure
 from moryflow.plugins.discovery import Candidate, discover
 from moryflow.plugins.last_seen import recall
 
+from . import InstallError
 from .distributions import normal
-from .errors import InstallError
 
 if TYPE_CHECKING:
     from moryflow.plugins.preflight import ProbeVerdict

@@ -9,8 +9,8 @@ from moryflow.plugins.consent import Consents
 from moryflow.plugins.known_gates import GateMemory
 from moryflow.plugins.last_seen import forget
 
+from . import InstallError
 from .distributions import installed_packages, normal
-from .errors import InstallError
 from .inventory import Row
 from .lock import Lockfile, plugin_named
 from .manager import Manager

@@ -56,9 +56,9 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
     """
     from moryflow_sdk import ConfigError, MoryflowError
 
+    from moryflow.packages.install import update as run
     from moryflow.packages.lock import plugin_named
     from moryflow.packages.trial import DoesNotLoad
-    from moryflow.packages.update import update as run
 
     desk = Desk(ctx)
     manager = desk.manager(building=build, downgrading=allow_downgrade)
