@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from moryflow.plugins.releases import released_at
+from moryflow.plugins.last_seen import released_at
 from moryflow.store import HookCallRow, Store
 
 RECENT = 5000

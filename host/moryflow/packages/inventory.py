@@ -10,10 +10,8 @@ from moryflow.base.builtins import BUILTINS
 from moryflow.config import Config
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSettings
 from moryflow.plugins.consent import Consents
-from moryflow.plugins.discovery import Candidate, NameReserved, discover
-from moryflow.plugins.known_gates import GateMemory, looks_like_gate
-from moryflow.plugins.last_seen import Known, key_of, recall, remember
-from moryflow.plugins.selection import TAKEN_HINT
+from moryflow.plugins.discovery import TAKEN_HINT, Candidate, NameReserved, discover
+from moryflow.plugins.last_seen import GateMemory, Known, key_of, looks_like_gate, recall, remember
 
 from .manifest_summary import Card, card_of
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moryflow.plugins.consent import Consents
-from moryflow.plugins.known_gates import GateMemory
-from moryflow.plugins.last_seen import forget
+from moryflow.plugins.last_seen import GateMemory, forget
 
 from . import InstallError
 from .distributions import installed_packages, normal

@@ -11,6 +11,10 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from .code_units import Fingerprints
+from .discovery import Candidate
 
 FOLDERS = ("plugins", "tools")
 """The folders of the home whose files are code."""
@@ -155,6 +159,39 @@ def _now() -> str:
     from datetime import UTC, datetime
 
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class Admission(Protocol):
+    """Says no by raising :class:`~moryflow.hooks.plugin_set.LoadFailure`, or ``Pending`` for not yet.
+
+    :ivar prints: content hashes of installed code.
+    """
+
+    prints: Fingerprints
+
+    def place(self, candidate: Candidate) -> None:
+        """Judge where a candidate lies, before it is read."""
+        ...
+
+    def code(self, candidate: Candidate, digest: str) -> None:
+        """Judge code that was not loaded before, by its content hash."""
+        ...
+
+
+class _AdmitAll:
+    """Lets everything be imported: for built-in plugins, tests, and the probe itself."""
+
+    def __init__(self) -> None:
+        self.prints = Fingerprints()
+
+    def place(self, candidate: Candidate) -> None:
+        """Any place will do."""
+
+    def code(self, candidate: Candidate, digest: str) -> None:
+        """So will any code."""
+
+
+admit_all: Admission = _AdmitAll()
 
 
 __all__ = ["FOLDERS", "Consents", "items", "said_yes_with"]

@@ -1,4 +1,4 @@
-"""Find plugins without importing any: built-ins by name, entry points of installed packages, files of the user."""
+"""Find plugins without importing any (built-ins by name, entry points, files of the user), and choose those that are wanted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import NamedTuple
 from moryflow_sdk import PluginError
 from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
-from moryflow.hooks.plugin_set import LoadFailure, Tier
+from moryflow.hooks.plugin_set import LoadFailure, PluginSettings, Tier
 
 from .code_units import unit_of
-from .entry_points import Found, installed
-from .projects import entry_points_of
+from .entry_points import Found, entry_points_of, installed
 from .sources import check_owned
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -204,3 +203,41 @@ def _refused(error: Exception) -> LoadFailure:
         return LoadFailure("discover", error.message, file=error.where, hint=error.next_step)
     file, reason = str(getattr(error, "filename", None) or ""), getattr(error, "strerror", None) or error
     return LoadFailure("discover", f"the folder cannot be read: {reason}", file=file, hint="make it a folder that you may read")
+
+
+TAKEN_HINT = "rename one of them, or disable the name"
+
+
+class NotWanted(Exception):
+    """A plugin is not to be loaded; of a built-in that may show only after its import, which tells its name."""
+
+
+class Wanted:
+    """The choice for one generation. Of candidates with one name the first is taken."""
+
+    def __init__(self, settings: PluginSettings) -> None:
+        self._settings = settings
+        self._taken: dict[str, Candidate] = {}
+
+    def check(self, candidate: Candidate, name: str) -> None:
+        """Take `candidate` as the plugin called `name`.
+
+        :raises NotWanted: with the reason.
+        :raises LoadFailure: another one has that name.
+        """
+        settings, third = self._settings, candidate.tier != "builtin"
+        if name in settings.disabled:
+            raise NotWanted("disabled")
+        if third and settings.safe_mode:
+            raise NotWanted("safe mode loads built-in plugins only")
+        if third and settings.only is not None and name not in settings.only:
+            raise NotWanted("not among the plugins asked for (MORYFLOW_PLUGINS)")
+        other = self._taken.setdefault(name, candidate)
+        if other is not candidate:
+            raise LoadFailure(
+                "discover",
+                f"the name {name!r} is taken by the {other.tier} plugin {other.source}, which comes first",
+                file=candidate.file,
+                line=candidate.line,
+                hint=TAKEN_HINT if other.tier != "builtin" else "give it another name",
+            )

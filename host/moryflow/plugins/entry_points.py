@@ -1,4 +1,4 @@
-"""Entry points of installed packages, read once and remembered until an installation changes something."""
+"""Entry points of installed packages, read once and remembered, and those that a project's ``pyproject.toml`` declares."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from moryflow.base.paths import keep
+
+from .code_units import unit_of
 
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"
@@ -226,3 +228,39 @@ def _line(text: str, name: str) -> int:
         elif inside and line.partition("=")[0].strip() == name:
             return number
     return 0
+
+
+def entry_points_of(project: Path) -> list[Found]:
+    """Return the plugins that a project declares; its modules can be imported from then on."""
+    import tomllib
+
+    file = project / "pyproject.toml"
+    try:
+        values: dict[str, Any] = tomllib.loads(file.read_text("utf-8")).get("project", {})
+    except (OSError, ValueError, RecursionError) as error:
+        return [Found(project.name, "", project.name, "", str(file), problem=f"it cannot be read: {error}")]
+    groups = values.get("entry-points", {})
+    root = _root(project)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    found: list[Found] = []
+    for name, value in groups.get(PLUGINS, {}).items():
+        said = groups.get(MANIFESTS, {}).get(name, "")
+        toml = str(locate_file(said, root)) if said else ""
+        dist, version = str(values.get("name", project.name)), str(values.get("version", ""))
+        found.append(Found(str(name), str(value), dist, version, str(file), manifest=toml, editable=str(project)))
+    return found
+
+
+def being_written(home: Path, development: Iterable[Path]) -> list[Path]:
+    """Return the code outside the home that runs as soon as it is saved: files and folders.
+
+    Of plugins that are installed from their sources it is the package; of those of ``dev``, what was named.
+    """
+    found = [unit.root for point in look_around(home / "cache").found if point.editable and (unit := unit_of(point.value))]
+    return [*dict.fromkeys((*found, *(path.absolute() for path in development)))]
+
+
+def _root(project: Path) -> Path:
+    """Return the folder that a project's modules are imported from."""
+    return project / "src" if (project / "src").is_dir() else project

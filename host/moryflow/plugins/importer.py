@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -17,11 +18,10 @@ from moryflow_sdk import PluginError
 from moryflow import __version__
 from moryflow.hooks.call import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, Plugin
+from moryflow.plugins import package_import as packages
 
-from . import package_import as packages
 from .code_units import Fingerprints, unit_of
 from .discovery import Candidate
-from .import_output import printing_aside
 from .manifest import ATTRIBUTES
 from .package_import import import_module
 from .sources import PREFIX, Sources, digest, forget, keep, load_sources, read_sources
@@ -192,3 +192,47 @@ def _first_file(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return error.filename
     return ""
+
+
+_as_it_is = False
+
+
+def leave_as_it_is() -> None:
+    """Move nothing from here on: in the probe, which wants to see it."""
+    global _as_it_is
+    _as_it_is = True
+
+
+@contextmanager
+def printing_aside() -> Iterator[None]:
+    """Let standard error take what is written to standard output meanwhile, also what other programs write.
+
+    For work that does not wait: nothing of the host's may be written until it ends.
+    """
+    if _as_it_is:
+        yield
+        return
+    with suppress(OSError, ValueError):  # a stream that is closed, or no file, has nothing of ours in it
+        sys.stdout.flush()
+    ours = _swapped()
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if ours >= 0:
+            os.dup2(ours, 1)
+            os.close(ours)
+
+
+def _swapped() -> int:
+    """Put standard error in the place of standard output; return what is to be put back, -1 when one of them is closed."""
+    try:
+        ours = os.dup(1)
+    except OSError:
+        return -1
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        os.close(ours)
+        return -1
+    return ours

@@ -1,15 +1,24 @@
-"""What became of each plugin when it was last loaded: kept by every host, read by commands that load none."""
+"""What a home remembers of plugins: how each was last loaded, which of them gate, and which hooks a person has released."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow.base.paths import keep
 from moryflow.hooks.plugin_set import LoadRecord, PluginSet
+
+from .sources import MOST_SOURCE
+
+if TYPE_CHECKING:
+    from moryflow.hooks.quarantine import Quarantine
 
 FILE = "plugins.json"
 _KEEP = 1000
@@ -142,4 +151,127 @@ def _write(file: Path, key: str, known: Mapping[str, Any]) -> None:
     keep(file, f"{key}\n{json.dumps(known)}")
 
 
-__all__ = ["Known", "forget", "key_of", "recall", "remember", "tokens_of"]
+_GATE = re.compile(
+    rb"""^\s*(async\s+)?def\s+tool_gate\b       # a gate in the source
+    | ^gate\s*(:\s*bool\s*)?=\s*[Tt]rue\b     # declared, in the source or in plugin.toml
+    | ["']tool_gate["']                       # hooks = ["tool_gate"], or specname="tool_gate"
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+class GateMemory:
+    """Names by tier; of installed plugins also by environment, for two environments may share a home.
+
+    A remembered plugin that is not found any more still counts: losing a gate by deleting its file must not pass
+    unnoticed. It is forgotten once a person disables or uninstalls it by name.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / "cache" / "gates.json"
+        try:
+            entries = json.loads(self._file.read_bytes())
+            self._known = {(str(tier), str(place), str(name)) for tier, place, name in entries}
+        except (OSError, ValueError, TypeError):
+            self._known: set[tuple[str, str, str]] = set()
+        self._saved = frozenset(self._known)
+
+    def knows(self, tier: str, name: str) -> bool:
+        """Whether `name` implemented a gate when it was last loaded."""
+        return _gate_key(tier, name) in self._known
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return (tier, name) of all third-party plugins that are remembered for this environment."""
+        here = {_gate_key(tier, "")[:2] for tier in ("installed", "user")}
+        return sorted((entry[0], entry[2]) for entry in self._known if entry[:2] in here)
+
+    def note(self, tier: str, name: str, gates: bool) -> None:
+        """Remember, or forget, after a good load."""
+        (self._known.add if gates else self._known.discard)(_gate_key(tier, name))
+
+    def forget(self, name: str) -> None:
+        """Forget `name` in every tier: a person said so."""
+        self._known = {entry for entry in self._known if entry[2] != name}
+
+    def save(self) -> None:
+        """Write what changed; a home that cannot be written keeps what it had."""
+        if frozenset(self._known) == self._saved:
+            return
+        if keep(self._file, json.dumps(sorted(self._known))):
+            self._saved = frozenset(self._known)
+
+
+def _gate_key(tier: str, name: str) -> tuple[str, str, str]:
+    return (tier, sys.prefix if tier == "installed" else "", name)
+
+
+def looks_like_gate(*files: str) -> bool:
+    """Whether a manifest, or the source of a plugin that could not be loaded, defines or declares a gate."""
+    for file in filter(None, files):
+        path = Path(file)
+        for each in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
+            try:
+                if each.is_file() and _GATE.search(_beginning(each)):
+                    return True
+            except OSError:
+                continue
+    return False
+
+
+def _beginning(file: Path) -> bytes:
+    with file.open("rb") as source:
+        return source.read(MOST_SOURCE)
+
+
+_RELEASED = "released.json"
+
+
+def release(home: Path, plugin: str) -> None:
+    """Let every session take the hooks of `plugin` up again from its next turn on."""
+    file = home / "cache" / _RELEASED
+    known = {**_read_released(file), plugin: time.time()}
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(known), "utf-8")
+    fresh.replace(file)
+
+
+def released_at(home: Path, plugin: str) -> float:
+    """Return when `plugin` was last released, as seconds since the epoch; 0 when it never was."""
+    return _read_released(home / "cache" / _RELEASED).get(plugin, 0.0)
+
+
+class Releases:
+    """Looks, before each turn, whether something was released since the last one; one `stat` when nothing was."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / "cache" / _RELEASED
+        self._seen = self._stamp()
+        self._known = _read_released(self._file) if self._seen else {}
+
+    def apply(self, quarantines: Iterable[Quarantine | None]) -> None:
+        """Release what a person has named since the last call."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        before, self._known, self._seen = self._known, _read_released(self._file), stamp
+        named = [plugin for plugin, at in self._known.items() if at != before.get(plugin)]
+        for quarantine in filter(None, quarantines):
+            for plugin in named:
+                quarantine.release(plugin)
+
+    def _stamp(self) -> int:
+        try:
+            return self._file.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+
+def _read_released(file: Path) -> dict[str, float]:
+    try:
+        return {str(plugin): float(at) for plugin, at in json.loads(file.read_bytes()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+__all__ = ["Known", "Releases", "forget", "key_of", "recall", "release", "released_at", "remember", "tokens_of"]

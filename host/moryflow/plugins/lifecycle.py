@@ -18,10 +18,9 @@ from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider
 from moryflow.hooks.call import Outcome, call, describe, root_of
 from moryflow.hooks.plugin_set import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
 
-from .agent_tools import unknown_tools
-from .load_failures import at, note_on, said_of, unclean
+from .load_failures import note_on, said_of, unclean
 from .plugin_context import plain_context
-from .tool_check import MOST_TOOLS, Refused, source_of, usable
+from .tool_check import MOST_TOOLS, Refused, at, source_of, unknown_tools, usable
 
 log = logging.getLogger(__name__)
 CONTRIBUTED: tuple[str, ...] = ("tools", "agents", "models", "commands")

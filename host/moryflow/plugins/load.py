@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,15 +25,14 @@ from moryflow.hooks.plugin_set import (
 )
 from moryflow.hooks.threads import Life
 
-from .admission import Admission, admit_all
-from .discovery import Candidate, NameReserved, discover
+from .consent import Admission, admit_all
+from .discovery import Candidate, NameReserved, NotWanted, Wanted, discover
 from .importer import Imported, hidden, import_named, import_sources, source_file
-from .known_gates import GateMemory, looks_like_gate
+from .last_seen import GateMemory, looks_like_gate
 from .load_failures import failed, identity, placed, remarked, replace_place, told
 from .manifest import Manifest, declared, did_you_mean, read_manifest
 from .plugin_settings import settings_of
 from .registration import Registry
-from .selection import NotWanted, Wanted
 
 T = TypeVar("T")
 NOTHING: Mapping[str, LoadFailure] = MappingProxyType({})
@@ -287,3 +286,41 @@ class Loading:
             )
             record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
             self._records[name] = [failed(record, failure)]
+
+
+def load_alone(
+    candidate: Candidate, *, home: Path, config: ConfigReader, mark: Callable[[str], None], failures: list[LoadFailure]
+) -> PluginSet:
+    """Load one plugin and nothing else, for the probe; nothing is remembered.
+
+    :param mark: told when the plugin is imported and registration begins.
+    :param failures: takes why it was not loaded.
+    """
+    loading = _Marked(home, PluginSettings(), config, None)
+    loading.mark, loading.failures = mark, failures
+    loading.add(candidate)
+    return loading.close()
+
+
+class _Marked(Loading):
+    """Loads one plugin and says how far it is."""
+
+    mark: Callable[[str], None]
+    failures: list[LoadFailure]
+
+    def close(self) -> PluginSet:
+        """Return the set of what was loaded."""
+        return self._closed({hook: tuple(i for i in self._all() if i.hook == hook) for hook in HOOKS})
+
+    def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+        self.failures.append(failure)
+        return super()._lost(candidate, record, failure)
+
+    def _all(self) -> list[Implementation]:
+        return [item for items in self._found.values() for item in items]
+
+    def _build(
+        self, candidate: Candidate, imported: Imported, base: Manifest | None, record: LoadRecord
+    ) -> tuple[Plugin, LoadRecord]:
+        self.mark("register")
+        return super()._build(candidate, imported, base, record)

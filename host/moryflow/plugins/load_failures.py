@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from moryflow.hooks.call import describe, root_of
 from moryflow.hooks.plugin_set import Implementation, LoadFailure, LoadRecord, Plugin
 
+from .discovery import NotWanted
 from .importer import Imported, pressed
-from .selection import NotWanted
-from .tool_check import next_step, place_of
+from .tool_check import at, next_step, place_of
 
 T = TypeVar("T")
 
@@ -77,11 +77,6 @@ def note_on(implementation: Implementation, item: Any, problem: str) -> tuple[st
     file, line = place_of(item) or implementation.place
     step = next_step(item, implementation)
     return f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line
-
-
-def at(file: str, line: int) -> str:
-    """Return a place as the beginning of a message."""
-    return f"{file}:{line}: " if line else f"{file}: " if file else ""
 
 
 def unclean(error: Exception, plugin: object, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The context that a plugin gets during set-up, when only the home is known."""
+"""What a plugin is given while it is set up: its context, the files it may import for a person, what it wants watched."""
 
 from __future__ import annotations
 
@@ -13,11 +13,104 @@ from typing import Any, cast
 from moryflow_sdk import PluginContext, PluginError
 
 from moryflow.base.paths import make_folder
+from moryflow.hooks.call import describe
 from moryflow.hooks.plugin_set import Plugin
 
-from .admission import Admission, admit_all
-from .user_code import LoadedCode, read_consented
-from .watch_registry import Hub
+from .consent import Admission, Consents, admit_all
+from .discovery import Candidate
+from .importer import printing_aside
+from .sources import Sources, check_owned, digest, forget, load_sources, read_owned
+
+
+def read_consented(path: Path, home: Path) -> bytes:
+    """Return the content of a file that may be imported.
+
+    :raises PluginError: nobody has consented to it, others may write it, or it cannot be read.
+    """
+    if Consents(home).is_waiting(path):
+        raise PluginError(
+            "it appeared while Moryflow ran and may be an agent's work, so it waits for your yes",
+            where=str(path),
+            next_step=f"moryflow tool allow {path.name}",
+        )
+    data = read_owned(path)
+    try:
+        check_owned(path)
+    except OSError as error:
+        raise PluginError(f"it cannot be read: {error.strerror}", where=str(path)) from error
+    return data
+
+
+class LoadedCode:
+    """The files that the plugins of one host have imported, over all its generations."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str, Path], tuple[str, ModuleType]] = {}
+
+    def load(self, owner: str, path: Path, home: Path, admission: Admission = admit_all) -> ModuleType:
+        """Return the file at `path` as a module for the plugin `owner`; one that has not changed is not run again.
+
+        :raises PluginError: it may not be imported, or its code raised.
+        """
+        data = read_consented(path, home)
+        content = digest({path.name: data})
+        key = (owner, path)
+        known = self._loaded.get(key)
+        if known is not None and known[0] == content:
+            return known[1]
+        admission.code(Candidate(path.stem, "user", str(path), str(path), file=str(path)), content)
+        try:
+            with printing_aside():
+                module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
+        except BaseException as error:  # whatever a person's file raises, SystemExit too, is told and not passed on
+            raise _failure(error, path) from error
+        self._loaded[key] = (content, module)
+        if known is not None:
+            forget(known[1].__name__)
+        return module
+
+    def prune(self) -> None:
+        """Let go of the modules whose files are gone."""
+        for key in [key for key in self._loaded if not key[1].exists()]:
+            forget(self._loaded.pop(key)[1].__name__)
+
+
+def _failure(error: BaseException, path: Path) -> PluginError:
+    text, file, line = describe(error, str(path))
+    if isinstance(error, SystemExit):
+        text = f"it called sys.exit({error.code!r}) while it was imported"
+    hint = ""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f'name {error.name} in a "# /// script" block of the file, or install it where Moryflow is installed'
+    return PluginError(text, where=f"{file or path}:{line}" if line else str(path), next_step=hint)
+
+
+Watches = dict[tuple[str, Path], Callable[[Path], None]]
+
+
+class Hub:
+    """What plugins want watched, by plugin and path. A host that does not reload never looks at it.
+
+    :ivar changed: called when the wishes have changed; `asked` when a plugin asks for a new generation. From any thread.
+    """
+
+    def __init__(self) -> None:
+        self.watches: Watches = {}
+        self.changed: Callable[[], None] = lambda: None
+        self.asked: Callable[[], None] = lambda: None
+
+    def watch(self, plugin: str, path: Path, tell: Callable[[Path], None]) -> Callable[[], None]:
+        """Tell `plugin` of changes below `path`; return what ends that. A second wish takes the place of the first."""
+        key = (plugin, path.absolute())
+        self.watches[key] = tell
+        self.changed()
+
+        def end() -> None:
+            if self.watches.get(key) is tell:
+                del self.watches[key]
+                self.changed()
+
+        return end
 
 
 @dataclass(eq=False, repr=False)

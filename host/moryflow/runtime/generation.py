@@ -19,9 +19,7 @@ from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, discover
 from moryflow.plugins.last_seen import recall, remember
 from moryflow.plugins.load import NOTHING
-from moryflow.plugins.plugin_context import plain_context
-from moryflow.plugins.user_code import LoadedCode
-from moryflow.plugins.watch_registry import Hub
+from moryflow.plugins.plugin_context import Hub, LoadedCode, plain_context
 
 if TYPE_CHECKING:
     from moryflow.plugins.preflight import Gatekeeper

@@ -27,8 +27,8 @@ from moryflow.kernel.turn_context import Surroundings, TurnScope
 from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.discovery import discover
-from moryflow.plugins.projects import being_written
-from moryflow.plugins.releases import Releases
+from moryflow.plugins.entry_points import being_written
+from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES
 from moryflow.store import Hold, SessionRow, Store
 

@@ -15,7 +15,7 @@ from moryflow.hooks.plugin_set import PluginSettings
 from moryflow.hooks.quarantine import Quarantine
 from moryflow.packages.hook_stats import figures, quarantined_of
 from moryflow.packages.inventory import rows
-from moryflow.plugins.releases import Releases, release
+from moryflow.plugins.last_seen import Releases, release
 from moryflow.store import HookCallRow
 
 GOOD = """from moryflow_sdk import hookimpl, tool

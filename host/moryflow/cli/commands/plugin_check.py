@@ -31,7 +31,7 @@ def check(ctx: click.Context, what: str | None) -> int:
 
     Without NAME or PATH every plugin that is installed, or is a file of your own.
     """
-    from moryflow.plugins.syntax_warnings import slips
+    from moryflow.plugins.sources import slips
 
     desk = Desk(ctx)
     documents: list[dict[str, Any]] = []

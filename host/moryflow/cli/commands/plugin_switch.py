@@ -98,7 +98,7 @@ def _lock(desk: Desk, row: Row) -> list[str]:
 def _bring_back(desk: Desk, name: str) -> list[str]:
     """Release what sessions have quarantined."""
     from moryflow.packages.hook_stats import quarantined_now
-    from moryflow.plugins.releases import release
+    from moryflow.plugins.last_seen import release
 
     hooks = quarantined_now(desk.home, name)
     if not hooks:

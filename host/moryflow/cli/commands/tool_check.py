@@ -51,7 +51,7 @@ def _in_folder(folder: Path, path: Path) -> Path:
 
 def _row(host: Any, path: Path) -> dict[str, Any]:
     """Say what a file gives, what of it cannot be used, and what Python warns of in it."""
-    from moryflow.plugins.syntax_warnings import slips
+    from moryflow.plugins.sources import slips
 
     notes = [note for record in host.plugin_set.records for note in record.notes]
     problems = [note for note in notes if note.startswith((f"{path}:", f"{path.parent}: "))]

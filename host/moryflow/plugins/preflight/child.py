@@ -21,16 +21,14 @@ from moryflow_sdk import PluginContext
 from moryflow.hooks.call import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
 from moryflow.plugins.discovery import Candidate
-from moryflow.plugins.import_output import leave_as_it_is
-from moryflow.plugins.importer import import_sources
+from moryflow.plugins.importer import import_sources, leave_as_it_is
 from moryflow.plugins.lifecycle import start
+from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import told
 from moryflow.plugins.plugin_context import plain_context
-from moryflow.plugins.single_load import load_alone
 
-from .blame import line_of
 from .module_state import Watch
-from .process_state import Guarded, harm, remarks, take
+from .process_state import Guarded, harm, line_of, remarks, take
 
 WATCH = Watch()
 """What everyone's modules are; the helper begins it before it forks."""

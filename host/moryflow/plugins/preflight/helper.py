@@ -20,10 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from moryflow_sdk.processes import adopt_orphans, children
-
-from . import exit_hook as leaving
-from .memory import filled, machine_memory, most_memory
+from . import limits
+from .limits import adopt_orphans, children, filled, machine_memory, most_memory
 
 AT_ONCE = 2
 _FILES = 256
@@ -97,7 +95,7 @@ def _preload() -> None:
 
     from . import child
 
-    os._exit = leaving.leave
+    os._exit = limits.leave
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
     assert asyncio.runners and sqlite3
     child.WATCH.begin()
@@ -175,7 +173,7 @@ def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, 
 
     with suppress(OSError):
         os.setpgid(0, 0)
-    leaving.trace = trace
+    limits.trace = trace
     child.silence(output)
     _limit(seconds)
     signal.alarm(int(seconds) + 2)  # should the helper be gone

@@ -32,7 +32,7 @@ Item = Candidate | Path
 
 
 class Gatekeeper:
-    """Says what may be imported; an :class:`~moryflow.plugins.admission.Admission` of one host.
+    """Says what may be imported; an :class:`~moryflow.plugins.consent.Admission` of one host.
 
     :param news: called, from any thread, when a probe ended that somebody had stopped waiting for.
     """

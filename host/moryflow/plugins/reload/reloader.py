@@ -13,8 +13,7 @@ from moryflow_sdk import Event, MoryflowError
 
 from moryflow.kernel.events import now
 from moryflow.plugins.consent import FOLDERS, Consents, items, said_yes_with
-from moryflow.plugins.entry_points import search_path
-from moryflow.plugins.projects import being_written
+from moryflow.plugins.entry_points import being_written, search_path
 
 from .report import Report, compare
 from .watch import Watcher

@@ -67,7 +67,7 @@ def test_it_does_something(plugin_subject: Subject) -> None:
 def test_python_warns_of_nothing_in_it(plugin_subject: Subject) -> None:
     """An escape that is none, ``is`` with a number: a later Python refuses it, or it is not what was meant."""
     plugin_subject.need()
-    for said in import_module("moryflow.plugins.syntax_warnings").slips(plugin_subject.trees):
+    for said in import_module("moryflow.plugins.sources").slips(plugin_subject.trees):
         place, _, what = said.partition(": ")
         plugin_subject.fail(what, "mend that line", place)
 

@@ -1,10 +1,11 @@
-"""How much memory a probe may take, how much it and what it began have taken, and who that is."""
+"""What a probe may take, who has taken it, and how a probe leaves."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from moryflow_sdk.processes import children
 
@@ -35,3 +36,34 @@ def filled(pid: int) -> int:
         return 0
     own = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
     return own + sum(filled(child) for child in children(pid))
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes whose parent is `pid`, a process with one thread; none where the system does not say."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
+    except (OSError, ValueError):
+        return []
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every process below this one whose own parent ends, where the system can do that."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+trace = -1
+"""Descriptor that takes where the process stands."""
+_leave = os._exit
+
+
+def leave(status: int) -> NoReturn:
+    """Leave without a word to anybody else."""
+    import faulthandler
+
+    with suppress(BaseException):
+        faulthandler.dump_traceback(trace, all_threads=False)
+    _leave(status)
