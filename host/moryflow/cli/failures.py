@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import shlex
 import sys
 import traceback
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -114,3 +116,13 @@ def _say(message: str, where: str, next_step: str) -> None:
         raise
     except OSError:
         return  # where nobody can be told, the exit code still tells
+
+
+MOST = 3
+"""More commands than that are no help to anybody."""
+
+
+def allowing(rules: Iterable[tuple[str, str]]) -> str:
+    """Return one line of shell that stores an allow rule for each (domain, pattern); empty where no rule would help."""
+    each = [f"moryflow permission allow {domain} {shlex.quote(pattern)}" for domain, pattern in dict.fromkeys(rules)]
+    return " && ".join(each) if len(each) <= MOST else ""

@@ -17,7 +17,7 @@ from moryflow.runtime.open_host import open_host
 
 from .commands.plugin_context import drift_notices, quoted
 from .options import Flags, flags_of
-from .terminal.event_loop import run_on_loop
+from .terminal.signals import run_on_loop
 from .terminal.text import plain
 from .unknown_names import unknown_names
 

@@ -149,7 +149,7 @@ def test_a_home_that_may_not_be_looked_into_is_said_once() -> None:
         import os, sys
         from pathlib import Path
         from moryflow_sdk import MoryflowError
-        from moryflow.cli.commands.doctor_checks import _home
+        from moryflow.cli.commands.doctor import _home
         from moryflow.base.paths import home_folder
         if os.geteuid() == 0:
             os.setgid(65534); os.setuid(65534)

@@ -14,9 +14,8 @@ import click
 from moryflow_sdk import MoryflowError
 
 from moryflow.cli.commands.run import RunFlags, explain, on_ask
-from moryflow.cli.consent_prompt import question
 from moryflow.cli.options import Flags
-from moryflow.cli.terminal.keyboard import discard_typed
+from moryflow.cli.terminal.keyboard import discard_typed, question
 from moryflow.cli.terminal.signals import catch_signals
 from moryflow.cli.terminal.text import plain
 from moryflow.plugins.consent import said_yes_with

@@ -109,7 +109,7 @@ class Slash:
         return ""
 
     async def _label(self, rest: str) -> str:
-        from moryflow.cli.commands.session_label import slash_label
+        from moryflow.cli.commands.session_branches import slash_label
 
         return await slash_label(self._talk, rest)
 

@@ -29,7 +29,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
 async def _chat(host: Any, flags: Flags, chosen: Any) -> int:
     from moryflow.cli.chat.conversation import Conversation
 
-    from .model_install import ensure_model
+    from .model import ensure_model
     from .run import open_session
 
     await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)

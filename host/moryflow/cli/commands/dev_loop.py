@@ -14,9 +14,9 @@ from pathlib import Path
 
 import click
 
-from moryflow.cli.consent_prompt import question
 from moryflow.cli.open_host import host_for
 from moryflow.cli.options import Flags
+from moryflow.cli.terminal.keyboard import question
 from moryflow.cli.terminal.text import as_json, plain
 from moryflow.plugins.consent import said_yes_with
 from moryflow.plugins.reload import Reloader, Report

@@ -106,7 +106,7 @@ def _agents_of_ours() -> frozenset[str]:
 
 
 def _of_ours(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
-    from moryflow.cli.terminal.event_loop import run_on_loop
+    from moryflow.cli.terminal.signals import run_on_loop
     from moryflow.runtime.open_host import open_host
 
     async def found() -> frozenset[str]:
@@ -124,7 +124,7 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
     from moryflow_sdk import ConfigError, MoryflowError
     from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
-    from moryflow.cli.terminal.confirm import confirm
+    from moryflow.cli.terminal.keyboard import confirm
 
     for path in scaffold.files:
         if lost := leads_nowhere(path):

@@ -74,7 +74,7 @@ def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:
     """Return who has which name of a tool, without those of the plugins `but`, as a host would give them out."""
     from moryflow_sdk import MoryflowError
 
-    from moryflow.cli.terminal.event_loop import run_on_loop
+    from moryflow.cli.terminal.signals import run_on_loop
     from moryflow.runtime.open_host import open_host
 
     async def own() -> dict[str, str]:

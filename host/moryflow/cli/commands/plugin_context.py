@@ -83,7 +83,7 @@ class Desk:
         """
         import shlex
 
-        from moryflow.cli.terminal.confirm import confirm
+        from moryflow.cli.terminal.keyboard import confirm
 
         confirm(text, self.flags, command=shlex.join(["moryflow", *sys.argv[1:], "-y"]))
 

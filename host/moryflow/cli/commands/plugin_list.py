@@ -124,7 +124,7 @@ def _figures(item: HookFigures) -> str:
 
 def _ledger(desk: Desk, name: str) -> tuple[list[HookFigures], list[str]]:
     """Return what the ledger says of a plugin, and the hooks that were quarantined and not brought back."""
-    from moryflow.cli.terminal.event_loop import run_on_loop
+    from moryflow.cli.terminal.signals import run_on_loop
     from moryflow.packages.hook_stats import figures_of, quarantined_of, store_of
 
     store = store_of(desk.home)

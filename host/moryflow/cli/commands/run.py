@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import signal
 import sys
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any, NamedTuple
 import click
 
 from moryflow.cli.options import Flags, TurnCommand, flags_of, turn_options
-from moryflow.cli.terminal.signals import stop_on_signals
+from moryflow.cli.terminal.signals import catch_signals, stop_on_signals
+from moryflow.cli.terminal.text import plain
 
 
 class RunFlags(NamedTuple):
@@ -68,7 +71,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
 async def _run(host: Any, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]]) -> int:
     from moryflow.kernel.outcome import RunOptions
 
-    from .model_install import ensure_model
+    from .model import ensure_model
 
     await ensure_model(host, chosen.model, yes=flags.yes, quiet=flags.quiet)
     session = await open_session(host, flags, chosen)
@@ -98,8 +101,6 @@ async def open_session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
         return await host.new_session(vault, agent=chosen.agent, mode=chosen.mode, model=chosen.model)
     session = await host.resume(vault, chosen.resume or None)
     if chosen.wait is not None:
-        from moryflow.cli.session_wait import take_turn
-
         await take_turn(host, session, chosen.wait, quiet=flags.quiet)
     if chosen.model is not None:
         await session.set_model(chosen.model)
@@ -207,8 +208,8 @@ def explain(result: Any, flags: Flags) -> None:
 
 
 def _asked_next(unasked: list[dict[str, Any]]) -> str:
-    """Say how to allow such calls: name the rules, if all of them can be stored."""
-    from moryflow.cli.rules import allowing
+    """Say how such calls are allowed: with the very rules, where all of them could be stored."""
+    from moryflow.cli.failures import allowing
     from moryflow.cli.terminal.text import plain
 
     rules = allowing((rule["domain"], rule["pattern"]) for denial in unasked for rule in denial["rules"])
@@ -228,3 +229,37 @@ _NEXT = {
     "prompt_too_long": "moryflow session compact, or moryflow run without -c, which begins a new session",
     "plugin_failed": "moryflow plugin list",
 }
+
+
+async def take_turn(host: Any, session: Any, seconds: float, *, quiet: bool) -> None:
+    """Hold `session` as soon as nobody else does, for the rest of this command. Of several that wait, any may be next.
+
+    What was saved meanwhile holds, a rule for example; code that has appeared waits for a person's yes.
+
+    :raises SessionBusy: not within `seconds`.
+    :raises click.Abort: the person gave up, or the process was told to end.
+    """
+    from moryflow.store import SessionBusy
+
+    try:
+        await session.keep()
+    except SessionBusy as error:
+        at_most = "" if math.isinf(seconds) else f" for at most {seconds:g} s"
+        await _unless_stopped(session, seconds, "" if quiet else f"{error.message}; waiting{at_most} (Ctrl-C gives up)")
+        host.hold_new_code()
+        await host.refresh()
+
+
+async def _unless_stopped(session: Any, seconds: float, told: str) -> None:
+    waiting = asyncio.ensure_future(session.keep(wait=seconds))
+    restore = catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: waiting.cancel(), leave_at=2)
+    try:
+        if told:
+            click.echo(plain(f"moryflow: {told}"), err=True)
+        await waiting
+    except asyncio.CancelledError:
+        if told:
+            click.echo("moryflow: gave up waiting; nothing was begun", err=True)
+        raise click.Abort from None
+    finally:
+        restore()

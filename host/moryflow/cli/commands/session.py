@@ -13,9 +13,8 @@ from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import Flags, asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
-from .session_branches import fork, switch, tree
+from .session_branches import fork, label, switch, tree
 from .session_compact import COMMANDS
-from .session_label import label
 from .session_transfer import export, import_session
 
 MOST = 1_000_000_000
@@ -83,7 +82,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
     """Show a conversation along its active path (default: the last one)."""
     from moryflow.cli.open_host import with_store
 
-    from .session_text import shown
+    from .session_tree import shown
 
     flags = flags_of(ctx)
     if stats:
@@ -136,7 +135,7 @@ def search(ctx: click.Context, text: str, limit: int) -> None:
 def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
     """Delete whole sessions: messages, outputs, what their sub-agents did, and what undo had recorded. Audit files stay."""
     from moryflow.cli.open_host import with_host
-    from moryflow.cli.terminal.confirm import confirm
+    from moryflow.cli.terminal.keyboard import confirm
     from moryflow.runtime.delete import delete_session
 
     flags = flags_of(ctx)

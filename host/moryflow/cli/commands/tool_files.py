@@ -108,7 +108,7 @@ async def make(found: Any, path: Path, flags: Flags) -> None:
 
     from moryflow_sdk import ConfigError
 
-    from moryflow.cli.terminal.confirm import confirm
+    from moryflow.cli.terminal.keyboard import confirm
     from moryflow.plugins.consent import Consents
 
     if found.installed():

@@ -1,10 +1,15 @@
-"""Lines that a person types as an answer."""
+"""What a person types at the terminal: lines that answer a question, and a command's own questions."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
+from pathlib import PurePosixPath
+
+import click
+
+from moryflow.cli.options import Flags
 
 PASTED = 0.05
 """Seconds in which lines that come behind the first one are taken for the same paste; nobody types that fast."""
@@ -72,3 +77,27 @@ async def read_line() -> str:
         return await line
     finally:
         loop.remove_reader(descriptor)
+
+
+def confirm(text: str, flags: Flags, *, default: bool = False, command: str = "") -> None:
+    """Ask, unless ``-y`` was given.
+
+    :param command: what says yes where nobody can be asked.
+    :raises ConfigError: nobody can be asked.
+    :raises click.Abort: the answer was no.
+    """
+    if flags.yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        from moryflow_sdk import ConfigError
+
+        raise ConfigError(f"{text} Nobody can be asked here.", next_step=command or "add -y to confirm")
+    discard_typed()
+    click.confirm(text, err=True, default=default, abort=True)
+
+
+def question(item: str) -> str:
+    """Return what a person is asked about code that waits."""
+    if PurePosixPath(item).is_absolute():
+        return f"{item} changed while a command ran. Did you change it, and may it run?"
+    return f"{item} is new. Did you put it there, and may it run?"

@@ -1,16 +1,66 @@
-"""A turn on a terminal: the answer on standard output, everything else on standard error."""
+"""A turn on a terminal: Markdown as it streams, tools, remarks."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TextIO
 
 from moryflow_sdk import Event
 from moryflow_sdk.events import DELTAS
 from moryflow_sdk.texts import visible
 
 from .text import first_line, plain, told_result
+
+
+def use_colour(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal that wants colour."""
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+class Blocks:
+    """Markdown as it streams: a paragraph, list or fenced block is printed once it is complete.
+
+    :param before: called before anything is printed.
+    :ivar pending: what has come of the next block.
+    """
+
+    def __init__(self, before: Callable[[], None]) -> None:
+        from rich.console import Console
+
+        self._console = Console(no_color=not use_colour(sys.stdout), highlight=False)
+        self._before = before
+        self.pending = ""
+
+    def feed(self, text: str) -> None:
+        """Add `text`; print the blocks it completes."""
+        self.pending += text
+        while (cut := self._boundary()) > 0:
+            self._print(self.pending[:cut])
+            self.pending = self.pending[cut:].lstrip("\n")
+
+    def flush(self) -> None:
+        """Print what is left."""
+        self._print(self.pending)
+        self.pending = ""
+
+    def _boundary(self) -> int:
+        """Return where the first complete block ends, or 0: an empty line outside a fenced block."""
+        start = 0
+        while (found := self.pending.find("\n\n", start)) >= 0:
+            if self.pending[:found].count("```") % 2 == 0:
+                return found
+            start = found + 2
+        return 0
+
+    def _print(self, text: str) -> None:
+        if text.strip():
+            from rich.markdown import Markdown
+
+            self._before()
+            self._console.print(Markdown(plain(text)))
+
 
 TRUNCATED = {"en": "truncated", "zh": "已截断"}
 """What is said of an output that was cut, by interface language."""
@@ -48,8 +98,6 @@ class TerminalView:
         self._spinner: Any = None
         self._error: Event | None = None
         if self._live:
-            from .markdown import Blocks
-
             self._blocks = Blocks(self._clear)
         if not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":  # such a one takes no line away
             from .spinner import Spinner

@@ -1,12 +1,14 @@
-"""Signals that stop a turn or a wait, whatever keeps the loop from running."""
+"""Signals that stop a turn, a wait or a command, whatever keeps the loop from running."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Sequence
 from types import FrameType
+from typing import Any, TypeVar
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
@@ -39,3 +41,44 @@ def catch_signals(names: Sequence[str], act: Callable[[int], object], *, leave_a
             signal.signal(number, handler)
 
     return restore
+
+
+T = TypeVar("T")
+
+
+def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run `work` on a new event loop, like :func:`asyncio.run`, and raise :exc:`KeyboardInterrupt` when Ctrl-C cancelled it.
+
+    Ctrl-C is never an exception while the loop is being made or taken down: a loop that is half made prints an error when it
+    is deleted, and so does a coroutine that was made and never awaited.
+    """
+    pythons = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not pythons:
+        return asyncio.run(work())
+    pressed = 0
+    running: asyncio.Task[Any] | None = None
+
+    def received(*_: Any) -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed > 1:
+            raise KeyboardInterrupt
+        if running is not None and not running.done():
+            running.get_loop().call_soon_threadsafe(running.cancel)
+
+    async def cancellable() -> T:
+        nonlocal running
+        running = asyncio.current_task()
+        if pressed:
+            raise asyncio.CancelledError
+        return await work()
+
+    signal.signal(signal.SIGINT, received)
+    try:
+        return asyncio.run(cancellable())
+    except asyncio.CancelledError:
+        if not pressed:
+            raise
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGINT, pythons)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from moryflow import open_host
-from moryflow.cli.commands.doctor_checks import examine
+from moryflow.cli.commands.doctor import examine
 from moryflow.cli.commands.tool import _find
 from moryflow.cli.commands.tool_files import owner_tried_out
 from moryflow.cli.open_host import warn
