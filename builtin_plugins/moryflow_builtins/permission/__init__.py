@@ -53,7 +53,7 @@ def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
 
     Which rules are invalid the configuration has found itself when it read them.
     """
-    from .cli.remarks import few, remarks
+    from .cli.lint import few, remarks
 
     for remark in few(remarks(rules)):
         if remark.rule is not None and remark.kind != "invalid":

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from moryflow.base.builtins import BUILTINS
-from moryflow_builtins.permission.cli.remarks import STILL_ASKED
+from moryflow_builtins.permission.cli.lint import STILL_ASKED
 from moryflow_sdk.sandbox import COMMANDS
 
 MINE = """{

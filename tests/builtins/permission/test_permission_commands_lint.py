@@ -10,10 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
-from moryflow_builtins.permission.cli.covering import shapes
-from moryflow_builtins.permission.cli.nearby import Nearby
+from moryflow_builtins.permission.cli.lint import few, remarks
+from moryflow_builtins.permission.cli.overlap import Nearby, shapes
 from moryflow_builtins.permission.cli.presets import PRESETS
-from moryflow_builtins.permission.cli.remarks import few, remarks
 from moryflow_sdk import Rule
 
 

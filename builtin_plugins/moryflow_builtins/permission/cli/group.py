@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import adding, explaining, linting, listing, presetting, testing, whatif
+from . import explain, lint, presets, rules, testing, whatif
 
 
 @click.group()
@@ -13,13 +13,13 @@ def permission() -> None:
 
 
 for name, verb in {
-    "allow": adding.allow,
-    "ask": adding.ask,
-    "deny": adding.deny,
-    "explain": explaining.command,
-    "lint": linting.command,
-    "preset": presetting.command,
-    "rules": listing.command,
+    "allow": rules.allow,
+    "ask": rules.ask,
+    "deny": rules.deny,
+    "explain": explain.command,
+    "lint": lint.command,
+    "preset": presets.command,
+    "rules": rules.command,
     "test": testing.command,
     "whatif": whatif.command,
 }.items():

@@ -16,8 +16,8 @@ from moryflow_sdk import CommandContext, Rule, Tool, Turn
 
 from moryflow_builtins.permission.policy import Policy
 
-from .judging import MODES, Place, outcome, verdict_of
-from .reading import read_rules
+from .prediction import MODES, Place, outcome, verdict_of
+from .rule_input import read_rules
 from .text import table
 
 _DECISIONS = ("allow", "ask", "deny", "stop")

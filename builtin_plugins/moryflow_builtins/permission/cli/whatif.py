@@ -14,8 +14,8 @@ from typing import Any
 import click
 from moryflow_sdk import CommandContext, Rule, StoredCall, Turn
 
-from .judging import Place, verdict_of
-from .reading import given_rules
+from .prediction import Place, verdict_of
+from .rule_input import given_rules
 from .text import table, visible
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

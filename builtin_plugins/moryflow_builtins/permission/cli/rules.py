@@ -1,4 +1,4 @@
-"""``permission allow|ask|deny``: write one rule to the configuration, checked before and remarked on after."""
+"""``permission rules``, ``allow``, ``ask``, ``deny``: list the rules, and write one to the configuration."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from moryflow_sdk.patterns import compile_rule
 from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
-from .mistakes import mistake
-from .presetting import in_force
-from .remarks import remarks
-from .text import visible
+from moryflow_builtins.permission.deciding import policy_of
+from moryflow_builtins.permission.judged import place_of, rule_json
+
+from .lint import mistake, remarks
+from .presets import in_force
+from .text import table, visible
 
 _EPILOG = "The rule is added at the end of yours, and the last that matches decides. Hard limits and other gates stay."
 
 
-def _command(decision: str, about: str) -> click.Command:
+def _adds(decision: str, about: str) -> click.Command:
     @click.command(decision, help=about, epilog=_EPILOG)
     @click.argument("domain", type=click.Choice(DOMAINS), metavar="DOMAIN")
     @click.argument("pattern")
@@ -81,6 +83,35 @@ def _row(rule: Rule) -> dict[str, Any]:
     return {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to}
 
 
-allow = _command("allow", "Let calls whose target matches PATTERN run unasked; of commands, what a wildcard covers.")
-ask = _command("ask", "Ask about every call whose target matches PATTERN.")
-deny = _command("deny", "Refuse every call whose target matches PATTERN, in every mode.")
+allow = _adds("allow", "Let calls whose target matches PATTERN run unasked; of commands, what a wildcard covers.")
+ask = _adds("ask", "Ask about every call whose target matches PATTERN.")
+deny = _adds("deny", "Refuse every call whose target matches PATTERN, in every mode.")
+
+
+@click.command()
+@click.option("--domain", type=click.Choice(DOMAINS), help="Only rules of this domain.")
+@click.option("--session", metavar="ID", help="Include what was granted in this session.")
+@click.pass_obj
+def command(context: CommandContext, domain: str | None, session: str | None) -> None:
+    """List the rules: defaults, then yours, then inline ones. The last that matches decides."""
+
+    async def work(turn: Turn) -> list[Rule]:
+        policy = policy_of(turn)
+        layers = (policy.configured, *policy.narrowing)
+        return [rule for layer in layers for rule in layer.rules if domain in (None, rule.domain)]
+
+    rules: list[Rule] = context.run(work, session=session)
+    rows = [(rule.source, rule.domain, rule.decision, _pattern(rule), _place(rule)) for rule in rules]
+    document = [{**(rule_json(rule) or {}), "problem": compile_rule(rule).problem or None} for rule in rules]
+    context.print(document, text="\n".join(table(rows, limit=100)) or "no rules")
+
+
+def _pattern(rule: Rule) -> str:
+    """Return the pattern of a rule, and what the rule is bound to."""
+    return stored_words(rule.pattern, rule.folder, rule.contents)
+
+
+def _place(rule: Rule) -> str:
+    problem = compile_rule(rule).problem
+    place = "" if rule.source == "default" else place_of(rule)
+    return f"{place}  (not usable: {problem})" if problem else place

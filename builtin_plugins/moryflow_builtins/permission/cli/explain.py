@@ -19,8 +19,8 @@ from moryflow_builtins.permission.judged import Decision, Judged, place_of, rule
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.rules import Probe, RuleSet
 
-from .judging import MODES, outcome, unacceptable
-from .mistakes import stops_at_slash
+from .lint import stops_at_slash
+from .prediction import MODES, outcome, unacceptable
 from .text import table, visible
 
 _KINDS: dict[str, tuple[Any, str]] = {
