@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from moryflow_sdk import Rule, Target
 
 from .judged import Judged, place_of, sterner, told
-from .rules import CompiledRule, Hit, Probe, RuleSet, compile_rules, layered, simple
+from .rules import CompiledRule, Probe, RuleHit, RuleSet, compile_rules, layered, simple
 
 Resolve = Callable[[str, str, str | None], Target]
 """(path, domain, base or ``None`` for the vault) → target, as the host resolves file arguments."""
@@ -54,7 +54,7 @@ class Policy:
         """Judge a command that runs one of `programs`."""
         return self._combined("bash", target, lambda rules: rules.last_for(programs, probe))
 
-    def _combined(self, domain: str, target: str, last: Callable[[RuleSet], Hit | None]) -> Judged:
+    def _combined(self, domain: str, target: str, last: Callable[[RuleSet], RuleHit | None]) -> Judged:
         answer = _answer(domain, target, last(self.configured))
         for layer in self.narrowing:
             own = last(layer)
@@ -98,7 +98,7 @@ def _doubt(answer: Judged, broken: CompiledRule) -> Judged:
     return Judged(answer.domain, answer.target, "ask", reason, bypass=bypass, rule=rule)
 
 
-def _answer(domain: str, target: str, hit: Hit | None) -> Judged:
+def _answer(domain: str, target: str, hit: RuleHit | None) -> Judged:
     if hit is None:
         return Judged(domain, target, "ask", "no rule covers it")
     if hit.decision == "allow":

@@ -35,7 +35,7 @@ class CompiledRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class RuleHit:
     """A rule that matched and what it decides here; `note` says why that differs from what it says."""
 
     rule: Rule
@@ -43,7 +43,7 @@ class Hit:
     note: str = ""
 
 
-Probe = Callable[[CompiledRule], Hit | None]
+Probe = Callable[[CompiledRule], RuleHit | None]
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class RuleSet:
         """Return the rules of `domain`, in order."""
         return self.by_domain.get(domain, ())
 
-    def last(self, domain: str, probe: Probe) -> Hit | None:
+    def last(self, domain: str, probe: Probe) -> RuleHit | None:
         """Return the last rule of `domain` that `probe` takes for a match."""
         return next((hit for compiled in reversed(self.of(domain)) if (hit := probe(compiled))), None)
 
-    def last_for(self, programs: Iterable[str], probe: Probe) -> Hit | None:
+    def last_for(self, programs: Iterable[str], probe: Probe) -> RuleHit | None:
         """Do the same for commands, looking only at rules that may be about one of `programs`."""
         rules = self.of("bash")
         places = set(self.by_program.get("", ())).union(*(self.by_program.get(name, ()) for name in programs))
@@ -79,7 +79,7 @@ _newest = [RuleSet()]
 
 def simple(text: str) -> Probe:
     """Return the probe for a target that is one piece of text."""
-    return lambda compiled: Hit(compiled.rule, compiled.rule.decision) if compiled.matches(text) else None
+    return lambda compiled: RuleHit(compiled.rule, compiled.rule.decision) if compiled.matches(text) else None
 
 
 def compile_rules(rules: Iterable[Rule]) -> RuleSet:

@@ -59,10 +59,10 @@ async def grep(
     files_only: Annotated[bool, "only the files and how many lines match in each"] = False,
 ) -> ToolResult:
     """Search the content of files. Ignored files (.gitignore, .ignore), binary files and files of secrets are left out."""
-    from .found import Wish
+    from .found import SearchRequest
     from .grep_tool import grep_target
 
-    return await grep_target(ctx, Wish(pattern, ignore_case, literal, context, glob), limit, files_only=files_only)
+    return await grep_target(ctx, SearchRequest(pattern, ignore_case, literal, context, glob), limit, files_only=files_only)
 
 
 @tool(domain="read", targets=_path, parallel_safe=True)
@@ -76,10 +76,10 @@ async def search_in_file(
     limit: Limit = None,
 ) -> ToolResult:
     """Search the content of one file, also a large one or one that is ignored."""
-    from .found import Wish
+    from .found import SearchRequest
     from .grep_tool import search_file_target
 
-    return await search_file_target(ctx, Wish(pattern, ignore_case, literal, context), limit)
+    return await search_file_target(ctx, SearchRequest(pattern, ignore_case, literal, context), limit)
 
 
 @hookimpl

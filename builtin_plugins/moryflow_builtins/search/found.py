@@ -22,7 +22,7 @@ SEARCH_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Wish:
+class SearchRequest:
     """A search: the pattern and how to read it, and which files count."""
 
     pattern: str
@@ -40,7 +40,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Listing:
+class FileListing:
     """Paths relative to the folder, in any order; `complete` is false when there was no time for all of them."""
 
     paths: list[str]
@@ -62,7 +62,7 @@ def named_by(pattern: str) -> Callable[[str], object]:
 
 
 @dataclass(frozen=True)
-class Line:
+class SearchLine:
     """One line of the result."""
 
     path: str
@@ -72,16 +72,16 @@ class Line:
 
 
 @dataclass
-class Found:
+class SearchResult:
     """Lines in the order they came; `more` says that the search stopped early, and `why`; `notes`, what it left out."""
 
-    lines: list[Line] = field(default_factory=list[Line])
+    lines: list[SearchLine] = field(default_factory=list[SearchLine])
     more: bool = False
     why: str = ""
     notes: list[str] = field(default_factory=list[str])
     size: int = 0
 
-    def take(self, lines: Iterable[Line]) -> bool:
+    def take(self, lines: Iterable[SearchLine]) -> bool:
         """Add `lines` as far as there is room, and say whether there is more."""
         for line in lines:
             self.lines.append(line)
@@ -96,7 +96,7 @@ class Found:
         self.more, self.why = True, why
 
 
-def result_of(found: Found, pattern: str, limit: int | None, *, files_only: bool, tool: str) -> ToolResult:
+def result_of(found: SearchResult, pattern: str, limit: int | None, *, files_only: bool, tool: str) -> ToolResult:
     """Return the lines sorted by path, at most `limit` matches if the model wants no more, and what was left out.
 
     How much of it the model is shown is decided where all outputs are cut; the rest is stored there.
@@ -128,17 +128,17 @@ def with_notes(shown: Sequence[str], notes: Sequence[str]) -> list[str]:
     return [*marked, *shown] if len(shown) > _MANY else [*shown, *marked]
 
 
-def _files(lines: Sequence[Line], files: dict[str, None], limit: int) -> list[str]:
+def _files(lines: Sequence[SearchLine], files: dict[str, None], limit: int) -> list[str]:
     counts = dict.fromkeys(files, 0)
     for line in lines:
         counts[line.path] += line.matches
     return [f"{one_line(path)} ({count})" for path, count in list(counts.items())[:limit]]
 
 
-def _lines(lines: Sequence[Line], limit: int) -> list[str]:
+def _lines(lines: Sequence[SearchLine], limit: int) -> list[str]:
     """Return ``path:12:text`` for matches and ``path-11-text`` around them, with ``--`` between what is apart."""
     shown: list[str] = []
-    previous: Line | None = None
+    previous: SearchLine | None = None
     with_context = any(not line.matches for line in lines)
     for line in lines:
         limit -= line.matches

@@ -9,7 +9,7 @@ import time
 from moryflow_sdk import Target, ToolContext, ToolResult
 
 from .allowed import Reader
-from .found import Listing, named_by, one_line, with_notes
+from .found import FileListing, named_by, one_line, with_notes
 from .ripgrep import find_rg, listed
 
 WALK_SECONDS = 30.0
@@ -56,7 +56,7 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     )
 
 
-async def _list_files(ctx: ToolContext, target: Target) -> Listing:
+async def _list_files(ctx: ToolContext, target: Target) -> FileListing:
     """List the files below `target`: with ``rg`` where there is one, else by walking."""
     program = find_rg(ctx.vault)
     if program is not None:
@@ -66,12 +66,12 @@ async def _list_files(ctx: ToolContext, target: Target) -> Listing:
     return await asyncio.to_thread(_walked, ctx, target)
 
 
-def _walked(ctx: ToolContext, target: Target) -> Listing:
+def _walked(ctx: ToolContext, target: Target) -> FileListing:
     """List by walking, for as long as is reasonable."""
     paths: list[str] = []
     end = time.monotonic() + WALK_SECONDS
     for path, _ in ctx.files.walk(target):
         paths.append(path)
         if len(paths) >= MAX_FILES or (len(paths) % 256 == 0 and (time.monotonic() > end or ctx.cancelled)):
-            return Listing(paths, complete=False)
-    return Listing(paths)
+            return FileListing(paths, complete=False)
+    return FileListing(paths)

@@ -20,7 +20,7 @@ from moryflow_sdk import Target, ToolContext, ToolError
 from moryflow_sdk.processes import end_process, marked_environment
 
 from .allowed import Reader
-from .found import SEARCH_SECONDS, Found, Line, Listing, Wish
+from .found import SEARCH_SECONDS, FileListing, SearchLine, SearchRequest, SearchResult
 
 COMMON = (
     "--no-config", "--no-messages", "--color=never", "--hidden", "--no-require-git", "--no-ignore-global",
@@ -50,7 +50,7 @@ def _find_rg() -> str | None:
     return None
 
 
-async def listed(ctx: ToolContext, target: Target, program: str, *options: str) -> Listing | None:
+async def listed(ctx: ToolContext, target: Target, program: str, *options: str) -> FileListing | None:
     """Return the files below `target`, or nothing when ``rg`` cannot say."""
     with ctx.files.folder(target) as folder:
         try:
@@ -59,10 +59,10 @@ async def listed(ctx: ToolContext, target: Target, program: str, *options: str) 
         except (OSError, TimeoutError):
             return None
     paths = output.decode("utf-8", "replace").split("\0")[:-1]
-    return Listing(paths)
+    return FileListing(paths)
 
 
-async def search_folder(ctx: ToolContext, target: Target, wish: Wish, program: str, reader: Reader) -> Found:
+async def search_folder(ctx: ToolContext, target: Target, wish: SearchRequest, program: str, reader: Reader) -> SearchResult:
     """Search the files below `target` that `reader` shows; meanwhile it is found out which it does not."""
     wants = wish.wants
     with ctx.files.folder(target) as folder:
@@ -90,7 +90,7 @@ async def _refused(
     return reader.refused(list(filter(wants, files.paths)) if wants else files.paths)
 
 
-async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: Wish, program: str) -> Found:
+async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: SearchRequest, program: str) -> SearchResult:
     """Search one file that has been opened and is text; ``rg`` reads it as its standard input."""
     arguments = (*COMMON, *_options(wish), "--text", "--", "-")
     process = await asyncio.create_subprocess_exec(
@@ -98,11 +98,11 @@ async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: Wis
     )
     async with _ended(process):
         found = await _collected(process)
-    found.lines = [Line(name, line.number, line.matches, line.text) for line in found.lines]
+    found.lines = [SearchLine(name, line.number, line.matches, line.text) for line in found.lines]
     return found
 
 
-def _options(wish: Wish) -> tuple[str, ...]:
+def _options(wish: SearchRequest) -> tuple[str, ...]:
     options = ["--line-number", "--with-filename", "--no-heading", "--max-columns=500", "--max-columns-preview"]
     options += [f"--context={wish.context}"] if wish.context else []
     options += ["--ignore-case"] if wish.ignore_case else ["--case-sensitive"]
@@ -146,10 +146,10 @@ async def _all(process: Process) -> bytes:
     return (await process.communicate())[0]
 
 
-async def _collected(process: Process) -> Found:
+async def _collected(process: Process) -> SearchResult:
     """Take lines until the end, until there is no more room, or until it takes too long; note each file that has a NUL."""
     assert process.stdout is not None and process.stderr is not None
-    found, rest = Found(), b""
+    found, rest = SearchResult(), b""
     complaint = asyncio.ensure_future(_complaint(process.stderr))
     try:
         async with asyncio.timeout(SEARCH_SECONDS):
@@ -167,11 +167,11 @@ async def _collected(process: Process) -> Found:
     return found
 
 
-def _parsed(data: bytes) -> tuple[list[Line], list[str], bytes]:
+def _parsed(data: bytes) -> tuple[list[SearchLine], list[str], bytes]:
     """Return the complete lines of `data`, the files that ``rg`` did not search to their end, and what is left of it."""
     complete, newline, rest = data.rpartition(b"\n")
     lines = [
-        Line(
+        SearchLine(
             _name(path),
             int(number),
             sign == b":",

@@ -20,7 +20,7 @@ from moryflow_sdk.processes import end_process, marked_environment
 from moryflow_sdk.texts import looks_binary, mark_of
 
 from .allowed import Reader
-from .found import SEARCH_SECONDS, Found, Line, Wish
+from .found import SEARCH_SECONDS, SearchLine, SearchRequest, SearchResult
 from .worker import find_lines
 
 MAX_FILE = 16 * 1024 * 1024
@@ -31,7 +31,7 @@ BATCH = 64
 Contents = Iterable[tuple[str, bytes]]
 
 
-async def scan_folder(ctx: ToolContext, target: Target, wish: Wish, reader: Reader) -> Found:
+async def scan_folder(ctx: ToolContext, target: Target, wish: SearchRequest, reader: Reader) -> SearchResult:
     """Search the files below `target` that `reader` shows."""
     wants = wish.wants
 
@@ -41,7 +41,9 @@ async def scan_folder(ctx: ToolContext, target: Target, wish: Wish, reader: Read
     return await scan(ctx.files.contents(target, wanted, limit=MAX_FILE), wish, lambda: ctx.cancelled, mark=ctx.mark)
 
 
-async def scan(contents: Contents, wish: Wish, cancelled: Callable[[], bool] = lambda: False, *, mark: str = "") -> Found:
+async def scan(
+    contents: Contents, wish: SearchRequest, cancelled: Callable[[], bool] = lambda: False, *, mark: str = ""
+) -> SearchResult:
     """Search `contents` with the best engine there is.
 
     :param mark: that of the call, for a process that it may take.
@@ -53,7 +55,7 @@ async def scan(contents: Contents, wish: Wish, cancelled: Callable[[], bool] = l
     return await _in_worker(contents, wish, mark)
 
 
-def _linear(wish: Wish) -> Callable[[bytes, int], Any] | None:
+def _linear(wish: SearchRequest) -> Callable[[bytes, int], Any] | None:
     """Return the search of google-re2, or nothing where it is not installed."""
     try:
         import re2
@@ -73,11 +75,13 @@ def _unusable(reason: object) -> ToolError:
     return ToolError(f"the pattern cannot be used: {text}", code="invalid_pattern", next_step="literal=true takes it as text")
 
 
-def _scanned(contents: Contents, search: Callable[[bytes, int], Any], context: int, cancelled: Callable[[], bool]) -> Found:
-    found, end = Found(), time.monotonic() + SEARCH_SECONDS
+def _scanned(
+    contents: Contents, search: Callable[[bytes, int], Any], context: int, cancelled: Callable[[], bool]
+) -> SearchResult:
+    found, end = SearchResult(), time.monotonic() + SEARCH_SECONDS
     for path, data in _texts(contents):
         hits = find_lines(data, search, context) if search(data, 0) is not None else ()
-        if not found.take(Line(path, *line) for line in hits):
+        if not found.take(SearchLine(path, *line) for line in hits):
             break
         if time.monotonic() > end or cancelled():
             found.stop(f"stopped after {SEARCH_SECONDS:g} s")
@@ -95,7 +99,7 @@ def _texts(contents: Contents) -> Iterator[tuple[str, bytes]]:
             yield path, data.removeprefix(mark)
 
 
-async def _in_worker(contents: Contents, wish: Wish, mark: str) -> Found:
+async def _in_worker(contents: Contents, wish: SearchRequest, mark: str) -> SearchResult:
     """Send the files to a process that uses the standard library, and stop it when it takes too long."""
     import re
 
@@ -104,7 +108,7 @@ async def _in_worker(contents: Contents, wish: Wish, mark: str) -> Found:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise _unusable(error) from error
-    found = Found()
+    found = SearchResult()
     program = str(Path(__file__).with_name("worker.py"))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -146,9 +150,9 @@ async def _feed(process: Process, contents: Contents, wish: dict[str, Any]) -> N
         return  # it was stopped
 
 
-async def _take(process: Process, found: Found) -> None:
+async def _take(process: Process, found: SearchResult) -> None:
     assert process.stdout is not None
     async for answer in process.stdout:
         path, lines = json.loads(answer)
-        if not found.take(Line(path, *line) for line in lines):
+        if not found.take(SearchLine(path, *line) for line in lines):
             return

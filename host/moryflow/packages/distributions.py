@@ -110,7 +110,7 @@ def _counts(name: str) -> bool:
 # ---------------------------------------------------------------- installed
 
 
-class Installed:
+class Distribution:
     """An installed distribution, found by its metadata folder."""
 
     def __init__(self, info: Path) -> None:
@@ -201,9 +201,9 @@ class Installed:
             return ""
 
 
-def installed_packages() -> dict[str, Installed]:
+def installed_packages() -> dict[str, Distribution]:
     """Return the installed distributions by normal name; of two with one name the first on the path counts."""
-    found: dict[str, Installed] = {}
+    found: dict[str, Distribution] = {}
     for entry in search_path():
         try:
             names = sorted(path.name for path in Path(entry).iterdir())
@@ -211,7 +211,7 @@ def installed_packages() -> dict[str, Installed]:
             continue
         for name in names:
             if name.endswith((".dist-info", ".egg-info")) and not name.startswith("~"):
-                found.setdefault(normal(name.removesuffix(".egg-info").split("-")[0]), Installed(Path(entry, name)))
+                found.setdefault(normal(name.removesuffix(".egg-info").split("-")[0]), Distribution(Path(entry, name)))
     return found
 
 
@@ -223,7 +223,7 @@ def start_files() -> frozenset[Path]:
 # ---------------------------------------------------------------- projects
 
 
-class Project:
+class SourceProject:
     """The folder of a project, where packages lie at the top or below ``src``."""
 
     def __init__(self, folder: Path) -> None:
@@ -255,7 +255,7 @@ def package_in_folder(folder: Path) -> Package:
     ]
     name, version = str(said.get("name", folder.name)), str(said.get("version", ""))
     requires = [str(item) for item in said.get("dependencies", ())]
-    return package_of(name, version, requires, "\n".join(lines), Project(folder))
+    return package_of(name, version, requires, "\n".join(lines), SourceProject(folder))
 
 
 def manifest_file(folder: Path, plugin: str) -> str:
@@ -270,6 +270,6 @@ def manifest_file(folder: Path, plugin: str) -> str:
 
 
 __all__ = [
-    "Installed", "installed_packages", "manifest_file", "normal", "package_in_folder", "package_in_wheel", "start_files",
+    "Distribution", "installed_packages", "manifest_file", "normal", "package_in_folder", "package_in_wheel", "start_files",
     "wheel_names",
 ]  # fmt: skip

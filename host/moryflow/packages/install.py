@@ -15,16 +15,16 @@ from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import discover
 
 from . import InstallError
-from .distributions import Installed, installed_packages, normal, package_in_folder, package_in_wheel
+from .distributions import Distribution, installed_packages, normal, package_in_folder, package_in_wheel
 from .lock import Locked, Lockfile, entry_for, plugin_named
 from .manager import Manager, refuse_reserved
 from .manifest_summary import Card, Package, changed, screen
-from .origins import Origin
+from .origins import PackageOrigin
 from .single_files import content_of, file_digest, file_entry, plugin_name, put_file, write_new
 
 
 @dataclass(frozen=True)
-class Done:
+class InstallResult:
     """What became of one installation.
 
     :param action: ``installed``, ``unchanged`` or ``updated``.
@@ -46,11 +46,11 @@ class Ready:
     """A package that was read and may be installed: what it is, and what is handed to the installer."""
 
     package: Package
-    origin: Origin
+    origin: PackageOrigin
     commit: str = ""
 
 
-def install(origin: Origin, manager: Manager) -> Done:
+def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
     """Install a plugin after the person has seen what it is.
 
     :raises InstallError: it cannot or must not be installed; the environment is as it was.
@@ -63,7 +63,7 @@ def install(origin: Origin, manager: Manager) -> Done:
         known = manager.lock.read()
         before = plugin_named(known, ready.package.name)
         if before is not None and is_there(before, ready.package):
-            return Done("unchanged", before)
+            return InstallResult("unchanged", before)
         also = manager.plan(ready.origin, ready.package)
         manager.tell(screen(ready.package, origin=shown_origin(origin), also=also, editable=origin.kind == "editable"))
         changes = changed(before.plugins, ready.package.cards).lines if before else ()
@@ -73,7 +73,7 @@ def install(origin: Origin, manager: Manager) -> Done:
         return finish(origin, ready, manager, also=tuple(also), changes=changes, action="installed")
 
 
-def read(origin: Origin, folder: Path, manager: Manager) -> Ready:
+def read(origin: PackageOrigin, folder: Path, manager: Manager) -> Ready:
     """Fetch a package and read what it is; nothing is installed and nothing of it imported.
 
     :raises InstallError: it cannot be fetched, or is not something to install.
@@ -87,24 +87,24 @@ def read(origin: Origin, folder: Path, manager: Manager) -> Ready:
     fetched = manager.installer.fetch(origin, folder)
     package = package_in_wheel(fetched.wheel)
     manager.refuse(package)
-    return Ready(package, Origin("archive", str(fetched.wheel)), fetched.commit)
+    return Ready(package, PackageOrigin("archive", str(fetched.wheel)), fetched.commit)
 
 
 def finish(
-    origin: Origin,
+    origin: PackageOrigin,
     ready: Ready,
     manager: Manager,
     *,
     action: str,
     also: tuple[tuple[str, str], ...] = (),
     changes: tuple[str, ...] = (),
-) -> Done:
+) -> InstallResult:
     """Install what was agreed to, try it, and write it into the lock.
 
     :raises DoesNotLoad: what was there before is there still.
     """
     entry = manager.put(ready.origin, ready.package, origin, also, ready.commit)
-    return Done(action, entry, also, changes)
+    return InstallResult(action, entry, also, changes)
 
 
 def refuse_older(manager: Manager, package: Package, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def is_there(entry: Locked, package: Package) -> bool:
     return found.package().digest == package.digest
 
 
-def install_file(path: Path, manager: Manager) -> Done:
+def install_file(path: Path, manager: Manager) -> InstallResult:
     """Copy a plugin in one file into the home; agreeing to it is agreeing that it runs."""
     data, name = content_of(path), plugin_name(path)
     refuse_reserved(name, f"give the file another name: {path}")
@@ -143,7 +143,7 @@ def install_file(path: Path, manager: Manager) -> Done:
     entry = file_entry(name, path, data)
     known = manager.lock.read().get(entry.name)
     if same and known is not None and known.hash == entry.hash:
-        return Done("unchanged", known)
+        return InstallResult("unchanged", known)
     package = Package(path.name, "", (Card(name),), digest=file_digest(data))
     manager.tell(screen(package, origin=str(path)))
     _tell_notes(manager, package, (f"{target} is there already and goes aside",) if target.exists() and not same else ())
@@ -159,10 +159,10 @@ def install_file(path: Path, manager: Manager) -> Done:
         manager.lock.remove(entry.name) if known is None else manager.lock.put(known)
         raise
     Consents(manager.home).give(target)
-    return Done("installed", entry)
+    return InstallResult("installed", entry)
 
 
-def shown_origin(origin: Origin) -> str:
+def shown_origin(origin: PackageOrigin) -> str:
     """Return where something comes from, in a person's words."""
     return f"the package index ({origin.text})" if origin.kind == "index" else origin.text
 
@@ -180,11 +180,11 @@ def _tell_notes(manager: Manager, package: Package, changes: tuple[str, ...]) ->
             manager.tell(f"  NOTE: the name {other.name} is taken by a plugin of the tier {other.tier}: {other.source}")
 
 
-def _folder(origin: Origin) -> AbstractContextManager[str]:
+def _folder(origin: PackageOrigin) -> AbstractContextManager[str]:
     return nullcontext("") if origin.kind == "editable" else tempfile.TemporaryDirectory(prefix="moryflow-")
 
 
-def update(entry: Locked, manager: Manager) -> Done:
+def update(entry: Locked, manager: Manager) -> InstallResult:
     """Bring one installation up to date with where it came from.
 
     :raises InstallError: it cannot be had any more, or must not be installed.
@@ -195,7 +195,7 @@ def update(entry: Locked, manager: Manager) -> Done:
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         ready = read(entry.source, Path(folder), manager)
         if is_there(entry, ready.package):
-            return Done("unchanged", entry)
+            return InstallResult("unchanged", entry)
         also = manager.plan(ready.origin, ready.package)
         change = changed(entry.plugins, ready.package.cards)
         lines = change.lines
@@ -214,15 +214,15 @@ def update(entry: Locked, manager: Manager) -> Done:
         return finish(entry.source, ready, manager, also=tuple(also), changes=lines, action="updated")
 
 
-def _update_file(entry: Locked, manager: Manager) -> Done:
+def _update_file(entry: Locked, manager: Manager) -> InstallResult:
     source = Path(entry.origin)
     if not source.exists():
         hint = f"moryflow plugin install FILE, or moryflow plugin uninstall {plugin_name(source)}"
         raise InstallError("the file it was copied from is gone", where=entry.origin, next_step=hint)
     if file_digest(content_of(source)) == entry.hash:
-        return Done("unchanged", entry)
+        return InstallResult("unchanged", entry)
     done = install_file(source, manager)
-    return Done("updated", done.entry, changes=("the code",))
+    return InstallResult("updated", done.entry, changes=("the code",))
 
 
 def lock_installed(home: Path, name: str) -> tuple[Package, Locked] | None:
@@ -240,21 +240,21 @@ def lock_installed(home: Path, name: str) -> tuple[Package, Locked] | None:
     return package, entry
 
 
-def _origin(item: Installed, package: Package) -> tuple[Origin, str]:
+def _origin(item: Distribution, package: Package) -> tuple[PackageOrigin, str]:
     """Return where a package was installed from, as far as its metadata says, and the commit."""
     direct = item.direct
     url = str(direct.get("url", ""))
     vcs = direct.get("vcs_info", {})
     if vcs.get("vcs") == "git":
-        return Origin("git", f"git+{url}"), str(vcs.get("commit_id", ""))
+        return PackageOrigin("git", f"git+{url}"), str(vcs.get("commit_id", ""))
     if (project := item.project) is not None:
         kind = "editable" if item.editable else "folder" if "dir_info" in direct else "archive"
-        return Origin(kind, str(project)), ""
-    return Origin("index", package.name), ""
+        return PackageOrigin(kind, str(project)), ""
+    return PackageOrigin("index", package.name), ""
 
 
 __all__ = [
-    "Done",
+    "InstallResult",
     "Ready",
     "finish",
     "install",

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from . import InstallError
-from .origins import Origin
+from .origins import PackageOrigin
 from .pins import constraints
 
 _GIT = {
@@ -70,7 +70,7 @@ class Installer:
 
     # ---------------------------------------------------------------- verbs
 
-    def fetch(self, origin: Origin, folder: Path) -> Fetched:
+    def fetch(self, origin: PackageOrigin, folder: Path) -> Fetched:
         """Put the wheel of `origin` alone into `folder`; nothing is installed.
 
         :raises InstallError: there is none, or it cannot be built; with what pip says.
@@ -83,7 +83,7 @@ class Installer:
         commit = _COMMIT.search(said)
         return Fetched(wheels[0], commit[1] if commit else "")
 
-    def plan(self, origin: Origin) -> list[tuple[str, str]]:
+    def plan(self, origin: PackageOrigin) -> list[tuple[str, str]]:
         """Return name and version of what installing `origin` would install besides itself.
 
         :raises InstallError: it cannot be installed beside what the host runs on; with what the resolver says.
@@ -99,7 +99,7 @@ class Installer:
             found = json.loads(report.read_text("utf-8"))["install"]
         return [(item["metadata"]["name"], item["metadata"]["version"]) for item in found if not item.get("requested")]
 
-    def install(self, origin: Origin, also: Sequence[tuple[str, str]] = (), *, again: bool = False) -> None:
+    def install(self, origin: PackageOrigin, also: Sequence[tuple[str, str]] = (), *, again: bool = False) -> None:
         """Install `origin`: a wheel that was fetched, or the folder of an editable installation.
 
         :param also: what was shown besides, in these versions and no others.
@@ -145,16 +145,16 @@ class Installer:
             "this Python has no pip, which is needed to read a package before it is installed", next_step=install
         )
 
-    def _limits(self, origin: Origin, folder: Path, also: Sequence[tuple[str, str]] = ()) -> list[str]:
+    def _limits(self, origin: PackageOrigin, folder: Path, also: Sequence[tuple[str, str]] = ()) -> list[str]:
         file = folder / "constraints.txt"
         file.write_text(constraints({**dict(also), **self.pins}), "utf-8")
         return ["--constraint", str(file), *self._wheels_only(origin)]
 
-    def _wheels_only(self, origin: Origin) -> list[str]:
+    def _wheels_only(self, origin: PackageOrigin) -> list[str]:
         """Keep build scripts of packages from an index from running; a folder that was named is built."""
         return [] if self.building or origin.kind in ("folder", "editable", "git") else ["--only-binary", ":all:"]
 
-    def _operand(self, origin: Origin) -> list[str]:
+    def _operand(self, origin: PackageOrigin) -> list[str]:
         return ["--editable", origin.text] if origin.kind == "editable" else ["--", origin.text]
 
     def _run(self, command: Sequence[str], problem: str) -> str:
@@ -194,11 +194,11 @@ class Installer:
         return {**kept, **_SETTINGS, "GIT_CONFIG_COUNT": str(len(_GIT)), **settings, **values}
 
 
-def _project_of(origin: Origin) -> str:
+def _project_of(origin: PackageOrigin) -> str:
     return origin.path.name.split("-")[0]
 
 
-def _refusal(origin: Origin) -> str:
+def _refusal(origin: PackageOrigin) -> str:
     name = _project_of(origin) if origin.kind == "archive" else origin.text
     return f"{name} cannot be installed beside what Moryflow runs on"
 

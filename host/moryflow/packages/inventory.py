@@ -11,7 +11,7 @@ from moryflow.config import Config
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSettings
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import TAKEN_HINT, Candidate, NameReserved, discover
-from moryflow.plugins.last_seen import GateMemory, Known, key_of, looks_like_gate, recall, remember
+from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, remember
 
 from .manifest_summary import Card, card_of
 
@@ -31,7 +31,7 @@ class Row:
 
     record: LoadRecord
     candidate: Candidate | None = None
-    known: Known | None = None
+    known: LastLoad | None = None
     card: Card | None = None
     tokens: Mapping[str, int] = field(default_factory=dict[str, int])
 
@@ -54,7 +54,7 @@ def rows(home: Path, config: Config, settings: PluginSettings) -> list[Row]:
     return [*found, *_absent(home, found, settings)]
 
 
-def _builtins(home: Path, config: Config, known: Mapping[str, Known]) -> dict[str, LoadRecord]:
+def _builtins(home: Path, config: Config, known: Mapping[str, LastLoad]) -> dict[str, LoadRecord]:
     """Load those of our own that nothing is known of, and remember them; they do not begin and do not contribute."""
     from moryflow.plugins import load_plugin_set
 
@@ -69,7 +69,9 @@ def _builtins(home: Path, config: Config, known: Mapping[str, Known]) -> dict[st
 class _Looking:
     """Says what is known of each candidate; what a person wants comes first."""
 
-    def __init__(self, home: Path, known: Mapping[str, Known], own: Mapping[str, LoadRecord], settings: PluginSettings) -> None:
+    def __init__(
+        self, home: Path, known: Mapping[str, LastLoad], own: Mapping[str, LoadRecord], settings: PluginSettings
+    ) -> None:
         self._home = home
         self._known = known
         self._own = own
@@ -86,7 +88,7 @@ class _Looking:
             base = base._replace(hooks=card.hooks, tools=card.tools, services=card.services, gate=card.gate)
         return Row(self._state(base, candidate, before), candidate, before, card, before.tokens if before else {})
 
-    def _state(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
+    def _state(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
         if isinstance(candidate.problem, NameReserved):
             return _refused(base, candidate.problem)
         if reason := _unwanted(base.name, candidate, self._settings):
@@ -99,7 +101,7 @@ class _Looking:
             return _refused(base, candidate.problem)
         return base if candidate.tier == "builtin" else self._third(base, candidate, before)
 
-    def _third(self, base: LoadRecord, candidate: Candidate, before: Known | None) -> LoadRecord:
+    def _third(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
         if candidate.tier == "user" and self._consents.is_waiting(candidate.target):
             return _pending(base, WAITING)
         if before is None:

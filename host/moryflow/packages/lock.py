@@ -12,7 +12,7 @@ from moryflow_sdk import ConfigError
 
 from .distributions import normal
 from .manifest_summary import Package
-from .origins import Kind, Origin
+from .origins import Kind, PackageOrigin
 
 FILE = "plugins.lock"
 _VERSION = 1
@@ -36,8 +36,8 @@ class Locked:
     commit: str = ""
 
     @property
-    def source(self) -> Origin:
-        return Origin(self.kind, self.origin)
+    def source(self) -> PackageOrigin:
+        return PackageOrigin(self.kind, self.origin)
 
     @property
     def is_file(self) -> bool:
@@ -84,7 +84,7 @@ class Lockfile:
             write_atomically(self.path, f"{text}\n".encode())
 
 
-def entry_for(package: Package, origin: Origin, *, commit: str = "") -> Locked:
+def entry_for(package: Package, origin: PackageOrigin, *, commit: str = "") -> Locked:
     """Return the line of the lock for a package that was just agreed to."""
     plugins = {card.name: card.asks for card in package.cards}
     return Locked(package.name, package.version, origin.kind, origin.text, package.digest, plugins, commit)

@@ -16,7 +16,7 @@ from moryflow.plugins.entry_points import environment_key, installed
 from . import INSTALLING
 
 if TYPE_CHECKING:
-    from .distributions import Installed
+    from .distributions import Distribution
     from .lock import Locked
 
 _SETTLED = 2.0
@@ -110,7 +110,7 @@ def _locked_files(home: Path) -> list[str]:
     return [str(file) for item in packages if item is not None and not item.editable for file in item.files()]
 
 
-def _drift(entry: Locked, there: Mapping[str, Installed], home: Path) -> Drift | None:
+def _drift(entry: Locked, there: Mapping[str, Distribution], home: Path) -> Drift | None:
     from .distributions import normal
 
     sync = "moryflow plugin sync"

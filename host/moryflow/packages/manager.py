@@ -16,7 +16,7 @@ from .distributions import installed_packages, normal, start_files, wheel_names
 from .installer import Installer
 from .lock import Locked, Lockfile, entry_for
 from .manifest_summary import Package
-from .origins import Origin
+from .origins import PackageOrigin
 from .pins import Older, host_pins, older, refuse_bad, refuse_breaking, refuse_conflicts
 from .rollback import InstallLock, Rollback, recover
 from .trial import Trial
@@ -71,7 +71,7 @@ class Manager:
             problem = f"{package.name} brings {names}, which Python would run at every start"
             raise InstallError(problem, next_step="ask its author what it is for")
 
-    def plan(self, origin: Origin, package: Package) -> list[tuple[str, str]]:
+    def plan(self, origin: PackageOrigin, package: Package) -> list[tuple[str, str]]:
         """Return what would be installed besides the plugin.
 
         :raises InstallError: it does not fit, holds a release known to be malicious, or would break another plugin.
@@ -87,7 +87,7 @@ class Manager:
         return older([(package.name, package.version), *also], self.lock.read())
 
     @contextmanager
-    def _taken_back_unless_good(self, shown: Package, origin: Origin, also: Sequence[tuple[str, str]]) -> Iterator[None]:
+    def _taken_back_unless_good(self, shown: Package, origin: PackageOrigin, also: Sequence[tuple[str, str]]) -> Iterator[None]:
         """Put everything back as it was when what is done meanwhile fails, is interrupted or killed."""
         entry = self.lock.read().get(normal(shown.name))
         files = wheel_names(origin.path) if origin.kind == "archive" else ()
@@ -102,7 +102,9 @@ class Manager:
                 raise
             rollback.done()
 
-    def put(self, origin: Origin, shown: Package, source: Origin, also: Sequence[tuple[str, str]], commit: str = "") -> Locked:
+    def put(
+        self, origin: PackageOrigin, shown: Package, source: PackageOrigin, also: Sequence[tuple[str, str]], commit: str = ""
+    ) -> Locked:
         """Install what was shown, try it, and write it down; return its line of the lock.
 
         :param source: where it came from, as a person named it.
@@ -121,7 +123,7 @@ class Manager:
             self.tell(f"moryflow: {note}")
         return entry
 
-    def _installed(self, origin: Origin, shown: Package, also: Sequence[tuple[str, str]]) -> Package:
+    def _installed(self, origin: PackageOrigin, shown: Package, also: Sequence[tuple[str, str]]) -> Package:
         """Install what was shown, check that it is there and that nothing else crept in; return what is installed."""
         before, starts = set(installed_packages()), start_files()
         self.installer.install(origin, also)

@@ -18,7 +18,7 @@ CAPABILITIES = ("network", "subprocess", "files")
 """What a manifest may say about a plugin's own doings, in the order in which it is shown."""
 
 
-class Tree(Protocol):
+class PackageFiles(Protocol):
     """The files of a package by their path in it: a wheel, an installed package, a project's folder."""
 
     def names(self) -> Iterable[str]: ...
@@ -71,7 +71,7 @@ class Package:
     """``.pth`` files: Python runs them at every start."""
 
 
-def package_of(name: str, version: str, requires: Iterable[str], entry_points: str, tree: Tree, **more: Any) -> Package:
+def package_of(name: str, version: str, requires: Iterable[str], entry_points: str, tree: PackageFiles, **more: Any) -> Package:
     """Return a package from its metadata and its files."""
     plugins, manifests = _groups(entry_points)
     cards = tuple(_card(plugin, target, version, manifests.get(plugin, ""), tree) for plugin, target in plugins.items())
@@ -102,7 +102,7 @@ def _groups(text: str) -> tuple[dict[str, str], dict[str, str]]:
     return found[0], found[1]
 
 
-def _card(plugin: str, target: str, version: str, manifest: str, tree: Tree) -> Card:
+def _card(plugin: str, target: str, version: str, manifest: str, tree: PackageFiles) -> Card:
     place, _, leaf = manifest.partition(":")
     data = tree.read("/".join([*place.split("."), leaf or "plugin.toml"])) if manifest else None
     if data is None:
@@ -152,7 +152,7 @@ _CAPABILITY_WORDS = {"network": "uses the network", "subprocess": "starts progra
 
 
 @dataclass(frozen=True)
-class Change:
+class ManifestChange:
     """What differs between what was agreed to and what would be installed.
 
     :param lines: for people, one difference each.
@@ -206,7 +206,7 @@ def _capability(name: str, value: Any) -> str:
     return words if value is True else f"{words} ({value})"
 
 
-def changed(before: Mapping[str, Mapping[str, Any]], after: Iterable[Card]) -> Change:
+def changed(before: Mapping[str, Mapping[str, Any]], after: Iterable[Card]) -> ManifestChange:
     """Compare what was agreed to with the cards of another version."""
     lines: list[str] = []
     grew = False
@@ -220,7 +220,7 @@ def changed(before: Mapping[str, Mapping[str, Any]], after: Iterable[Card]) -> C
         found, more = _compared(old, new)
         lines += [f"{name}: {line}" for line in found]
         grew = grew or more
-    return Change(tuple(lines), grew)
+    return ManifestChange(tuple(lines), grew)
 
 
 def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], bool]:
@@ -249,9 +249,9 @@ def _said(value: Any) -> str:
 __all__ = [
     "CAPABILITIES",
     "Card",
-    "Change",
+    "ManifestChange",
     "Package",
-    "Tree",
+    "PackageFiles",
     "card_lines",
     "card_of",
     "changed",

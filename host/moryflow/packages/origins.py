@@ -20,7 +20,7 @@ FORMS = "a name, ./FOLDER, -e ./FOLDER, git+https://…, FILE.whl or FILE.py"
 
 
 @dataclass(frozen=True)
-class Origin:
+class PackageOrigin:
     """Where a plugin is installed from.
 
     :param text: what the installer is given: a requirement, an absolute path or a ``git+…`` address.
@@ -34,7 +34,7 @@ class Origin:
         return Path(self.text)
 
 
-def origin_of(given: str, *, editable: bool = False) -> Origin:
+def origin_of(given: str, *, editable: bool = False) -> PackageOrigin:
     """Return what `given` names.
 
     :raises ConfigError: it names nothing that can be installed, or there is nothing there.
@@ -43,12 +43,12 @@ def origin_of(given: str, *, editable: bool = False) -> Origin:
         given = unquote(urlsplit(given).path)
     address = None if editable else _git_address(given)
     if address is not None:
-        return Origin("git", address)
+        return PackageOrigin("git", address)
     if "://" in given:
         raise ConfigError(f"{given!r} is not an address of a git repository", next_step=f"give {FORMS}")
     if editable or _looks_like_path(given):
         return _local(given, editable=editable)
-    return Origin("index", _requirement(given))
+    return PackageOrigin("index", _requirement(given))
 
 
 def _git_address(given: str) -> str | None:
@@ -68,7 +68,7 @@ def _looks_like_path(given: str) -> bool:
     return os.sep in given or given.startswith((".", "~")) or given.endswith((".py", *_ARCHIVES))
 
 
-def _local(given: str, *, editable: bool) -> Origin:
+def _local(given: str, *, editable: bool) -> PackageOrigin:
     try:
         path = Path(given).expanduser().resolve()
         there = path.exists()
@@ -80,13 +80,13 @@ def _local(given: str, *, editable: bool) -> Origin:
         if not any((path / name).is_file() for name in ("pyproject.toml", "setup.py")):
             problem = "this folder is no Python project: it has neither pyproject.toml nor setup.py"
             raise ConfigError(problem, where=str(path), next_step="moryflow new plugin NAME")
-        return Origin("editable" if editable else "folder", str(path))
+        return PackageOrigin("editable" if editable else "folder", str(path))
     if editable:
         raise ConfigError("-e takes the folder of a project", where=str(path), next_step="moryflow plugin install FILE")
     if path.suffix == ".py":
-        return Origin("file", str(path))
+        return PackageOrigin("file", str(path))
     if path.name.endswith(_ARCHIVES):
-        return Origin("archive", str(path))
+        return PackageOrigin("archive", str(path))
     raise ConfigError("this is neither a wheel, an archive nor a Python file", where=str(path), next_step=f"give {FORMS}")
 
 
@@ -102,4 +102,4 @@ def _requirement(given: str) -> str:
     return str(wanted)
 
 
-__all__ = ["FORMS", "Kind", "Origin", "origin_of"]
+__all__ = ["FORMS", "Kind", "PackageOrigin", "origin_of"]

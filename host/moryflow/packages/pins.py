@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from . import InstallError
-from .distributions import Installed, installed_packages, normal
+from .distributions import Distribution, installed_packages, normal
 from .lock import Locked
 from .manifest_summary import Package, metadata_of
 
@@ -15,7 +15,7 @@ BAD_RELEASES: Mapping[str, tuple[str, ...]] = {"litellm": ("1.82.7", "1.82.8")}
 """Releases that are never installed: these two were malicious."""
 
 
-def host_pins(installed: Mapping[str, Installed] | None = None) -> dict[str, str]:
+def host_pins(installed: Mapping[str, Distribution] | None = None) -> dict[str, str]:
     """Return name and version of the host and of all it needs, as they are installed now.
 
     What an extra would add is pinned too when it is there: the host uses what it finds.
@@ -71,7 +71,7 @@ def refuse_conflicts(package: Package, pins: Mapping[str, str]) -> None:
         )
 
 
-def refuse_breaking(items: Iterable[tuple[str, str]], installed: Mapping[str, Installed] | None = None) -> None:
+def refuse_breaking(items: Iterable[tuple[str, str]], installed: Mapping[str, Distribution] | None = None) -> None:
     """Refuse a plan that takes from a plugin that is there something that it, or what it uses, needs.
 
     An installer looks at what it installs and not at what is there, which it would leave broken.
@@ -131,7 +131,7 @@ def _applies(wanted: object, extras: frozenset[str]) -> bool:
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
 
 
-def _metadata(item: Installed) -> str:
+def _metadata(item: Distribution) -> str:
     try:
         return (item.info / "METADATA").read_text("utf-8", "replace")
     except OSError:

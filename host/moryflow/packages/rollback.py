@@ -24,7 +24,7 @@ from typing import Any
 from moryflow.base.paths import make_folder
 
 from . import INSTALLING, InstallError
-from .distributions import Installed, installed_packages, normal
+from .distributions import Distribution, installed_packages, normal
 from .lock import Locked, Lockfile
 
 _NOTE = "note.json"
@@ -217,7 +217,7 @@ def _copied(path: Path, copy: Path) -> _Kept | None:
     return _Kept(str(path), copy.name)
 
 
-def _files(item: Installed) -> list[Path]:
+def _files(item: Distribution) -> list[Path]:
     """Return what an installed distribution consists of, as far as it lies in this environment."""
     named = [path for name in item.names() if (path := _inside(item.site / name)) is not None]
     own = [path for path in sorted(item.info.rglob("*")) if path.is_file()] if item.info.is_dir() else [item.info]
@@ -236,7 +236,7 @@ def _inside(path: Path) -> Path | None:
     return plain if any(plain.is_relative_to(root) for root in roots) else None
 
 
-def _of(names: Iterable[str], sites: Iterable[Path] | None = None) -> Iterator[Installed]:
+def _of(names: Iterable[str], sites: Iterable[Path] | None = None) -> Iterator[Distribution]:
     """Yield what is installed under these names; of a killed installation there may be two versions."""
     wanted = set(names)
     for folder in _sites() if sites is None else sites:
@@ -244,7 +244,7 @@ def _of(names: Iterable[str], sites: Iterable[Path] | None = None) -> Iterator[I
             for path in sorted(folder.iterdir()):
                 stem = path.name.removesuffix(".egg-info").split("-")[0]
                 if path.name.endswith((".dist-info", ".egg-info")) and normal(stem) in wanted:
-                    yield Installed(path)
+                    yield Distribution(path)
 
 
 def _sites() -> list[Path]:

@@ -12,7 +12,7 @@ from .install import Ready, finish, read
 from .lock import FILE, Locked
 from .lock_check import drifts
 from .manager import Manager
-from .origins import Origin
+from .origins import PackageOrigin
 from .single_files import content_of, file_digest, plugin_name, put_file
 
 
@@ -70,16 +70,16 @@ def _agreed(entry: Locked, digest: str, name: str) -> None:
         raise InstallError(problem, where=FILE, next_step=f"moryflow plugin update {name}")
 
 
-def _pinned(entry: Locked) -> Origin:
+def _pinned(entry: Locked) -> PackageOrigin:
     """Return the origin with the version or commit that was agreed to."""
     if entry.kind == "index":
-        return Origin("index", f"{entry.name}=={entry.version}")
+        return PackageOrigin("index", f"{entry.name}=={entry.version}")
     if entry.kind == "git" and entry.commit:
         address, hash_sign, rest = entry.origin.partition("#")
         scheme, _, path = address.partition("://")
         head, at, _ = path.rpartition("@")
         bare = head if at and "/" in head else path
-        return Origin("git", f"{scheme}://{bare}@{entry.commit}{hash_sign}{rest}")
+        return PackageOrigin("git", f"{scheme}://{bare}@{entry.commit}{hash_sign}{rest}")
     return entry.source
 
 

@@ -31,7 +31,7 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Target:
+class UninstallTarget:
     """What a name stands for: a distribution, or a file or folder of the home."""
 
     name: str
@@ -39,7 +39,7 @@ class Target:
     path: Path | None = None
 
 
-def target_of(name: str, rows: list[Row], manager: Manager) -> Target | None:
+def target_of(name: str, rows: list[Row], manager: Manager) -> UninstallTarget | None:
     """Return what would be removed under `name`, ``None`` when there is nothing of that name.
 
     :raises InstallError: it is built in.
@@ -49,17 +49,17 @@ def target_of(name: str, rows: list[Row], manager: Manager) -> Target | None:
         if candidate is None or row.name != name:
             continue
         if candidate.tier == "user":
-            return Target(name, (name,), Path(candidate.target))
+            return UninstallTarget(name, (name,), Path(candidate.target))
         if candidate.tier == "installed":
             return _distribution(candidate.source.split(" ")[0])
         raise InstallError(f"{name} is built in", next_step=f"moryflow plugin disable {name}")
     if normal(name) in installed_packages() and (found := _distribution(name)).plugins:
         return found
     entry = plugin_named(manager.lock.read(), name)
-    return Target(entry.name, tuple(entry.plugins)) if entry else None
+    return UninstallTarget(entry.name, tuple(entry.plugins)) if entry else None
 
 
-def _distribution(name: str) -> Target:
+def _distribution(name: str) -> UninstallTarget:
     """Return a distribution and the plugins it brings.
 
     :raises InstallError: it is Moryflow itself.
@@ -67,10 +67,10 @@ def _distribution(name: str) -> Target:
     item = installed_packages().get(normal(name))
     if normal(name) == HOST:
         raise InstallError("Moryflow does not uninstall itself", next_step="python3 -m pip uninstall moryflow")
-    return Target(name, tuple(card.name for card in item.package().cards) if item else ())
+    return UninstallTarget(name, tuple(card.name for card in item.package().cards) if item else ())
 
 
-def remove(target: Target, manager: Manager) -> Removed:
+def remove(target: UninstallTarget, manager: Manager) -> Removed:
     """Remove it and forget what was known of it; its settings and its data stay.
 
     :raises InstallError: it cannot be removed.
@@ -92,4 +92,4 @@ def remove(target: Target, manager: Manager) -> Removed:
     return Removed(target.name, target.plugins, aside)
 
 
-__all__ = ["Lockfile", "Removed", "Target", "remove", "target_of"]
+__all__ = ["Lockfile", "Removed", "UninstallTarget", "remove", "target_of"]

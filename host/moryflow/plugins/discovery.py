@@ -15,7 +15,7 @@ from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 from moryflow.hooks.plugin_set import LoadFailure, PluginSettings, Tier
 
 from .code_units import unit_of
-from .entry_points import Found, entry_points_of, installed
+from .entry_points import EntryPoint, entry_points_of, installed
 from .sources import check_owned
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -90,7 +90,7 @@ def _reserved(candidate: Candidate) -> NameReserved:
     return NameReserved("discover", said, file=candidate.file, line=candidate.line, hint=hint)
 
 
-def _installed(found: Found) -> Candidate:
+def _installed(found: EntryPoint) -> Candidate:
     for root in found.roots:
         if root not in sys.path:  # installed while this process runs: Python reads .pth files when it starts
             sys.path.append(root)
@@ -110,7 +110,7 @@ def _installed(found: Found) -> Candidate:
     )
 
 
-def _reach(found: Found) -> None:
+def _reach(found: EntryPoint) -> None:
     """Make the code of a project importable that a ``.pth`` file brings by a program of its own, run when Python starts.
 
     That program is not run here; the module is looked for where projects have it.
@@ -184,7 +184,7 @@ def _lost(name: str, path: Path) -> Candidate | None:
     return Candidate(name, "user", str(path), str(path), file=str(path), problem=problem)
 
 
-def _unreadable(found: Found) -> LoadFailure | None:
+def _unreadable(found: EntryPoint) -> LoadFailure | None:
     if not found.problem:
         return None
     return LoadFailure("discover", found.problem, file=found.file, hint="reinstall the package, or uninstall it")
@@ -212,7 +212,7 @@ class NotWanted(Exception):
     """A plugin is not to be loaded; of a built-in that may show only after its import, which tells its name."""
 
 
-class Wanted:
+class PluginChoice:
     """The choice for one generation. Of candidates with one name the first is taken."""
 
     def __init__(self, settings: PluginSettings) -> None:

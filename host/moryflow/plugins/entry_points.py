@@ -25,7 +25,7 @@ _RACY = 2.0
 """Seconds for which a folder that was just changed is looked at again."""
 
 
-class Found(NamedTuple):
+class EntryPoint(NamedTuple):
     """One entry point: `file` and `line` say where it is declared.
 
     :param editable: of a package that is installed from its sources: the folder of the project.
@@ -45,19 +45,19 @@ class Found(NamedTuple):
     problem: str = ""
 
 
-class Installed(NamedTuple):
+class InstalledPlugins(NamedTuple):
     """What is installed: the plugins, and a hash of the names and versions of everything."""
 
-    found: tuple[Found, ...]
+    found: tuple[EntryPoint, ...]
     surroundings: str
 
 
-def installed(cache: Path) -> tuple[Found, ...]:
+def installed(cache: Path) -> tuple[EntryPoint, ...]:
     """Return the entry points of :data:`PLUGINS` of all installed packages; see :func:`look_around`."""
     return look_around(cache).found
 
 
-def look_around(cache: Path) -> Installed:
+def look_around(cache: Path) -> InstalledPlugins:
     """Return what is installed.
 
     The answer is kept in `cache` under a key of the search path and the change time of each folder on it: installing
@@ -74,10 +74,10 @@ def look_around(cache: Path) -> Installed:
     found = tuple(_scan(names))
     surroundings = hashlib.sha256("\n".join([sys.version, *sorted(names)]).encode()).hexdigest()
     if _just_changed(key):  # an installation may be half done, and what follows may change no folder's time
-        return Installed(found, surroundings)
+        return InstalledPlugins(found, surroundings)
     content = {"found": [item._asdict() for item in found], "surroundings": surroundings}
     keep(file, json.dumps({"key": key, **content}))
-    return Installed(found, surroundings)
+    return InstalledPlugins(found, surroundings)
 
 
 def search_path() -> list[str]:
@@ -105,19 +105,19 @@ def _just_changed(key: list[Any]) -> bool:
     return time.time() - newest / 1e9 < _RACY
 
 
-def _remembered(file: Path, key: list[Any]) -> Installed | None:
+def _remembered(file: Path, key: list[Any]) -> InstalledPlugins | None:
     """Return what was found under `key`, ``None`` when that is not known (any more)."""
     try:
         content = json.loads(file.read_bytes())
         if content["key"] != key:
             return None
-        found = (Found(**{**item, "roots": tuple(item["roots"])}) for item in content["found"])
-        return Installed(tuple(found), str(content["surroundings"]))
+        found = (EntryPoint(**{**item, "roots": tuple(item["roots"])}) for item in content["found"])
+        return InstalledPlugins(tuple(found), str(content["surroundings"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _scan(names_seen: list[str]) -> Iterator[Found]:
+def _scan(names_seen: list[str]) -> Iterator[EntryPoint]:
     """Read the metadata folders on the search path; of two with the same name the first counts, as for imports.
 
     :param names_seen: is given the name of every folder.
@@ -138,7 +138,7 @@ def _scan(names_seen: list[str]) -> Iterator[Found]:
                 yield from _of_package(Path(entry, name))
 
 
-def _of_package(folder: Path) -> Iterator[Found]:
+def _of_package(folder: Path) -> Iterator[EntryPoint]:
     file = folder / "entry_points.txt"
     try:
         data = file.read_bytes()
@@ -155,7 +155,7 @@ def _of_package(folder: Path) -> Iterator[Found]:
         data.decode("utf-8")
         points = list(package.entry_points)
     except Exception as error:  # metadata of a third party: whatever is wrong with it is named, not raised
-        yield Found(name, "", name, version, str(file), problem=f"its entry points cannot be read: {error}")
+        yield EntryPoint(name, "", name, version, str(file), problem=f"its entry points cannot be read: {error}")
         return
     editable, roots = _sources(folder)
     manifests = {point.name: point.value for point in points if point.group == MANIFESTS}
@@ -165,7 +165,7 @@ def _of_package(folder: Path) -> Iterator[Found]:
             sources = (*roots, f"{editable}/src", editable) if editable else ()
             toml = str(locate_file(said, folder.parent, sources)) if said else ""
             line = _line(text, point.name)
-            yield Found(point.name, point.value, name, version, str(file), line, toml, editable, roots)
+            yield EntryPoint(point.name, point.value, name, version, str(file), line, toml, editable, roots)
 
 
 def _sources(folder: Path) -> tuple[str, tuple[str, ...]]:
@@ -230,7 +230,7 @@ def _line(text: str, name: str) -> int:
     return 0
 
 
-def entry_points_of(project: Path) -> list[Found]:
+def entry_points_of(project: Path) -> list[EntryPoint]:
     """Return the plugins that a project declares; its modules can be imported from then on."""
     import tomllib
 
@@ -238,17 +238,17 @@ def entry_points_of(project: Path) -> list[Found]:
     try:
         values: dict[str, Any] = tomllib.loads(file.read_text("utf-8")).get("project", {})
     except (OSError, ValueError, RecursionError) as error:
-        return [Found(project.name, "", project.name, "", str(file), problem=f"it cannot be read: {error}")]
+        return [EntryPoint(project.name, "", project.name, "", str(file), problem=f"it cannot be read: {error}")]
     groups = values.get("entry-points", {})
     root = _root(project)
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-    found: list[Found] = []
+    found: list[EntryPoint] = []
     for name, value in groups.get(PLUGINS, {}).items():
         said = groups.get(MANIFESTS, {}).get(name, "")
         toml = str(locate_file(said, root)) if said else ""
         dist, version = str(values.get("name", project.name)), str(values.get("version", ""))
-        found.append(Found(str(name), str(value), dist, version, str(file), manifest=toml, editable=str(project)))
+        found.append(EntryPoint(str(name), str(value), dist, version, str(file), manifest=toml, editable=str(project)))
     return found
 
 

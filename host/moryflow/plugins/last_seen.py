@@ -25,7 +25,7 @@ _KEEP = 1000
 """Plugins that are remembered at most; the oldest are forgotten."""
 
 
-class Known(NamedTuple):
+class LastLoad(NamedTuple):
     """A remembered load.
 
     :param tokens: what its tools cost in every request, by name: a quarter of the characters of schema and description.
@@ -63,15 +63,15 @@ def remember(plugin_set: PluginSet) -> None:
     _write(file, key, dict(list(known.items())[-_KEEP:]))
 
 
-def recall(home: Path) -> dict[str, Known]:
+def recall(home: Path) -> dict[str, LastLoad]:
     """Return what is remembered, by :func:`key_of`."""
-    found: dict[str, Known] = {}
+    found: dict[str, LastLoad] = {}
     for key, entry in _read(home / "cache" / FILE).items():
         try:
             tokens, at, stamp, settings = (entry.pop(name) for name in ("tokens", "at", "stamp", "settings"))
             values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
             record = LoadRecord(**values)
-            found[key] = Known(record, tokens, at, _pair(stamp), _pair(settings))
+            found[key] = LastLoad(record, tokens, at, _pair(stamp), _pair(settings))
         except (TypeError, KeyError, AttributeError):
             continue
     return found
@@ -274,4 +274,4 @@ def _read_released(file: Path) -> dict[str, float]:
         return {}
 
 
-__all__ = ["Known", "Releases", "forget", "key_of", "recall", "release", "released_at", "remember", "tokens_of"]
+__all__ = ["LastLoad", "Releases", "forget", "key_of", "recall", "release", "released_at", "remember", "tokens_of"]

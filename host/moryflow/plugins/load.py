@@ -26,7 +26,7 @@ from moryflow.hooks.plugin_set import (
 from moryflow.hooks.threads import Life
 
 from .consent import Admission, admit_all
-from .discovery import Candidate, NameReserved, NotWanted, Wanted, discover
+from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, discover
 from .importer import Imported, hidden, import_named, import_sources, source_file
 from .last_seen import GateMemory, looks_like_gate
 from .load_failures import failed, identity, placed, remarked, replace_place, told
@@ -92,7 +92,7 @@ class Loading:
         self._records_before = {record.name: record for record in previous.records} if previous else {}
         self._registry = Registry()
         self._memory = GateMemory(home)
-        self._wanted = Wanted(settings)
+        self._wanted = PluginChoice(settings)
         self._records: dict[str, list[LoadRecord]] = {}
         self._plugins: dict[str, Plugin] = {}
         self._found: dict[str, tuple[Implementation, ...]] = {}

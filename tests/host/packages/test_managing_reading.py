@@ -16,7 +16,7 @@ from moryflow.packages.installer import Installer
 from moryflow.packages.lock import Locked, Lockfile, plugin_named
 from moryflow.packages.manager import Manager
 from moryflow.packages.manifest_summary import Card, Package, card_lines, card_of, changed, screen
-from moryflow.packages.origins import Origin, origin_of
+from moryflow.packages.origins import PackageOrigin, origin_of
 from moryflow.packages.pins import constraints, host_pins, refuse_bad
 from moryflow_sdk import ConfigError
 
@@ -34,7 +34,7 @@ from moryflow_sdk import ConfigError
 )
 def test_what_a_person_names_is_told_apart(given_text: str, kind: str, text: str) -> None:
     """A package, or an address of git, in every spelling of either (CONTRACT §1)."""
-    assert origin_of(given_text) == Origin(kind, text)  # type: ignore[arg-type]
+    assert origin_of(given_text) == PackageOrigin(kind, text)  # type: ignore[arg-type]
 
 
 def test_an_address_of_a_file_is_its_path(tmp_path: Path) -> None:
@@ -43,10 +43,10 @@ def test_an_address_of_a_file_is_its_path(tmp_path: Path) -> None:
     project.mkdir()
     (project / "pyproject.toml").write_text("", "utf-8")
     wheel.write_bytes(b"")
-    assert origin_of(project.as_uri()) == Origin("folder", str(project))
-    assert origin_of(project.as_uri(), editable=True) == Origin("editable", str(project))
-    assert origin_of(wheel.as_uri()) == Origin("archive", str(wheel))
-    assert origin_of("file:///srv/x.git") == Origin("git", "git+file:///srv/x.git")
+    assert origin_of(project.as_uri()) == PackageOrigin("folder", str(project))
+    assert origin_of(project.as_uri(), editable=True) == PackageOrigin("editable", str(project))
+    assert origin_of(wheel.as_uri()) == PackageOrigin("archive", str(wheel))
+    assert origin_of("file:///srv/x.git") == PackageOrigin("git", "git+file:///srv/x.git")
 
 
 @given(st.text(string.printable, max_size=30))

@@ -14,7 +14,7 @@ from moryflow_sdk.patterns import PREFIXES, address_pattern
 from moryflow_sdk.patterns.globs import TooMany, braces
 from moryflow_sdk.sandbox import COMMANDS, NETWORK
 
-from moryflow_builtins.permission.rules import CompiledRule, Hit, compile_rules, simple
+from moryflow_builtins.permission.rules import CompiledRule, RuleHit, compile_rules, simple
 
 EVERYTHING = frozenset({"*", "**"})
 _PATHS = ("read", "edit", "web_fetch")
@@ -159,7 +159,7 @@ class Nearby:
                 later.update(_after(place, places))
         return next((other for found in sorted(later) if (other := self._shapes[found]).covers(shape)), None)
 
-    def deciding(self, domain: str, text: str) -> Hit | None:
+    def deciding(self, domain: str, text: str) -> RuleHit | None:
         """Return what decides about the target `text`: the last rule that matches."""
         places = {place for places in self._beginning(domain, text) for place in places}
         probe = simple(text)

@@ -26,7 +26,7 @@ MODES = ("agent", "full_access")
 
 
 @dataclass(frozen=True)
-class Place:
+class JudgedPlace:
     """Where a call is judged.
 
     :param turn: a turn in the vault.
@@ -102,7 +102,7 @@ def unacceptable(value: str, kind: str) -> str:
     return ""
 
 
-def verdict_of(place: Place, policy: Policy, context: CommandContext, tool: Tool, args: Mapping[str, Any]) -> Verdict:
+def verdict_of(place: JudgedPlace, policy: Policy, context: CommandContext, tool: Tool, args: Mapping[str, Any]) -> Verdict:
     """Judge a call; arguments that no tool would accept are denied with cause ``invalid_input``."""
     try:
         call = place.call(context, tool, args)

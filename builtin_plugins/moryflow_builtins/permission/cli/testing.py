@@ -16,7 +16,7 @@ from moryflow_sdk import CommandContext, Rule, Tool, Turn
 
 from moryflow_builtins.permission.policy import Policy
 
-from .prediction import MODES, Place, outcome, verdict_of
+from .prediction import MODES, JudgedPlace, outcome, verdict_of
 from .rule_input import read_rules
 from .text import table
 
@@ -51,7 +51,7 @@ class Examples:
         self._opened = turns
         self._tools: Mapping[str, Tool] = context.tools
         self._turns: dict[str | None, Turn] = {}
-        self._policies: dict[tuple[str | None, str | None, str], tuple[Place, Policy]] = {}
+        self._policies: dict[tuple[str | None, str | None, str], tuple[JudgedPlace, Policy]] = {}
 
     async def judge(self, example: Example) -> tuple[str, str]:
         """Return decision and cause.
@@ -66,10 +66,10 @@ class Examples:
         decision, cause = outcome(verdict, mode=example.mode, headless=example.headless)
         return "deny" if decision == "stop" else decision, cause
 
-    async def _placed(self, example: Example) -> tuple[Place, Policy]:
+    async def _placed(self, example: Example) -> tuple[JudgedPlace, Policy]:
         key = (example.vault, example.home, json.dumps(example.rules))
         if key not in self._policies:
-            place = Place(await self._turn(example), example.home)
+            place = JudgedPlace(await self._turn(example), example.home)
             self._policies[key] = place, place.policy(_rules(place, example))
         return self._policies[key]
 
@@ -80,7 +80,7 @@ class Examples:
         return self._turns[example.vault]
 
 
-def _rules(place: Place, example: Example) -> Sequence[Rule]:
+def _rules(place: JudgedPlace, example: Example) -> Sequence[Rule]:
     if example.rules is None:
         return place.turn.rules.all()
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from moryflow_sdk import CommandContext, Rule, StoredCall, Turn
 
-from .prediction import Place, verdict_of
+from .prediction import JudgedPlace, verdict_of
 from .rule_input import given_rules
 from .text import table, visible
 
@@ -94,7 +94,7 @@ async def _calls(
 
 def compare(context: CommandContext, turn: Turn, rules: Sequence[Rule], calls: Sequence[StoredCall], into: Comparison) -> None:
     """Judge `calls` by the rules that hold in `turn` and by `rules`, and note what differs."""
-    place, tools = Place(turn), context.tools
+    place, tools = JudgedPlace(turn), context.tools
     now, other = place.policy(turn.rules.all()), place.policy(rules)
     for call in calls:
         tool = tools.get(call.tool)

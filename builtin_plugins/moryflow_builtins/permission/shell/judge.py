@@ -9,7 +9,7 @@ from moryflow_sdk import FrozenDict
 
 from moryflow_builtins.permission.judged import MOST, Judged, place_of
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.rules import CompiledRule, Hit
+from moryflow_builtins.permission.rules import CompiledRule, RuleHit
 
 from .checkouts import Checkout
 from .facts import Facts, Inner, InnerText
@@ -367,7 +367,7 @@ def _git_variable(assigned: Sequence[Arg], args: Sequence[Arg]) -> str:
     return next((word.text.partition("=")[0] for word in words if word.text.startswith("GIT_")), "")
 
 
-def _no_more(ended: Hit) -> str:
+def _no_more(ended: RuleHit) -> str:
     """Say why a rule that names the command does not allow it."""
     rule = ended.rule
     place = f" ({place_of(rule)})"

@@ -11,7 +11,7 @@ from moryflow_sdk import Rule
 from moryflow_sdk.patterns import Pattern, compile_rule
 from moryflow_sdk.targets import UNKNOWN_FOLDER
 
-from moryflow_builtins.permission.rules import CompiledRule, Hit, RuleSet
+from moryflow_builtins.permission.rules import CompiledRule, RuleHit, RuleSet
 
 from .facts import Facts, Guard
 from .inspect import basename, name_of
@@ -84,23 +84,23 @@ class Line:
         """The first words that a rule about this command may begin with."""
         return {view.partition(" ")[0] for view in (*self.views, self._firm)}
 
-    def probe(self, compiled: CompiledRule, where: Where) -> Hit | None:
+    def probe(self, compiled: CompiledRule, where: Where) -> RuleHit | None:
         """Return what a rule decides about this command in a folder; an allow that does not cover everything asks."""
         rule, pattern = compiled.rule, compiled.pattern
         if rule.folder is not None and not where.is_meant_by(rule):
             return None
         if rule.decision != "allow":
             matched = any(pattern.matches(f"shell:{view}") for view in self.views)
-            return Hit(rule, rule.decision) if matched else None
+            return RuleHit(rule, rule.decision) if matched else None
         matched = self._match(pattern)
         if matched is None:
             return None
         why = self.uncovered(pattern, matched)
         if not why and rule.contents and where.lapsed(rule):
             return None
-        return Hit(rule, "ask", why) if why else Hit(rule, "allow")
+        return RuleHit(rule, "ask", why) if why else RuleHit(rule, "allow")
 
-    def ended(self, compiled: CompiledRule, where: Where) -> Hit | None:
+    def ended(self, compiled: CompiledRule, where: Where) -> RuleHit | None:
         """Return why a rule that names this command does not allow it here any more, or not here."""
         rule = compiled.rule
         if rule.decision != "allow" or not (rule.folder or rule.contents):
@@ -109,9 +109,9 @@ class Line:
         if matched is None or self.uncovered(compiled.pattern, matched):
             return None
         if rule.folder is not None and not where.is_meant_by(rule):
-            return Hit(rule, "ask")
+            return RuleHit(rule, "ask")
         why = where.lapsed(rule)
-        return Hit(rule, "ask", why) if why else None
+        return RuleHit(rule, "ask", why) if why else None
 
     def granted(self, inner: Sequence[Arg], rules: Sequence[Rule | None]) -> CompiledRule | None:
         """Return what a rule that allows this command says of the one at its end: of ``timeout 9 make *`` that is ``make *``.
@@ -215,11 +215,11 @@ def _assigned(raw: str, value: Arg) -> Arg:
     return Arg(head + value.text, value.why)
 
 
-def forbidden(rules: RuleSet, text: str) -> Hit | None:
+def forbidden(rules: RuleSet, text: str) -> RuleHit | None:
     """Return the denial that a text would get if it were a command."""
 
-    def probe(compiled: CompiledRule) -> Hit | None:
-        return Hit(compiled.rule, compiled.rule.decision) if compiled.matches(f"shell:{text}") else None
+    def probe(compiled: CompiledRule) -> RuleHit | None:
+        return RuleHit(compiled.rule, compiled.rule.decision) if compiled.matches(f"shell:{text}") else None
 
     hit = rules.last_for((text.partition(" ")[0],), probe)
     return hit if hit is not None and hit.decision == "deny" else None

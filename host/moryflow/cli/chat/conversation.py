@@ -19,14 +19,14 @@ from moryflow.cli.terminal.keyboard import discard_typed, question
 from moryflow.cli.terminal.signals import catch_signals
 from moryflow.cli.terminal.text import plain
 from moryflow.plugins.consent import said_yes_with
-from moryflow.plugins.reload import Reloader, Report
+from moryflow.plugins.reload import Reloader, ReloadReport
 from moryflow.runtime.subagent_wait import with_background
 
 from .agent_commands import BUILDER, hands_over
 from .slash import Quit, Slash
 
 
-class Source(Protocol):
+class LineSource(Protocol):
     """Where lines come from."""
 
     interactive: bool
@@ -62,7 +62,7 @@ class Conversation:
         """Names that may follow a slash."""
         return self._slash.names
 
-    async def run(self, source: Source) -> int:
+    async def run(self, source: LineSource) -> int:
         """Talk until the input ends; return the exit code of the last turn when nobody sits at the terminal."""
         self._interactive = source.interactive
         if self._asker is not None and source.interactive:
@@ -81,7 +81,7 @@ class Conversation:
             sys.stderr.write(f"moryflow chat -r {self.session.id} goes on from here\n")
         return 0 if source.interactive else self._code
 
-    async def _talk(self, source: Source, reloader: Reloader) -> None:
+    async def _talk(self, source: LineSource, reloader: Reloader) -> None:
         going = True
         while going:
             # The prompt and a turn take Ctrl-C for themselves; between the two it must not end the program either.
@@ -89,7 +89,7 @@ class Conversation:
                 line = await self._line(source)
                 going = line is not None and await self._answered(line.strip(), source, reloader)
 
-    async def _answered(self, line: str, source: Source, reloader: Reloader) -> bool:
+    async def _answered(self, line: str, source: LineSource, reloader: Reloader) -> bool:
         """Do what a line asks for; return whether the conversation goes on."""
         try:
             await self._unless_stopped(reloader.settled())
@@ -124,13 +124,13 @@ class Conversation:
         if self._at_work is not None and not self.session.busy:
             self._at_work.cancel()
 
-    def _reloaded(self, report: Report) -> None:
+    def _reloaded(self, report: ReloadReport) -> None:
         """Say at once what was saved, and that the next turn begins with it."""
         tell = self._asker.tell if self._asker is not None else lambda say: say()
         for line in report.lines():
             tell(partial(self.say, line))
 
-    async def _consent(self, source: Source, reloader: Reloader) -> None:
+    async def _consent(self, source: LineSource, reloader: Reloader) -> None:
         """Ask about code that appeared while this conversation runs: an agent may have written it."""
         asking, reloader.asking = reloader.asking, []
         for item in asking if source.interactive else ():
@@ -141,7 +141,7 @@ class Conversation:
             else:
                 self.say(f"{item} waits; {said_yes_with(item)}")
 
-    async def _line(self, source: Source) -> str | None:
+    async def _line(self, source: LineSource) -> str | None:
         """Return the next line."""
         if not source.interactive:
             return await source.line(self._prompt)
@@ -175,7 +175,7 @@ class Conversation:
         if line:
             await self.turn(line)
 
-    async def _offer_room(self, source: Source) -> None:
+    async def _offer_room(self, source: LineSource) -> None:
         """Ask whether to shorten a conversation that does not fit any more, where nothing does so by itself."""
         full, self._full = self._full, False
         if not (full and source.interactive) or self.host.compaction.settings(self.host.config).automatic:
@@ -236,7 +236,7 @@ class Conversation:
         click.echo(plain(text), err=True)
 
 
-async def _piped(source: Source) -> str:
+async def _piped(source: LineSource) -> str:
     """Return the next line of a pipe as an answer; nothing at the end."""
     return await source.line(str) or ""
 

@@ -19,7 +19,7 @@ from moryflow.cli.options import Flags
 from moryflow.cli.terminal.keyboard import question
 from moryflow.cli.terminal.text import as_json, plain
 from moryflow.plugins.consent import said_yes_with
-from moryflow.plugins.reload import Reloader, Report
+from moryflow.plugins.reload import Reloader, ReloadReport
 from moryflow.runtime.generation import DEVELOPMENT
 
 _FIRST_WAIT = 1.0
@@ -69,7 +69,7 @@ class Loop:
         plugins = f"{len(own)} plugin{'' if len(own) == 1 else 's'}{names}"
         self._say(f"watching {', '.join(places)}: {plugins}, {len(self._host.tools)} tools; Ctrl-C ends")
 
-    def _saved(self, report: Report) -> None:
+    def _saved(self, report: ReloadReport) -> None:
         """Show one reload; the command is run again unless what was saved does not work."""
         if self._flags.as_json:
             click.echo(as_json({"v": 1, "type": "reload", **report.as_event()}, indent=None))

@@ -66,7 +66,7 @@ LITTLE_SPACE = 200 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One line: what was looked at, how it is, and what helps."""
 
     name: str
@@ -75,10 +75,10 @@ class Finding:
     next_step: str = ""
 
 
-async def examine(host: Any, vault: Path | None) -> list[Finding]:
+async def examine(host: Any, vault: Path | None) -> list[DoctorFinding]:
     """Return every finding, in the order in which a run needs the things."""
     return [
-        Finding("moryflow", "ok", f"{__version__} on Python {platform.python_version()}, {platform.system()}"),
+        DoctorFinding("moryflow", "ok", f"{__version__} on Python {platform.python_version()}, {platform.system()}"),
         *_home(host.home),
         *_config(host),
         *_plugins(host.plugin_set),
@@ -91,74 +91,74 @@ async def examine(host: Any, vault: Path | None) -> list[Finding]:
     ]
 
 
-def _home(home: Path) -> Iterable[Finding]:
+def _home(home: Path) -> Iterable[DoctorFinding]:
     if not home.exists():
         above = next(folder for folder in home.parents if folder.exists())
         if os.access(above, os.W_OK | os.X_OK):
-            yield Finding("home", "ok", f"{home} will be made when it is needed")
+            yield DoctorFinding("home", "ok", f"{home} will be made when it is needed")
         else:
             text = f"{home} cannot be made, because {above} cannot be written"
-            yield Finding("home", "bad", text, "set MORYFLOW_HOME to a folder that you may write to")
+            yield DoctorFinding("home", "bad", text, "set MORYFLOW_HOME to a folder that you may write to")
         return
     if not os.access(home, os.W_OK | os.X_OK):
-        yield Finding("home", "bad", f"{home} cannot be written", f"chown or chmod it, or set MORYFLOW_HOME: {home}")
+        yield DoctorFinding("home", "bad", f"{home} cannot be written", f"chown or chmod it, or set MORYFLOW_HOME: {home}")
         return
     doubt = doubt_about(home)
     if doubt is not None:
-        yield Finding("home", "warning", f"no allow rule and no code is taken from {home}: {doubt.reason}", doubt.step)
+        yield DoctorFinding("home", "warning", f"no allow rule and no code is taken from {home}: {doubt.reason}", doubt.step)
     if not has_locks(home):
         text = f"the file system of {home} has no locks, without which two processes would write over each other"
-        yield Finding("home", "bad", text, "set MORYFLOW_HOME to a folder on a disk of this machine")
+        yield DoctorFinding("home", "bad", text, "set MORYFLOW_HOME to a folder on a disk of this machine")
         return
     free = shutil.disk_usage(home).free
     if free < LITTLE_SPACE:
-        yield Finding("home", "warning", f"only {free // 2**20} MB are free for {home}", "free some space")
+        yield DoctorFinding("home", "warning", f"only {free // 2**20} MB are free for {home}", "free some space")
     else:
-        yield Finding("home", "ok", f"{home}, {free / 2**30:.1f} GB free")
+        yield DoctorFinding("home", "ok", f"{home}, {free / 2**30:.1f} GB free")
 
 
-def _config(host: Any) -> Iterable[Finding]:
+def _config(host: Any) -> Iterable[DoctorFinding]:
     problems = [*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)]
     for problem in problems:
-        yield Finding("config", "bad" if problem.fatal else "warning", str(problem), "moryflow config check")
+        yield DoctorFinding("config", "bad" if problem.fatal else "warning", str(problem), "moryflow config check")
     if not problems:
         there = "nothing is wrong in" if host.config.path.exists() else "not there, defaults hold:"
-        yield Finding("config", "ok", f"{there} {host.config.path}")
+        yield DoctorFinding("config", "ok", f"{there} {host.config.path}")
 
 
-def _plugins(plugin_set: Any) -> Iterable[Finding]:
+def _plugins(plugin_set: Any) -> Iterable[DoctorFinding]:
     tried_out: list[LoadRecord] = []
     for record in plugin_set.records:
         if record.status == "failed":
             hint = record.hint or f"moryflow plugin info {record.name}, or moryflow plugin disable {record.name}"
-            yield Finding("plugin", "bad", f"{record.name} failed ({record.stage}): {_placed(record)}", hint)
+            yield DoctorFinding("plugin", "bad", f"{record.name} failed ({record.stage}): {_placed(record)}", hint)
         elif record.status == "pending" and record.stage == "probe":
             tried_out.append(record)
         elif record.status == "pending":
             hint = record.hint or f"moryflow plugin check {record.name}"
-            yield Finding("plugin", "warning", f"{record.name} waits: {_placed(record)}", hint)
+            yield DoctorFinding("plugin", "warning", f"{record.name} waits: {_placed(record)}", hint)
         else:
             yield from _remarks(record)
     if tried_out:
-        yield Finding("plugin", "warning", *left_out(tried_out))
+        yield DoctorFinding("plugin", "warning", *left_out(tried_out))
     for name in plugin_set.missing_gates:
         named = {record.tier == "builtin": record.hint for record in plugin_set.records if record.name == name}
         hint = named.get(False, "") if True in named else f"mend it, or moryflow plugin disable {name}"
-        yield Finding("gate", "bad", f"{name} judges calls but is not loaded, so every call is asked about", hint)
+        yield DoctorFinding("gate", "bad", f"{name} judges calls but is not loaded, so every call is asked about", hint)
     loaded = sum(record.status == "loaded" for record in plugin_set.records)
-    yield Finding("plugins", "ok", f"{loaded} of {len(plugin_set.records)} loaded, {len(plugin_set.tools)} tools")
+    yield DoctorFinding("plugins", "ok", f"{loaded} of {len(plugin_set.records)} loaded, {len(plugin_set.tools)} tools")
 
 
-def _remarks(record: LoadRecord) -> Iterable[Finding]:
+def _remarks(record: LoadRecord) -> Iterable[DoctorFinding]:
     """Name what a plugin that works had to leave out: agents and tools of the person's own among it."""
     info = f"moryflow plugin info {record.name}"
     if record.error and not record.notes:
-        yield Finding("plugin", "warning", f"{record.name}: {_placed(record)}", record.hint or info)
+        yield DoctorFinding("plugin", "warning", f"{record.name}: {_placed(record)}", record.hint or info)
     for note in record.notes[:MOST_NOTES]:
         text, _, step = note.partition("; next: ")
-        yield Finding("plugin" if record.tier != "builtin" else record.name, "warning", text, step or info)
+        yield DoctorFinding("plugin" if record.tier != "builtin" else record.name, "warning", text, step or info)
     if len(record.notes) > MOST_NOTES:
-        yield Finding("plugin", "warning", f"{record.name}: and {len(record.notes) - MOST_NOTES} more", info)
+        yield DoctorFinding("plugin", "warning", f"{record.name}: and {len(record.notes) - MOST_NOTES} more", info)
 
 
 def _placed(record: LoadRecord) -> str:
@@ -167,7 +167,7 @@ def _placed(record: LoadRecord) -> str:
     return f"{place}: {record.error.removeprefix(f'{place}: ')}" if place else record.error
 
 
-def _lock(home: Path) -> Iterable[Finding]:
+def _lock(home: Path) -> Iterable[DoctorFinding]:
     """Compare what is installed with what a person agreed to, file by file."""
     from moryflow.packages.lock import FILE
     from moryflow.packages.lock_check import drifts
@@ -177,63 +177,63 @@ def _lock(home: Path) -> Iterable[Finding]:
     try:
         found = drifts(home)
     except MoryflowError as error:
-        yield Finding("lock", "warning", _said(error), error.next_step)
+        yield DoctorFinding("lock", "warning", _said(error), error.next_step)
         return
     for drift in found:
-        yield Finding("lock", "warning", drift.text, drift.next_step)
+        yield DoctorFinding("lock", "warning", drift.text, drift.next_step)
     if not found:
-        yield Finding("lock", "ok", f"what is installed is what {home / FILE} says")
+        yield DoctorFinding("lock", "ok", f"what is installed is what {home / FILE} says")
 
 
-def _model(host: Any) -> Iterable[Finding]:
+def _model(host: Any) -> Iterable[DoctorFinding]:
     try:
         _, model = host.models(host.plugin_set).choose(host.config.get("model"))
     except MoryflowError as error:
-        yield Finding("model", "bad", error.message, error.next_step)
+        yield DoctorFinding("model", "bad", error.message, error.next_step)
         return
     origin = host.config.origin("model")
     chosen = "by the keys found" if origin.source == "default" else f"by {origin.source} {origin.file or ''}".rstrip()
-    yield Finding("model", "ok", f"{model.id}, chosen {chosen}")
+    yield DoctorFinding("model", "ok", f"{model.id}, chosen {chosen}")
 
 
-def _vault(vault: Path | None, home: Path) -> Iterable[Finding]:
+def _vault(vault: Path | None, home: Path) -> Iterable[DoctorFinding]:
     try:
         folder = readable_vault(vault)
     except MoryflowError as error:
-        yield Finding("vault", "bad", _said(error), error.next_step)
+        yield DoctorFinding("vault", "bad", _said(error), error.next_step)
         return
     if home.resolve().is_relative_to(folder):
-        yield Finding("vault", "warning", f"{folder} holds Moryflow's own folder", "work in a project's folder instead")
+        yield DoctorFinding("vault", "warning", f"{folder} holds Moryflow's own folder", "work in a project's folder instead")
     else:
-        yield Finding("vault", "ok", str(folder))
+        yield DoctorFinding("vault", "ok", str(folder))
 
 
-async def _sessions(host: Any) -> Iterable[Finding]:
+async def _sessions(host: Any) -> Iterable[DoctorFinding]:
     try:
         rows = await host.store.sessions(limit=1000, purpose=None)
         waiting = await host.store.approvals(state="pending")
         found = await _damages(host.store)
     except (MoryflowError, OSError) as error:
         next_step = getattr(error, "next_step", "") or "moryflow session list"
-        return [Finding("sessions", "bad", _said(error), next_step)]
-    found += [Finding("sessions", "warning", notice, "moryflow session list") for notice in host.store.notices]
+        return [DoctorFinding("sessions", "bad", _said(error), next_step)]
+    found += [DoctorFinding("sessions", "warning", notice, "moryflow session list") for notice in host.store.notices]
     host.store.notices.clear()
-    found.append(Finding("sessions", "ok", f"{len(rows)} stored"))
+    found.append(DoctorFinding("sessions", "ok", f"{len(rows)} stored"))
     if waiting:
         said = "a question is open" if len(waiting) == 1 else f"{len(waiting)} questions are open"
-        found.append(Finding("approvals", "warning", said, "moryflow approval list"))
+        found.append(DoctorFinding("approvals", "warning", said, "moryflow approval list"))
     return found
 
 
-async def _damages(store: Any) -> list[Finding]:
+async def _damages(store: Any) -> list[DoctorFinding]:
     """Compare everything that is stored with its hash; SQLite itself does not notice a byte that has changed."""
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     async with aclosing(store.damages()) as damages:
         async for damage in damages:
             if len(found) == MOST_DAMAGES:
-                found.append(Finding("sessions", "bad", "and more of the like", REPAIR))
+                found.append(DoctorFinding("sessions", "bad", "and more of the like", REPAIR))
                 break
-            found.append(Finding("sessions", "bad", damage, REPAIR))
+            found.append(DoctorFinding("sessions", "bad", damage, REPAIR))
     return found
 
 
@@ -244,14 +244,14 @@ def _said(error: MoryflowError | OSError) -> str:
     return str(error)
 
 
-def _search() -> Iterable[Finding]:
+def _search() -> Iterable[DoctorFinding]:
     if shutil.which("rg"):
-        yield Finding("search", "ok", "ripgrep is used")
+        yield DoctorFinding("search", "ok", "ripgrep is used")
     else:
-        yield Finding("search", "ok", "built in; ripgrep (rg) would be used if it were there")
+        yield DoctorFinding("search", "ok", "built in; ripgrep (rg) would be used if it were there")
 
 
-def _of_plugins(plugin_set: Any) -> Iterable[Finding]:
+def _of_plugins(plugin_set: Any) -> Iterable[DoctorFinding]:
     """Ask every loaded plugin that has a function ``doctor``: it yields ``(state, text, next step)``."""
     for plugin in plugin_set.plugins.values():
         examine_itself: Any = getattr(plugin.object, "doctor", None)
@@ -260,6 +260,6 @@ def _of_plugins(plugin_set: Any) -> Iterable[Finding]:
         try:
             for state, text, next_step in examine_itself():
                 known = state if state in ("ok", "warning", "bad") else "warning"
-                yield Finding(plugin.name, known, str(text), str(next_step))
+                yield DoctorFinding(plugin.name, known, str(text), str(next_step))
         except Exception as error:  # a plugin's own check may raise anything; the others still count
-            yield Finding(plugin.name, "bad", f"its own check failed: {error}", f"moryflow plugin info {plugin.name}")
+            yield DoctorFinding(plugin.name, "bad", f"its own check failed: {error}", f"moryflow plugin info {plugin.name}")

@@ -16,7 +16,7 @@ from moryflow.approvals.replies import OFFERED, WORDS, Answer, answer_of
 from moryflow.runtime.host import Host
 
 from .keyboard import discard_typed, read_line
-from .question_text import Question, question, show_whole, wrapped_text
+from .question_text import QuestionText, question, show_whole, wrapped_text
 from .render import TerminalView
 from .text import plain
 
@@ -138,7 +138,7 @@ class TerminalAsker:
             self._catch_up()
 
 
-def _question(event: Event) -> Question:
+def _question(event: Event) -> QuestionText:
     whose = f"{event.agent} {event.session}: " if event.parent else ""
     return question(event.data, event.data["approval_id"], whose)
 

@@ -33,7 +33,7 @@ ROOT = "vault:/"
 """Where a command runs that is told no other place."""
 
 
-class Question(NamedTuple):
+class QuestionText(NamedTuple):
     """A question and how it is shown.
 
     :ivar text: what fits on the screen; `whole` is all of it.
@@ -56,12 +56,12 @@ class Question(NamedTuple):
         return f"  {'  '.join(offered)} > "
 
 
-def question(request: Mapping[str, Any], approval: str = "", whose: str = "") -> Question:
+def question(request: Mapping[str, Any], approval: str = "", whose: str = "") -> QuestionText:
     """Return the question that `request`, as it is stored and as ``permission.asked`` has it, stands for."""
     columns, rows = screen()
     whole = "\n".join(_lines(request, approval, whose, columns, ALL))
     text = "\n".join(_lines(request, approval, whose, columns, rows))
-    return Question(f"\n{text}\n", f"\n{whole}\n", bool(_always(request)))
+    return QuestionText(f"\n{text}\n", f"\n{whole}\n", bool(_always(request)))
 
 
 def screen() -> tuple[int, int]:

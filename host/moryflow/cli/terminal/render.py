@@ -19,7 +19,7 @@ def use_colour(stream: TextIO) -> bool:
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-class Blocks:
+class MarkdownBlocks:
     """Markdown as it streams: a paragraph, list or fenced block is printed once it is complete.
 
     :param before: called before anything is printed.
@@ -98,7 +98,7 @@ class TerminalView:
         self._spinner: Any = None
         self._error: Event | None = None
         if self._live:
-            self._blocks = Blocks(self._clear)
+            self._blocks = MarkdownBlocks(self._clear)
         if not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":  # such a one takes no line away
             from .spinner import Spinner
 

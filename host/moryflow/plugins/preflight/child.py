@@ -27,15 +27,15 @@ from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import told
 from moryflow.plugins.plugin_context import plain_context
 
-from .module_state import Watch
+from .module_state import ModuleWatch
 from .process_state import Guarded, harm, line_of, remarks, take
 
-WATCH = Watch()
+WATCH = ModuleWatch()
 """What everyone's modules are; the helper begins it before it forks."""
 Mark = Callable[[str], None]
 
 
-class Settings:
+class ProbeSettings:
     """The person's settings, as JSON: enough of a configuration for one plugin."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class Settings:
     def origin(self, dotted: str) -> None:
         return None
 
-    def checked(self, known: Iterable[tuple[str, Any]]) -> Settings:
+    def checked(self, known: Iterable[tuple[str, Any]]) -> ProbeSettings:
         return self
 
 
@@ -151,7 +151,7 @@ def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     home = Path(request["home"])
     candidate = Candidate(**request["candidate"])
     failures: list[LoadFailure] = []
-    plugin_set = load_alone(candidate, home=home, config=Settings(request["config"]), mark=mark, failures=failures)
+    plugin_set = load_alone(candidate, home=home, config=ProbeSettings(request["config"]), mark=mark, failures=failures)
     record = plugin_set.records[0]
     if record.status == "failed":
         if record.stage != "config":

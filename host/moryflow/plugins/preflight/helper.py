@@ -45,7 +45,7 @@ _ROUNDS, _BETWEEN = 100, 0.002
 
 
 @dataclass
-class Running:
+class RunningProbe:
     """A child: what it was asked, what it has said so far."""
 
     pid: int
@@ -106,7 +106,7 @@ def _preload() -> None:
 def _serve(source: int, sink: int) -> None:
     _say(sink, b"{}")  # callers measure their wait from here
     waiting: deque[dict[str, Any]] = deque()
-    running: list[Running] = []
+    running: list[RunningProbe] = []
     rest = b""
     while True:
         while waiting and len(running) < AT_ONCE:
@@ -141,14 +141,14 @@ def _accept(message: dict[str, Any], waiting: deque[dict[str, Any]]) -> None:
         waiting.appendleft(request)
 
 
-def _patience(running: list[Running]) -> float | None:
+def _patience(running: list[RunningProbe]) -> float | None:
     if not running:
         return None
     left = min(each.deadline for each in running) - time.monotonic()
     return max(0.0, min(left, _LOOK))
 
 
-def _fork(request: dict[str, Any], source: int, sink: int, running: list[Running]) -> Running:
+def _fork(request: dict[str, Any], source: int, sink: int, running: list[RunningProbe]) -> RunningProbe:
     hear, report = os.pipe()
     look, trace = os.pipe()
     read, output = os.pipe()
@@ -161,8 +161,8 @@ def _fork(request: dict[str, Any], source: int, sink: int, running: list[Running
     for pipe in (report, trace, output):
         os.close(pipe)
     with suppress(OSError):
-        os.setpgid(pid, pid)  # here too: parent and child race
-    return Running(pid, pid, request, hear, look, read, time.monotonic() + seconds)
+        os.setpgid(pid, pid)  # here too: whoever comes first
+    return RunningProbe(pid, pid, request, hear, look, read, time.monotonic() + seconds)
 
 
 def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, output: int) -> None:
@@ -215,7 +215,7 @@ def _limit(seconds: float) -> None:
             resource.setrlimit(kind, (wanted, most))
 
 
-def _hear(child: Running, pipe: int) -> None:
+def _hear(child: RunningProbe, pipe: int) -> None:
     """Take what a child has written; at its end close our side."""
     data = os.read(pipe, 1 << 16)
     if pipe == child.report:
@@ -229,7 +229,7 @@ def _hear(child: Running, pipe: int) -> None:
         child.output = child.output if data else _closed(pipe)
 
 
-def _drain(child: Running, pipe: int) -> None:
+def _drain(child: RunningProbe, pipe: int) -> None:
     """Take what it wrote just before it ended, which has not been read yet."""
     for _ in range(_MOST_READS):
         if pipe not in child.pipes or not select.select([pipe], (), (), 0)[0]:
@@ -242,7 +242,7 @@ def _closed(pipe: int) -> int:
     return -1
 
 
-def _settled(child: Running, sink: int) -> bool:
+def _settled(child: RunningProbe, sink: int) -> bool:
     """Whether a child is done, in one way or another; then its verdict is written."""
     verdict = child.verdict
     if verdict is None:
@@ -264,7 +264,7 @@ _TOO_FULL = f"it fills more than {_MEMORY >> 20} MB of memory"
 _LESS = "load large data inside the functions that need it"
 
 
-def _overfull(child: Running) -> dict[str, Any] | None:
+def _overfull(child: RunningProbe) -> dict[str, Any] | None:
     if not child.pid or filled(child.pid) <= _MEMORY:
         return None
     with suppress(OSError):
@@ -274,7 +274,7 @@ def _overfull(child: Running) -> dict[str, Any] | None:
     return _fatal(child, _TOO_FULL) | {"hint": _LESS}
 
 
-def _overdue(child: Running) -> dict[str, Any] | None:
+def _overdue(child: RunningProbe) -> dict[str, Any] | None:
     if time.monotonic() < child.deadline:
         return None
     seconds = f"{float(child.request['seconds']):g}"
@@ -284,7 +284,7 @@ def _overdue(child: Running) -> dict[str, Any] | None:
     return _fatal(child, f"it did not finish in {seconds} s") | {"timeout": True, "hint": hint}
 
 
-def _gone(child: Running) -> dict[str, Any] | None:
+def _gone(child: RunningProbe) -> dict[str, Any] | None:
     """Say how a child ended without a verdict, ``None`` while it runs."""
     pid, status = os.waitpid(child.pid, os.WNOHANG)
     if pid == 0:
@@ -303,7 +303,7 @@ def _gone(child: Running) -> dict[str, Any] | None:
     return _fatal(child, f"it crashed the process ({name})")
 
 
-def _fatal(child: Running, error: str) -> dict[str, Any]:
+def _fatal(child: RunningProbe, error: str) -> dict[str, Any]:
     """Return the verdict on a child that did not give one itself, with the line it stood at if that is known."""
     stages = [line.decode("utf-8", "replace") for line in child.lines]
     root = str(child.request.get("root") or child.request.get("file") or "")
@@ -316,7 +316,7 @@ def _fatal(child: Running, error: str) -> dict[str, Any]:
     return {"ok": False, "fatal": True, "stage": stages[-1] if stages else "import", "error": error, "file": file, "line": line}
 
 
-def _kill(child: Running) -> int:
+def _kill(child: RunningProbe) -> int:
     """End a child and its whole process group, and close the pipes; return the most bytes it had in memory, if known."""
     for pipe in child.pipes:
         os.close(pipe)
@@ -330,7 +330,7 @@ def _kill(child: Running) -> int:
     return 0
 
 
-def _end_strays(running: list[Running]) -> None:
+def _end_strays(running: list[RunningProbe]) -> None:
     """End what a probe left behind in a group of its own; the system makes it a child of this process."""
     known = {each.pid for each in running}
     for _ in range(_ROUNDS):

@@ -93,7 +93,7 @@ class Namespace:
 
 
 @dataclass
-class Watch:
+class ModuleWatch:
     """Notes the modules that belong to everyone, each as it is when its import ends."""
 
     modules: dict[str, Namespace] = field(default_factory=dict[str, Namespace])
@@ -210,7 +210,7 @@ def _public_name(space: Namespace) -> str:
     return f"{package}.{own}" if shown else space.name
 
 
-def _noting(execute: Callable[[Any, ModuleType], None], watch: Watch) -> Callable[[Any, ModuleType], None]:
+def _noting(execute: Callable[[Any, ModuleType], None], watch: ModuleWatch) -> Callable[[Any, ModuleType], None]:
     def exec_module(self: Any, module: ModuleType) -> None:
         name, running = module.__name__, watch.reading.running
         running.append(belongs_to_everyone(name))

@@ -1,6 +1,6 @@
 """Reload what a person saves, from the next turn on."""
 
 from .reloader import Reloader
-from .report import Change, Report, compare
+from .report import PluginChange, ReloadReport, compare
 
-__all__ = ["Change", "Reloader", "Report", "compare"]
+__all__ = ["PluginChange", "ReloadReport", "Reloader", "compare"]

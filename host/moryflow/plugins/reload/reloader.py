@@ -15,8 +15,8 @@ from moryflow.kernel.events import now
 from moryflow.plugins.consent import FOLDERS, Consents, items, said_yes_with
 from moryflow.plugins.entry_points import being_written, search_path
 
-from .report import Report, compare
-from .watch import Watcher
+from .report import ReloadReport, compare
+from .watch import FileWatcher
 
 if TYPE_CHECKING:
     from moryflow.config import Config
@@ -67,14 +67,14 @@ class Reloader:
     :param tell: called on the loop after each reload that changed something.
     """
 
-    def __init__(self, host: ReloadedHost, tell: Callable[[Report], None] | None = None) -> None:
+    def __init__(self, host: Host, tell: Callable[[ReloadReport], None] | None = None) -> None:
         self._host = host
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._consents = Consents(host.home)
         self._known = items(host.home) - self._consents.waiting().keys()
         self._missing: dict[str, float] = {}
-        self._watcher = Watcher(self._heard)
+        self._watcher = FileWatcher(self._heard)
         self._timer: asyncio.TimerHandle | None = None
         self._later: list[asyncio.TimerHandle] = []
         self._due = asyncio.Event()
@@ -276,7 +276,7 @@ class Reloader:
                 told.set_result(None)
         self._told = [(number, told) for number, told in self._told if number > saved]
 
-    async def _reloaded(self, since: float) -> Report:
+    async def _reloaded(self, since: float) -> ReloadReport:
         host = self._host
         before, config = host.plugin_set, host.config
         # A folder that is new is watched from here on; what was put into it before that was not heard of.
@@ -289,7 +289,7 @@ class Reloader:
         waiting = {str(host.home / item): said_yes_with(item) for item in appeared if self._consents.is_waiting(item)}
         return compare(before, host.plugin_set, (config, host.config), ms, waiting)
 
-    def _publish(self, report: Report) -> None:
+    def _publish(self, report: ReloadReport) -> None:
         self._host.bus.publish(Event(type="reload", session="", ts=now(), data=report.as_event()))
         if self._tell is not None:
             self._tell(report)

@@ -19,7 +19,7 @@ _LIVE = (
 
 
 @dataclass(frozen=True)
-class Change:
+class PluginChange:
     """One thing that is different: its kind (``tool``, ``hook``, ``plugin``, ``agent``, ``command``, ``setting``) and how."""
 
     kind: str
@@ -31,7 +31,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReloadReport:
     """The event ``reload``.
 
     :param kept: files that are wrong now, so that what they gave before goes on, with what is wrong.
@@ -40,7 +40,7 @@ class Report:
     :param ms: from the first sign of a change until the new generation held.
     """
 
-    changed: tuple[Change, ...]
+    changed: tuple[PluginChange, ...]
     order_changed: bool
     plugin_set: str
     ms: float
@@ -75,7 +75,7 @@ class Report:
 
 def compare(
     before: PluginSet, after: PluginSet, settings: tuple[Config, Config], ms: float, waiting: Mapping[str, str] | None = None
-) -> Report:
+) -> ReloadReport:
     """Return what differs between two generations.
 
     :param settings: those of before and after.
@@ -91,17 +91,17 @@ def compare(
         kept[torn.file] = str(torn)
     look = {record.file: f"moryflow plugin check {record.name}" for record in after.records if record.kept}
     look |= {file: _look(file, torn) for file in kept if file not in look}
-    return Report(tuple(changed), _order_changed(before, after), after.id, ms, kept, tuple(waiting), {**look, **waiting})
+    return ReloadReport(tuple(changed), _order_changed(before, after), after.id, ms, kept, tuple(waiting), {**look, **waiting})
 
 
-def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) -> Iterator[Change]:
+def _remarks(before: PluginSet, after: PluginSet, waiting: Mapping[str, str]) -> Iterator[PluginChange]:
     """Say what could not be used of a file that was taken all the same, or that gave nothing before either."""
     old = {note for record in before.records for note in record.notes}
     for note in (note for record in after.records if record.tier == "builtin" for note in record.notes):
         text = note.partition("; next: ")[0]
         place, _, said = text.partition(": ")
         if note not in old and place not in waiting and text not in after.kept.values():
-            yield Change("file", place, said)
+            yield PluginChange("file", place, said)
 
 
 def _look(file: str, torn: Problem | None) -> str:
@@ -111,15 +111,15 @@ def _look(file: str, torn: Problem | None) -> str:
     return "moryflow agent check" if file.endswith(".md") else "moryflow tool check"
 
 
-def _plugins(before: PluginSet, after: PluginSet) -> Iterator[Change]:
+def _plugins(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
     old = {(record.tier, record.name): record for record in before.records}
     new = {(record.tier, record.name): record for record in after.records}
     for key in old.keys() - new.keys():
-        yield Change("plugin", key[1], "removed")
+        yield PluginChange("plugin", key[1], "removed")
     for key, record in new.items():
         words = _plugin(old.get(key), record, before, after)
         if words and record.tier != "builtin":
-            yield Change("plugin", record.name, words)
+            yield PluginChange("plugin", record.name, words)
 
 
 def _plugin(old: LoadRecord | None, new: LoadRecord, before: PluginSet, after: PluginSet) -> str:
@@ -146,15 +146,15 @@ def _plugin(old: LoadRecord | None, new: LoadRecord, before: PluginSet, after: P
     return "settings" if known is not None and now is not None and known.config != now.config else ""
 
 
-def _tools(before: PluginSet, after: PluginSet) -> Iterator[Change]:
+def _tools(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
     for name in before.tools.keys() - after.tools.keys():
-        yield Change("tool", name, "removed")
+        yield PluginChange("tool", name, "removed")
     for name, owned in after.tools.items():
         known = before.tools.get(name)
         if known is None:
-            yield Change("tool", name, "added")
+            yield PluginChange("tool", name, "added")
         elif words := "; ".join(_tool(known.tool, owned.tool)):
-            yield Change("tool", name, words)
+            yield PluginChange("tool", name, words)
 
 
 def _tool(old: Tool, new: Tool) -> Iterator[str]:
@@ -187,30 +187,30 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return schema.get("type") or "/".join(str(part.get("type", "any")) for part in schema.get("anyOf", ())) or "any"
 
 
-def _hooks(before: PluginSet, after: PluginSet) -> Iterator[Change]:
+def _hooks(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
     for info in HOOKS.values():
         old = {item.plugin for item in before.ordered(info.name)}
         new = {item.plugin for item in after.ordered(info.name)}
         there = before.plugins.keys() & after.plugins.keys()
-        yield from (Change("hook", info.dotted, f"removed from {plugin}") for plugin in sorted((old - new) & there))
-        yield from (Change("hook", info.dotted, f"added by {plugin}") for plugin in sorted((new - old) & there))
+        yield from (PluginChange("hook", info.dotted, f"removed from {plugin}") for plugin in sorted((old - new) & there))
+        yield from (PluginChange("hook", info.dotted, f"added by {plugin}") for plugin in sorted((new - old) & there))
 
 
-def _names(before: PluginSet, after: PluginSet) -> Iterator[Change]:
+def _names(before: PluginSet, after: PluginSet) -> Iterator[PluginChange]:
     for kind, old, new in (("agent", before.agents, after.agents), ("command", before.commands, after.commands)):
-        yield from (Change(kind, name, "removed") for name in old if name not in new)
-        yield from (Change(kind, name, "added") for name in new if name not in old)
+        yield from (PluginChange(kind, name, "removed") for name in old if name not in new)
+        yield from (PluginChange(kind, name, "added") for name in new if name not in old)
     for name, agent in after.agents.items():
         known = before.agents.get(name)
         if known is not None and known != agent:
             fields = [field for field in type(agent).model_fields if getattr(known, field) != getattr(agent, field)]
-            yield Change("agent", name, ", ".join(fields))
+            yield PluginChange("agent", name, ", ".join(fields))
     old_models, new_models = ({provider.name for provider in each.providers} for each in (before, after))
-    yield from (Change("models", name, "removed") for name in sorted(old_models - new_models))
-    yield from (Change("models", name, "added") for name in sorted(new_models - old_models))
+    yield from (PluginChange("models", name, "removed") for name in sorted(old_models - new_models))
+    yield from (PluginChange("models", name, "added") for name in sorted(new_models - old_models))
 
 
-def _settings(old: Any, new: Any, path: str) -> Iterator[Change]:
+def _settings(old: Any, new: Any, path: str) -> Iterator[PluginChange]:
     if old == new:
         return
     if all(value is None or isinstance(value, Mapping) for value in (old, new)):
@@ -221,7 +221,7 @@ def _settings(old: Any, new: Any, path: str) -> Iterator[Change]:
     live = any(path == name or path.startswith(f"{name}.") for name in _LIVE)
     old, new = (hidden(masked(value, name=path)) for value in (old, new))
     words = "another value" if old == new else f"{_short(old)} → {_short(new)}"
-    yield Change("setting", path, words if live else f"{words} (takes a restart)")
+    yield PluginChange("setting", path, words if live else f"{words} (takes a restart)")
 
 
 def _short(value: Any) -> str:

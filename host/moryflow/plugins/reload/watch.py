@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 _SUFFIXES = (".py", ".md", ".toml", ".jsonc", ".json", ".pth", ".txt")
 
 
-class Watcher:
+class FileWatcher:
     """Tells of changes below the folders that it was given, each once per change, whatever an editor does to save.
 
     watchdog hears of them on threads of its own; they cross to the loop one by one.
@@ -80,13 +80,13 @@ class Watcher:
 def _handler(tell: Callable[[str], None]) -> Any:
     from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
-    class Handler(FileSystemEventHandler):
+    class EventHandler(FileSystemEventHandler):
         def on_any_event(self, event: FileSystemEvent) -> None:
             for path in (event.src_path, getattr(event, "dest_path", "")):
                 if path and (event.is_directory or is_source(str(path))):
                     tell(str(path))
 
-    return Handler()
+    return EventHandler()
 
 
 def is_source(path: str) -> bool:

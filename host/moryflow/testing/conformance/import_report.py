@@ -14,7 +14,7 @@ _LONGEST = 60.0
 
 
 @dataclass
-class Report:
+class ImportReport:
     """What was seen; each event with the line of the plugin that made it.
 
     :ivar cpu: seconds of computing that loading took.
@@ -30,7 +30,7 @@ class Report:
     error: str = ""
 
 
-def watch(path: Path, root: Path, environ: Mapping[str, str]) -> Report:
+def watch(path: Path, root: Path, environ: Mapping[str, str]) -> ImportReport:
     """Load the plugin in a child and return what it did."""
     folder = root / "watched"
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def watch(path: Path, root: Path, environ: Mapping[str, str]) -> Report:
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=child, timeout=_LONGEST, check=False)
     except subprocess.TimeoutExpired:
-        return Report(error=f"it does not end within {_LONGEST:g} s")
+        return ImportReport(error=f"it does not end within {_LONGEST:g} s")
     if not target.exists():
-        return Report(error=(done.stderr or done.stdout).strip()[-2000:] or f"exit code {done.returncode}")
-    return Report(**json.loads(target.read_text(encoding="utf-8")), printed=done.stdout + done.stderr)
+        return ImportReport(error=(done.stderr or done.stdout).strip()[-2000:] or f"exit code {done.returncode}")
+    return ImportReport(**json.loads(target.read_text(encoding="utf-8")), printed=done.stdout + done.stderr)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .import_report import Report
+from .import_report import ImportReport
 from .subject import Subject
 
 NETWORK = frozenset({"socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"})
@@ -24,7 +24,7 @@ class Watcher:
     """Notes audit events that code at module level of the plugin causes."""
 
     def __init__(self, root: Path, data: Path) -> None:
-        self.report = Report()
+        self.report = ImportReport()
         self._root = str(root)
         self._data = str(data)
         self._on = False

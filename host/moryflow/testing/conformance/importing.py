@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .import_report import Report
+from .import_report import ImportReport
 from .subject import Subject
 
 BUDGET = 0.3
 """Seconds of computing that import, registration and start may take together."""
 
 
-def _report(subject: Subject) -> Report:
+def _report(subject: Subject) -> ImportReport:
     if subject.report.error:
         subject.need()
         subject.fail(f"it does not load in a process of its own: {subject.report.error}", "import it with python3 -c first")

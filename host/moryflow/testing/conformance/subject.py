@@ -21,7 +21,7 @@ from moryflow_sdk import HOOKS, Tool
 from moryflow.testing.distributions import Project, read_project
 from moryflow.testing.isolated import IsolatedHost
 
-from .import_report import Report, watch
+from .import_report import ImportReport, watch
 
 LONGEST = 10.0
 """Seconds that its import and registration may take here."""
@@ -204,7 +204,7 @@ class Subject:
         return [owned.tool for owned in self.host.host.plugin_set.tools.values() if owned.plugin == name]
 
     @cached_property
-    def report(self) -> Report:
+    def report(self) -> ImportReport:
         """What it does while it is imported, seen from a process of its own."""
         return watch(self.path, self.root, self.environ)
 

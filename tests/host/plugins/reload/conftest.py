@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from moryflow import open_host
-from moryflow.plugins.reload import Reloader, Report
+from moryflow.plugins.reload import Reloader, ReloadReport
 
 TOOL = '''
 from moryflow_sdk import hookimpl, tool
@@ -33,7 +33,7 @@ class Home:
     def __init__(self, root: Path) -> None:
         self.path = root / "home"
         self.vault = root / "vault"
-        self.reports: list[Report] = []
+        self.reports: list[ReloadReport] = []
         self.host: Any = None
         self.reloader: Any = None
         for folder in (self.path / "plugins", self.path / "tools", self.path / "agents", self.vault):
@@ -70,7 +70,7 @@ class Home:
                     return found
                 await asyncio.sleep(0.005)
 
-    async def report(self) -> Report:
+    async def report(self) -> ReloadReport:
         """Return the next report."""
         await self.until(lambda: self.reports)
         return self.reports.pop(0)

@@ -7,8 +7,7 @@ import gc
 import sys
 import weakref
 
-from moryflow.authoring.fire import fire
-from moryflow.plugins.reload.watch import Watcher, is_source
+from moryflow.plugins.reload.watch import FileWatcher, is_source
 
 CLEANING = """
 from pathlib import Path
@@ -126,7 +125,7 @@ def test_editors_own_files_do_not_matter():
 async def test_the_watch_hears_saves_in_folders_that_come_later(home):
     """A folder that did not exist when watching began is watched once it is asked for (S0.85)."""
     heard = []
-    watcher = Watcher(heard.append)
+    watcher = FileWatcher(heard.append)
     try:
         watcher.watch({home.path: False, home.path / "later": True})
         (home.path / "later").mkdir()
