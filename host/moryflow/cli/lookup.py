@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moryflow.store import Store
 
 
-async def find(store: Any, session: str | None, flags: Any) -> Any:
+async def find(store: Store, session: str | None, flags: Any) -> Any:
     """Return the session called `session`, or the last one of the vault.
 
     :raises ConfigError: there is none.
@@ -22,7 +25,7 @@ async def find(store: Any, session: str | None, flags: Any) -> Any:
     return row
 
 
-async def titled(store: Any, row: Any) -> Any:
+async def titled(store: Store, row: Any) -> Any:
     """Return `row` with a title to show: where its first turn was killed before it was named, its first prompt's words."""
     from .terminal.text import first_line
 
@@ -41,7 +44,7 @@ def node_json(node: Any) -> dict[str, Any]:
     return {**node._asdict(), "payload": thaw(node.payload)}
 
 
-async def node_called(store: Any, session: str, name: str) -> str:
+async def node_called(store: Store, session: str, name: str) -> str:
     """Return the id of the node that `name` means: a label, an id, or the beginning of one.
 
     :raises ConfigError: none or several.

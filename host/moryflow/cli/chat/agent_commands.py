@@ -8,13 +8,15 @@ from moryflow.approvals.replies import OFFERED, answer_of
 from moryflow.cli.terminal.text import columns, terminal_width
 
 if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
+
     from .port import ConversationPort
 
 PLANNER, BUILDER = "plan", "build"
 HAND_OVER = "The plan above is agreed. Carry it out step by step, and check each step."
 
 
-def primary(host: Any) -> list[Any]:
+def primary(host: Host) -> list[Any]:
     """Return the agents that a person can talk with, in their order."""
     return [agent for agent in host.agents.values() if agent.mode != "subagent" and not agent.hidden]
 
@@ -139,8 +141,8 @@ class FamilyCommands:
         return ""
 
 
-async def _ended(host: Any, session: str) -> str:
-    runs = [run for run in await host.store.runs(session) if not run.is_compaction]
+async def _ended(host: Host, session: str) -> str:
+    runs = [run for run in await host.store.runs(session) if run.purpose != "compact"]
     if not runs:
         return "not begun"
     steps = sum(run.steps for run in runs)

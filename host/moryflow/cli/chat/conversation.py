@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 from moryflow_sdk import MoryflowError
@@ -25,6 +25,10 @@ from moryflow.runtime.subagent_wait import with_background
 from .agent_commands import BUILDER, hands_over
 from .slash import Quit, Slash
 
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
+    from moryflow.runtime.session import Session
+
 
 class LineSource(Protocol):
     """Where lines come from."""
@@ -39,7 +43,7 @@ class LineSource(Protocol):
 class Conversation:
     """One person, one host, one session at a time."""
 
-    def __init__(self, host: Any, session: Any, flags: Flags, chosen: RunFlags) -> None:
+    def __init__(self, host: Host, session: Session, flags: Flags, chosen: RunFlags) -> None:
         from moryflow.cli.terminal.render import TerminalView
 
         self.host, self.session, self.flags, self.chosen = host, session, flags, chosen
@@ -218,7 +222,7 @@ class Conversation:
         finally:
             self._asker.wait()
 
-    async def exchange(self, session: Any) -> None:
+    async def exchange(self, session: Session) -> None:
         """Go on with another session."""
         if session is self.session:
             return

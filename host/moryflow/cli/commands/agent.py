@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
 
 
 @click.group("agent", cls=NounGroup)
@@ -25,7 +28,7 @@ def list_agents(ctx: click.Context, everyone: bool) -> None:
     """List the agents; the one that answers by default is marked with *."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Any) -> tuple[list[Any], str]:
+    async def work(host: Host) -> tuple[list[Any], str]:
         return [agent for agent in host.agents.values() if everyone or not agent.hidden], host.agent(None).id
 
     agents, chosen = with_host(ctx, work)
@@ -52,7 +55,7 @@ def show_agent(ctx: click.Context, name: str) -> None:
     """
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Any) -> dict[str, Any]:
+    async def work(host: Host) -> dict[str, Any]:
         from moryflow.compaction.agent import COMPACT_AGENT, COMPACT_AGENT_ID
         from moryflow.runtime.selection import known_agent
 
@@ -77,7 +80,7 @@ def check_agents(ctx: click.Context) -> int:
 
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Any) -> list[dict[str, Any]]:
+    async def work(host: Host) -> list[dict[str, Any]]:
         doubtful = {agent.source for agent in host.agents.values() if any(rule.problem for rule in agent.rules)}
         used = {agent.source: agent.id for agent in host.agents.values()}
         itself = "; next: moryflow agent check"  # what a start names as the next command is this one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk.texts import visible
@@ -12,6 +12,9 @@ from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.question_text import preview_lines, question
 from moryflow.cli.terminal.text import columns, first_line, plain, show, terminal_width
+
+if TYPE_CHECKING:
+    from moryflow.store import Store
 
 BRIEF = 6
 """Rows of what would happen that the list shows of each question."""
@@ -32,7 +35,7 @@ def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> N
     """List the questions that wait for an answer, oldest first."""
     from moryflow.cli.open_host import with_store
 
-    async def work(store: Any) -> list[Any]:
+    async def work(store: Store) -> list[Any]:
         row = await store.session(session) if session else None
         return await store.approvals(session=row.id if row else None, state=None if answered else "pending")
 
@@ -48,7 +51,7 @@ def show_approval(ctx: click.Context, approval: str) -> None:
     """Show a whole question: what will happen, why you are asked, what "always" would store."""
     from moryflow.cli.open_host import with_store
 
-    async def work(store: Any) -> Any:
+    async def work(store: Store) -> Any:
         return await store.approval(await _called(store, approval))
 
     row = with_store(work)
@@ -112,7 +115,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
         said = "the answer is empty" if answer is None else "the reason is given twice"
         raise click.UsageError(f"{said}; moryflow approval reply {approval} {OFFERED}, or why not", ctx)
 
-    async def work(store: Any) -> tuple[Any, str]:
+    async def work(store: Store) -> tuple[Any, str]:
         row = await store.reply(await _called(store, approval), answer.reply, message=answer.message or message)
         session = await store.session(row.session)
         while session.parent:  # a sub-agent goes on with the session that began it
@@ -138,7 +141,7 @@ def lapsed(row: Any) -> Exception:
     return ConfigError(f"{row.id} is no longer open: {what}", next_step="moryflow approval list")
 
 
-async def _called(store: Any, name: str) -> str:
+async def _called(store: Store, name: str) -> str:
     """Return the id that `name` means: an id or the unique beginning of one."""
     found = [row.id for row in await store.approvals() if row.id.startswith(name)]
     return found[0] if len(found) == 1 else name

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moryflow.cli.options import Flags, TurnCommand, flags_of, talk_options
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
 
 
 @click.command("chat", cls=TurnCommand)
@@ -26,7 +29,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     return with_host(ctx, lambda host: _chat(host, flags, chosen))
 
 
-async def _chat(host: Any, flags: Flags, chosen: Any) -> int:
+async def _chat(host: Host, flags: Flags, chosen: Any) -> int:
     from moryflow.cli.chat.conversation import Conversation
 
     from .model import ensure_model

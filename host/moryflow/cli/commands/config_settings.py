@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError, Rule
@@ -23,13 +23,16 @@ from moryflow.config.rules import RULES, read_rules
 from moryflow.config.schema import Known
 from moryflow.config.unknown import unknown_keys
 
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
+
 _NOTHING: Any = object()
 
 
 def settled(ctx: click.Context) -> tuple[Config, tuple[Known, ...]]:
     """Return the configuration, held against the plugins' settings too, and all models."""
 
-    async def work(host: Any) -> tuple[Config, tuple[Known, ...]]:
+    async def work(host: Host) -> tuple[Config, tuple[Known, ...]]:
         known = settings_of_plugins(host)
         return host.config.checked(known), (*host_models(), *known)
 
@@ -51,14 +54,14 @@ def examined(ctx: click.Context) -> tuple[Config, list[Problem]]:
     sentence, True)`` where a deny is lost and the check must fail.
     """
 
-    async def work(host: Any) -> tuple[Config, list[Problem]]:
+    async def work(host: Host) -> tuple[Config, list[Problem]]:
         config = host.config.checked(settings_of_plugins(host))
         return config, [*config.problems, *unknown_names(host), *_agents(host), *_remarks(host, config)]
 
     return with_host(ctx, work, quiet=True)
 
 
-def _agents(host: Any) -> Iterator[Problem]:
+def _agents(host: Host) -> Iterator[Problem]:
     """Yield the rules of agents that cannot be understood: they fail the check wherever they stand."""
     for agent in host.agents.values():
         for rule in (rule for rule in agent.rules if rule.problem):
@@ -66,7 +69,7 @@ def _agents(host: Any) -> Iterator[Problem]:
             yield Problem(rule.file or agent.source, rule.line, None, text, "moryflow agent check", True, "rule_invalid")
 
 
-def _remarks(host: Any, config: Config) -> Iterator[Problem]:
+def _remarks(host: Host, config: Config) -> Iterator[Problem]:
     for plugin in host.plugin_set.plugins.values():
         check: Any = getattr(plugin.object, "check_rules", None)
         if check is None:
@@ -90,7 +93,7 @@ def _remark(rule: Rule, sentence: str, fatal: bool = False) -> Problem:
 def plugin_settings(ctx: click.Context) -> tuple[Known, ...]:
     """Return the models of the plugins' settings, by path."""
 
-    async def work(host: Any) -> tuple[Known, ...]:
+    async def work(host: Host) -> tuple[Known, ...]:
         return settings_of_plugins(host)
 
     return with_host(ctx, work, quiet=True)

@@ -25,6 +25,7 @@ from moryflow.store.locks import has_locks
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import LoadRecord
+    from moryflow.runtime.host import Host
 
 _MARKS = {"ok": "ok  ", "warning": "warn", "bad": "BAD "}
 
@@ -39,7 +40,7 @@ def command(ctx: click.Context, repair: bool) -> int:
 
     flags = flags_of(ctx)
 
-    async def work(host: Any) -> list[Any]:
+    async def work(host: Host) -> list[Any]:
         if repair:
             await host.store.repair()
         return await examine(host, flags.vault)
@@ -75,7 +76,7 @@ class DoctorFinding:
     next_step: str = ""
 
 
-async def examine(host: Any, vault: Path | None) -> list[DoctorFinding]:
+async def examine(host: Host, vault: Path | None) -> list[DoctorFinding]:
     """Return every finding, in the order in which a run needs the things."""
     return [
         DoctorFinding("moryflow", "ok", f"{__version__} on Python {platform.python_version()}, {platform.system()}"),
@@ -117,7 +118,7 @@ def _home(home: Path) -> Iterable[DoctorFinding]:
         yield DoctorFinding("home", "ok", f"{home}, {free / 2**30:.1f} GB free")
 
 
-def _config(host: Any) -> Iterable[DoctorFinding]:
+def _config(host: Host) -> Iterable[DoctorFinding]:
     problems = [*host.config.checked(settings_of_plugins(host)).problems, *unknown_names(host)]
     for problem in problems:
         yield DoctorFinding("config", "bad" if problem.fatal else "warning", str(problem), "moryflow config check")
@@ -185,7 +186,7 @@ def _lock(home: Path) -> Iterable[DoctorFinding]:
         yield DoctorFinding("lock", "ok", f"what is installed is what {home / FILE} says")
 
 
-def _model(host: Any) -> Iterable[DoctorFinding]:
+def _model(host: Host) -> Iterable[DoctorFinding]:
     try:
         _, model = host.models(host.plugin_set).choose(host.config.get("model"))
     except MoryflowError as error:
@@ -208,7 +209,7 @@ def _vault(vault: Path | None, home: Path) -> Iterable[DoctorFinding]:
         yield DoctorFinding("vault", "ok", str(folder))
 
 
-async def _sessions(host: Any) -> Iterable[DoctorFinding]:
+async def _sessions(host: Host) -> Iterable[DoctorFinding]:
     try:
         rows = await host.store.sessions(limit=1000, purpose=None)
         waiting = await host.store.approvals(state="pending")

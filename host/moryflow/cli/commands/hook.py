@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
 
 
 @click.group("hook", cls=NounGroup)
@@ -28,7 +31,7 @@ def list_hooks(ctx: click.Context) -> None:
 
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Any) -> list[dict[str, Any]]:
+    async def work(host: Host) -> list[dict[str, Any]]:
         return [_row(info, host.plugin_set.ordered(info.name)) for info in HOOKS.values()]
 
     rows = with_host(ctx, work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError
@@ -12,6 +12,9 @@ from moryflow_sdk import ConfigError
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import columns, plain, show
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
 
 
 @click.group("model", cls=NounGroup)
@@ -28,7 +31,7 @@ def list_models(ctx: click.Context, provider: str | None) -> None:
     """List the models worth naming; the one in use is marked with *. A provider may know many more."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Any) -> tuple[list[Any], str]:
+    async def work(host: Host) -> tuple[list[Any], str]:
         found = [(item.name, info) for item in host.plugin_set.providers for info in await item.available()]
         return [info for name, info in found if provider in (None, name, *_services(info))], _in_use(host)
 
@@ -44,7 +47,7 @@ def _services(info: Any) -> tuple[str, str]:
     return info.provider, info.id.partition("/")[0]
 
 
-def _in_use(host: Any) -> str:
+def _in_use(host: Host) -> str:
     from moryflow_sdk import ConfigError
 
     try:
@@ -78,7 +81,7 @@ def install(ctx: click.Context, name: str) -> None:
 
     flags = flags_of(ctx)
 
-    async def work(host: Any) -> str:
+    async def work(host: Host) -> str:
         provider = provider_of(host, name)
         if provider.installed():
             return f"{name} is installed already"
@@ -99,7 +102,7 @@ def use(ctx: click.Context, name: str) -> None:
     from moryflow.cli.open_host import with_host
     from moryflow.config.edit import set_value
 
-    async def work(host: Any) -> tuple[str, Any]:
+    async def work(host: Host) -> tuple[str, Any]:
         return host.models(host.plugin_set).choose(name)[1].id, host.config.path
 
     model, path = with_host(ctx, work)
@@ -129,7 +132,7 @@ async def ensure_model(host: Any, wish: str | None, *, yes: bool, quiet: bool = 
         return
 
 
-def provider_of(host: Any, name: str) -> Any:
+def provider_of(host: Host, name: str) -> Any:
     """Return the provider that can install the model `name`.
 
     :raises ConfigError: nobody knows it, or it needs no installation.

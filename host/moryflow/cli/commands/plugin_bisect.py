@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,7 @@ from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
     from moryflow.authoring.bisecting import Culprit, Judge
+    from moryflow.runtime.host import Host
 
 CANNOT_TELL = 125
 """What a judging command exits with when it cannot tell, as for ``git bisect run``."""
@@ -42,7 +43,7 @@ def bisect(
 
     flags = flags_of(ctx)
 
-    async def work(host: Any) -> tuple[str, Culprit]:
+    async def work(host: Host) -> tuple[str, Culprit]:
         from moryflow.authoring.bisecting import Bisection
         from moryflow.authoring.recorded import recorded
         from moryflow.cli.lookup import find

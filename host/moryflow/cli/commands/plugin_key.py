@@ -18,6 +18,7 @@ from moryflow.cli.terminal.text import plain, show
 if TYPE_CHECKING:
     from moryflow.config import Config
     from moryflow.config.schema import Known
+    from moryflow.runtime.host import Host
 
 _LONGEST = 64 * 1024
 _NEEDED = re.compile(r"(?<=\.)[^:]+(?=: it is needed)")
@@ -132,7 +133,7 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
 
     from .config_settings import host_models
 
-    async def work(host: Any) -> tuple[Config, tuple[Known, ...], list[Any]]:
+    async def work(host: Host) -> tuple[Config, tuple[Known, ...], list[Any]]:
         return host.config, settings_of_plugins(host), list(host.plugin_set.records)
 
     config, known, records = with_host(ctx, work, quiet=True)

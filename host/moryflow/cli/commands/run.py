@@ -7,13 +7,17 @@ import math
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from moryflow.cli.options import Flags, TurnCommand, flags_of, turn_options
 from moryflow.cli.terminal.signals import catch_signals, stop_on_signals
 from moryflow.cli.terminal.text import plain
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
+    from moryflow.runtime.session import Session
 
 
 class RunFlags(NamedTuple):
@@ -68,7 +72,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     return with_host(ctx, lambda host: _run(host, flags, chosen, attached))
 
 
-async def _run(host: Any, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]]) -> int:
+async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, list[Any]]) -> int:
     from moryflow.kernel.outcome import RunOptions
 
     from .model import ensure_model
@@ -93,7 +97,7 @@ async def _run(host: Any, flags: Flags, chosen: RunFlags, attached: dict[str, li
     return result.exit_code
 
 
-async def open_session(host: Any, flags: Flags, chosen: RunFlags) -> Any:
+async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Any:
     """Begin a session, or open the one to go on with, in the mode that was asked for."""
     vault = flags.vault
     if chosen.resume is None:
@@ -149,7 +153,7 @@ def on_ask(chosen: RunFlags) -> Any:
     return "prompt" if interactive else "deny"
 
 
-def _view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
+def _view(host: Host, session: Session, flags: Flags, chosen: RunFlags) -> Any:
     """Subscribe what shows the turn; return what shows its result."""
     from moryflow.cli.terminal.text import as_json
 
@@ -170,7 +174,7 @@ def _view(host: Any, session: Any, flags: Flags, chosen: RunFlags) -> Any:
     return lambda result: click.echo(as_json(result.as_json(), indent=None))
 
 
-def _text_view(host: Any, flags: Flags, chosen: RunFlags) -> Any:
+def _text_view(host: Host, flags: Flags, chosen: RunFlags) -> Any:
     from moryflow.cli.terminal.approval_prompt import TerminalAsker
     from moryflow.cli.terminal.render import TerminalView
 
@@ -231,7 +235,7 @@ _NEXT = {
 }
 
 
-async def take_turn(host: Any, session: Any, seconds: float, *, quiet: bool) -> None:
+async def take_turn(host: Host, session: Session, seconds: float, *, quiet: bool) -> None:
     """Hold `session` as soon as nobody else does, for the rest of this command. Of several that wait, any may be next.
 
     What was saved meanwhile holds, a rule for example; code that has appeared waits for a person's yes.
@@ -250,7 +254,7 @@ async def take_turn(host: Any, session: Any, seconds: float, *, quiet: bool) -> 
         await host.refresh()
 
 
-async def _unless_stopped(session: Any, seconds: float, told: str) -> None:
+async def _unless_stopped(session: Session, seconds: float, told: str) -> None:
     waiting = asyncio.ensure_future(session.keep(wait=seconds))
     restore = catch_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda _: waiting.cancel(), leave_at=2)
     try:

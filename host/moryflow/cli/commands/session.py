@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import Event
@@ -16,6 +16,10 @@ from moryflow.cli.terminal.text import columns, first_line, plain, show
 from .session_branches import fork, label, switch, tree
 from .session_compact import COMMANDS
 from .session_transfer import export, import_session
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
+    from moryflow.store import Store
 
 MOST = 1_000_000_000
 """More than anybody has, and no more than a database counts."""
@@ -63,7 +67,7 @@ def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
     flags = flags_of(ctx)
     vault = str(flags.vault.resolve()) if flags.vault else None
 
-    async def work(store: Any) -> list[Any]:
+    async def work(store: Store) -> list[Any]:
         rows = await store.sessions(limit, vault=vault, purpose=None if hidden else "main")
         return [await titled(store, row) for row in rows]
 
@@ -89,7 +93,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
         _show_stats(flags, session)
         return
 
-    async def work(store: Any) -> tuple[Any, list[Any], list[Any], dict[str, str]]:
+    async def work(store: Store) -> tuple[Any, list[Any], list[Any], dict[str, str]]:
         row = await titled(store, await find(store, session, flags))
         return row, await store.path(row.id), await store.runs(row.id), await store.labels(row.id)
 
@@ -107,7 +111,7 @@ def _show_stats(flags: Flags, session: str | None) -> None:
 
     from .session_stats import gathered, told
 
-    async def work(store: Any) -> dict[str, Any]:
+    async def work(store: Store) -> dict[str, Any]:
         return await gathered(store, await find(store, session, flags))
 
     counts = with_store(work)
@@ -141,7 +145,7 @@ def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
     flags = flags_of(ctx)
     deleted: list[str] = []
 
-    async def work(host: Any) -> None:
+    async def work(host: Host) -> None:
         host.bus.subscribe(_tell_notice)
         gone: set[str] = set()
         for row in [await host.store.session(name) for name in sessions]:

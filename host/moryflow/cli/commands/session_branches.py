@@ -12,6 +12,7 @@ from moryflow.cli.terminal.text import columns, plain, show
 
 if TYPE_CHECKING:
     from moryflow.cli.chat.port import ConversationPort
+    from moryflow.store import Store
 
 
 @click.command("tree")
@@ -24,14 +25,14 @@ def tree(ctx: click.Context, session: str | None) -> None:
 
     flags = flags_of(ctx)
 
-    async def work(store: Any) -> tuple[dict[str, Any], str]:
+    async def work(store: Store) -> tuple[dict[str, Any], str]:
         return await _drawn(store, await find(store, session, flags))
 
     document, text = with_store(work)
     show(flags, document, text)
 
 
-async def _drawn(store: Any, row: Any) -> tuple[dict[str, Any], str]:
+async def _drawn(store: Store, row: Any) -> tuple[dict[str, Any], str]:
     """Return the tree of a session as JSON and as text."""
     from dataclasses import asdict
 
@@ -53,7 +54,7 @@ def switch(ctx: click.Context, session: str, node: str) -> None:
     """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost."""
     from moryflow.cli.open_host import with_store
 
-    async def work(store: Any) -> tuple[Any, str]:
+    async def work(store: Store) -> tuple[Any, str]:
         row = await store.session(session)
         target = await node_called(store, row.id, node)
         hold = await store.hold(row.id)
@@ -86,7 +87,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
 
     flags = flags_of(ctx)
 
-    async def work(store: Any) -> tuple[Any, str]:
+    async def work(store: Store) -> tuple[Any, str]:
         return await _forked(store, await find(store, session, flags), node, title)
 
     copy, remark = with_store(work)
@@ -95,7 +96,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
     show(flags, summary(copy), copy.id)
 
 
-async def _forked(store: Any, row: Any, node: str | None, title: str = "") -> tuple[Any, str]:
+async def _forked(store: Store, row: Any, node: str | None, title: str = "") -> tuple[Any, str]:
     """Return the copy, and what is to be said of what it leaves behind."""
     copy = await store.fork(row.id, await node_called(store, row.id, node) if node is not None else None, title=title)
     below = len(await store.sessions(1000, purpose=None, parent=row.id))
@@ -159,7 +160,7 @@ def label(ctx: click.Context, words: tuple[str, ...], node: str | None, remove: 
         raise click.UsageError("--remove takes the label alone, without --node", ctx)
     flags = flags_of(ctx)
 
-    async def work(store: Any) -> tuple[Any, Any]:
+    async def work(store: Store) -> tuple[Any, Any]:
         row = await find(store, sessions[0] if sessions else None, flags)
         return row, await _named(store, row.id, text, node, remove=remove)
 
@@ -168,7 +169,7 @@ def label(ctx: click.Context, words: tuple[str, ...], node: str | None, remove: 
     show(flags, said, plain(naming.sentence))
 
 
-async def _named(store: Any, session: str, text: str, node: str | None, *, remove: bool) -> Any:
+async def _named(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Any:
     """Record the label as the session's one appender."""
     from moryflow_sdk import Event
 
@@ -186,7 +187,7 @@ async def _named(store: Any, session: str, text: str, node: str | None, *, remov
         hold.release()
 
 
-async def _asked(store: Any, row: Any, text: str, node: str | None, *, remove: bool) -> Any:
+async def _asked(store: Store, row: Any, text: str, node: str | None, *, remove: bool) -> Any:
     from moryflow.runtime.labels import naming, removal
 
     named = await store.labels(row.id)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
+    from moryflow.store import Store
 
 
 @click.command("context")
@@ -22,7 +26,7 @@ def show_context(ctx: click.Context, session: str | None, model: str | None) -> 
 
     flags = flags_of(ctx)
 
-    async def work(host: Any) -> tuple[str, Any]:
+    async def work(host: Host) -> tuple[str, Any]:
         from moryflow_sdk import ConfigError
 
         from moryflow.compaction.report import report
@@ -68,8 +72,8 @@ def compact(ctx: click.Context, session: str | None, focus: str, model: str | No
 
     flags = flags_of(ctx)
 
-    async def work(host: Any) -> dict[str, Any]:
-        from moryflow.runtime.compact import compact_now
+    async def work(host: Host) -> dict[str, Any]:
+        from moryflow.compaction.demand import compact_now
 
         row = await find(host.store, session, flags)
         opened = await host.resume(row.vault, row.id, model=model)
@@ -97,8 +101,8 @@ def undo_compaction(ctx: click.Context, session: str | None) -> None:
 
     flags = flags_of(ctx)
 
-    async def work(host: Any) -> dict[str, Any]:
-        from moryflow.runtime.compact import undo
+    async def work(host: Host) -> dict[str, Any]:
+        from moryflow.compaction.demand import undo
 
         row = await find(host.store, session, flags)
         return {"session": row.id, "voided": await undo(await host.resume(row.vault, row.id))}
@@ -118,7 +122,7 @@ def show_records(ctx: click.Context, session: str | None) -> None:
 
     flags = flags_of(ctx)
 
-    async def work(store: Any) -> tuple[str, Any]:
+    async def work(store: Store) -> tuple[str, Any]:
         from moryflow.compaction.facts import Facts
         from moryflow.store.visible_path import effective
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moryflow.cli.terminal.text import columns
+
+if TYPE_CHECKING:
+    from moryflow.store import Store
 
 CHARS_PER_TOKEN = 4
 _SEARCHES = {"grep": "matches", "search_in_file": "matches", "glob": "files"}
@@ -106,8 +109,8 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 
-async def gathered(store: Any, row: Any) -> dict[str, Any]:
-    """Return the counts of a session with its sub-agents, whose turns and steps are counted separately."""
+async def gathered(store: Store, row: Any) -> dict[str, Any]:
+    """Return the counts of a session with its sub-agents; turns and steps are its own, and theirs stand apart."""
     below = await descendants(store, row.id)
     own, theirs = await store.runs(row.id), [run for child in below for run in await store.runs(child.id)]
     family = [row.id, *(child.id for child in below)]
@@ -138,7 +141,7 @@ async def gathered(store: Any, row: Any) -> dict[str, Any]:
     }
 
 
-async def descendants(store: Any, session: str) -> list[Any]:
+async def descendants(store: Store, session: str) -> list[Any]:
     """Return the sessions below one, each behind the one that started it."""
     found: list[Any] = []
     for row in reversed(await store.sessions(1000, purpose=None, parent=session)):

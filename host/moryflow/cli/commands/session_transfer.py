@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -16,6 +16,9 @@ from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import show
 
 from .session_stats import descendants
+
+if TYPE_CHECKING:
+    from moryflow.store import Store
 
 
 @click.command("export")
@@ -32,7 +35,7 @@ def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
     if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours while a command runs (:mod:`.stdout`)
         file = None
 
-    async def work(store: Any) -> tuple[int, int]:
+    async def work(store: Store) -> tuple[int, int]:
         row = await find(store, session, flags)
         with nullcontext(sys.stdout) if file is None else _whole(file) as out:
             return await _write(store.export(row.id), out), len(await descendants(store, row.id))
@@ -86,7 +89,7 @@ def import_session(ctx: click.Context, file: Any) -> None:
     from moryflow.cli.open_host import with_store
     from moryflow.store import StoreError
 
-    async def work(store: Any) -> tuple[Any, list[Any]]:
+    async def work(store: Store) -> tuple[Any, list[Any]]:
         try:
             row = await store.import_(file)
         except StoreError as error:

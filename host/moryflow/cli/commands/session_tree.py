@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import MoryflowError
 
 from moryflow.cli.terminal.text import first_line, plain, told_result
 
 from .session_compact import divider
+
+if TYPE_CHECKING:
+    from moryflow.store import Store
 
 SUMMARY = {"en": "summary", "zh": "摘要"}
 """What a person reads before a summary, by interface language."""
@@ -86,7 +89,7 @@ class Kin:
     node: str = ""
 
 
-async def kin_of(store: Any, row: Any) -> list[Kin]:
+async def kin_of(store: Store, row: Any) -> list[Kin]:
     """Return the sessions that `row` started, oldest first; for a fork those of the original too, as they stayed there."""
     found = await _started_by(store, row)
     origin = row.origin or {}
@@ -95,14 +98,14 @@ async def kin_of(store: Any, row: Any) -> list[Kin]:
     return found
 
 
-async def _still_there(store: Any, session: str) -> list[Any]:
+async def _still_there(store: Store, session: str) -> list[Any]:
     try:
         return [await store.session(session)]
     except MoryflowError:
         return []
 
 
-async def _started_by(store: Any, row: Any) -> list[Kin]:
+async def _started_by(store: Store, row: Any) -> list[Kin]:
     found: list[Kin] = []
     for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
         runs = [run for run in await store.runs(child.id) if not run.is_compaction]

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError, Tool
@@ -18,6 +18,9 @@ from moryflow.cli.terminal.text import as_json, columns, first_line, plain, show
 
 from .tool_check import check
 from .tool_files import allow, install
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
 
 
 @click.group("tool", cls=NounGroup)
@@ -38,7 +41,7 @@ def list_tools(ctx: click.Context) -> None:
     """List the tools, with the plugin each belongs to."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Any) -> dict[str, Any]:
+    async def work(host: Host) -> dict[str, Any]:
         return dict(host.tools)
 
     tools = with_host(ctx, work)
@@ -60,7 +63,7 @@ def show_tool(ctx: click.Context, name: str) -> None:
     """Show a tool's parameters and description."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Any) -> Any:
+    async def work(host: Host) -> Any:
         return _find(host, name)
 
     owned = with_host(ctx, work)
@@ -80,7 +83,7 @@ def _described(document: dict[str, Any]) -> str:
     return "\n\n".join(part for part in (head, plain(document["description"]), columns(rows)) if part)
 
 
-def _find(host: Any, name: str) -> Any:
+def _find(host: Host, name: str) -> Any:
     if name in host.tools:
         return host.tools[name]
     from difflib import get_close_matches
@@ -120,7 +123,7 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
 
     flags = flags_of(ctx)
 
-    async def work(host: Any) -> int:
+    async def work(host: Host) -> int:
         from moryflow.cli.terminal.approval_prompt import TerminalAsker
         from moryflow.cli.terminal.render import TerminalView
         from moryflow.kernel.outcome import RunOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
 from .tool_files import SWITCH, file_called
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
 
 
 @click.command("check")
@@ -24,7 +27,7 @@ def check(ctx: click.Context, file: str | None) -> int:
     """
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Any) -> list[dict[str, Any]]:
+    async def work(host: Host) -> list[dict[str, Any]]:
         paths = [_in_folder(host.home / "tools", file_called(host.home, file))] if file else _files(host.home / "tools")
         return [_row(host, path) for path in paths]
 
@@ -49,7 +52,7 @@ def _in_folder(folder: Path, path: Path) -> Path:
     return folder / path.name
 
 
-def _row(host: Any, path: Path) -> dict[str, Any]:
+def _row(host: Host, path: Path) -> dict[str, Any]:
     """Say what a file gives, what of it cannot be used, and what Python warns of in it."""
     from moryflow.plugins.sources import slips
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moryflow.cli.options import Flags, asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import show
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
 
 SWITCH = "agents.runtime.tools.external.enabled"
 
@@ -48,7 +51,7 @@ def install(ctx: click.Context, file: str) -> None:
 
     flags = flags_of(ctx)
 
-    async def work(host: Any) -> dict[str, Any]:
+    async def work(host: Host) -> dict[str, Any]:
         path = file_called(host.home, file)
         found = environment(host, path)
         if found is None:
@@ -79,7 +82,7 @@ def file_called(home: Path, name: str) -> Path:
     raise ConfigError(f"there is no file {name!r} here or in {folder}{hint}", next_step=f"ls {folder}")
 
 
-def environment(host: Any, path: Path) -> Any:
+def environment(host: Host, path: Path) -> Any:
     """Return the environment that a plugin keeps for a file with tools, ``None`` when it needs none.
 
     A plugin offers them with a function ``tool_environment(file, data_dir)``.
@@ -125,7 +128,7 @@ async def make(found: Any, path: Path, flags: Flags) -> None:
     await asyncio.to_thread(found.install, progress)
 
 
-async def installed_for(host: Any, tool: str, flags: Flags) -> None:
+async def installed_for(host: Host, tool: str, flags: Flags) -> None:
     """Offer to install what the file needs in which `tool` seems to be defined, and load it."""
     if tool in host.tools or host.config.get(SWITCH) is not True:
         return
@@ -137,7 +140,7 @@ async def installed_for(host: Any, tool: str, flags: Flags) -> None:
             return
 
 
-def switch_hint(host: Any, tool: str) -> str:
+def switch_hint(host: Host, tool: str) -> str:
     """Return the command that helps when `tool` is in a file of the person's own that is not loaded."""
     files = list(_defining(host.home, tool))
     if not files:
@@ -147,7 +150,7 @@ def switch_hint(host: Any, tool: str) -> str:
     return f"moryflow plugin info external_tools (it is in {files[0]})"
 
 
-async def owner_tried_out(host: Any, tool: str, flags: Flags) -> None:
+async def owner_tried_out(host: Host, tool: str, flags: Flags) -> None:
     """Wait for the plugin that has `tool`, where that is known and it is still being tried out."""
     if tool in host.tools:
         return
@@ -159,7 +162,7 @@ async def owner_tried_out(host: Any, tool: str, flags: Flags) -> None:
         await host.try_out(owners)
 
 
-def _owners(host: Any, tool: str) -> set[str]:
+def _owners(host: Host, tool: str) -> set[str]:
     """Return the plugins that had `tool` when they were last loaded, or whose manifest names it."""
     from moryflow.packages.inventory import rows
     from moryflow.plugins.last_seen import recall
@@ -170,7 +173,7 @@ def _owners(host: Any, tool: str) -> set[str]:
     return remembered | {row.name for row in found if row.card is not None and tool in row.card.tools}
 
 
-def absent_owner(host: Any, tool: str) -> str:
+def absent_owner(host: Host, tool: str) -> str:
     """Say which plugin has the tool, as far as that is known, and why it is not loaded."""
     owners = _owners(host, tool)
     for record in host.plugin_set.records:
@@ -179,7 +182,7 @@ def absent_owner(host: Any, tool: str) -> str:
     return ""
 
 
-def perhaps_later(host: Any) -> str:
+def perhaps_later(host: Host) -> str:
     """Say how many plugins are being tried out, whose tools nobody knows yet."""
     tried_out = sum(record.status == "pending" and record.stage == "probe" for record in host.plugin_set.records)
     plugins = "a plugin that is" if tried_out == 1 else f"one of {tried_out} plugins that are"

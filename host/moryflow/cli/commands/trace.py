@@ -13,6 +13,7 @@ from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
     from moryflow.authoring.tracing import Bill, Trace
+    from moryflow.runtime.host import Host
 
 
 @click.command("trace")
@@ -32,7 +33,7 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
 
     flags = flags_of(ctx)
 
-    async def work(host: Any) -> Trace:
+    async def work(host: Host) -> Trace:
         from moryflow.authoring.recorded import chosen, recorded_family
         from moryflow.authoring.tracing import trace
         from moryflow.cli.lookup import find
@@ -46,7 +47,7 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
     show(flags, hidden(found.as_json()), hide(plain(_text(found, everything))))
 
 
-async def last_turn(host: Any, session: str) -> str:
+async def last_turn(host: Host, session: str) -> str:
     """Return the trace of a session's last turn, as ``MORYFLOW_TRACE`` shows it after a run."""
     from moryflow.authoring.recorded import chosen, recorded_family
     from moryflow.authoring.tracing import trace
@@ -57,7 +58,7 @@ async def last_turn(host: Any, session: str) -> str:
     return hide(plain(_text(trace(host, turns, None), everything=False)))
 
 
-def _check_known(host: Any, found: Trace, plugin: str | None) -> None:
+def _check_known(host: Host, found: Trace, plugin: str | None) -> None:
     if plugin is None or plugin in host.plugin_set.plugins or any(bill.calls for bill in found.plugins):
         return
     from difflib import get_close_matches

@@ -7,13 +7,17 @@ import json
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Event, MoryflowError
 
 from moryflow.kernel.events import now
 
 from .text import as_json
+
+if TYPE_CHECKING:
+    from moryflow.runtime.host import Host
+    from moryflow.runtime.session import Session
 
 SHAPE = '{"type": "permission.reply", "approval_id": …, "reply": "once|always|reject|stop"}'
 
@@ -57,7 +61,7 @@ class Lines:
         write_line(result.as_json())
 
 
-def init_event(host: Any, session: Any) -> dict[str, Any]:
+def init_event(host: Host, session: Session) -> dict[str, Any]:
     """Return the first event: who works where, with what."""
     _, model = host.choose_model(session)
     plugins = []
@@ -78,7 +82,7 @@ def init_event(host: Any, session: Any) -> dict[str, Any]:
     }
 
 
-def answer_from_stdin(host: Any) -> None:
+def answer_from_stdin(host: Host) -> None:
     """Take ``{"type": "permission.reply", "approval_id": …, "reply": …}`` lines from standard input.
 
     When standard input has ended, questions are denials, as nobody can be asked; nothing waits for ever.
@@ -106,7 +110,7 @@ def answer_from_stdin(host: Any) -> None:
     threading.Thread(target=read, name="moryflow-stdin", daemon=True).start()
 
 
-async def _reply(host: Any, document: Any) -> None:
+async def _reply(host: Host, document: Any) -> None:
     """Take one line; ``None`` is the end of them."""
     if document is None:
         await host.approvals.nobody_left()
