@@ -25,7 +25,7 @@ from .sources import Sources, check_owned, digest, forget, load_sources, read_ow
 def read_consented(path: Path, home: Path) -> bytes:
     """Return the content of a file that may be imported.
 
-    :raises PluginError: nobody has consented to it, others may write it, or it cannot be read.
+    :raises PluginError: no consent, others can write to it, or it cannot be read.
     """
     if Consents(home).is_waiting(path):
         raise PluginError(

@@ -142,7 +142,7 @@ class FamilyCommands:
 
 
 async def _ended(host: Host, session: str) -> str:
-    runs = [run for run in await host.store.runs(session) if run.purpose != "compact"]
+    runs = [run for run in await host.store.runs(session) if not run.is_compaction]
     if not runs:
         return "not begun"
     steps = sum(run.steps for run in runs)

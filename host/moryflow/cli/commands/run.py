@@ -212,7 +212,7 @@ def explain(result: Any, flags: Flags) -> None:
 
 
 def _asked_next(unasked: list[dict[str, Any]]) -> str:
-    """Say how such calls are allowed: with the very rules, where all of them could be stored."""
+    """Say how to allow such calls: name the rules, if all of them can be stored."""
     from moryflow.cli.failures import allowing
     from moryflow.cli.terminal.text import plain
 

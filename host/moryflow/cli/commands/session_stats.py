@@ -55,7 +55,7 @@ def summaries(nodes: Sequence[Any], runs: Iterable[Any]) -> dict[str, int]:
 
 
 def servers(nodes: Iterable[Any], events: Iterable[Any]) -> dict[str, Any]:
-    """Return how many calls went to MCP servers, which part of all tool output was theirs, and how often it was cut."""
+    """Return how many calls went to MCP servers, their share of all tool output, and how often it was cut."""
     theirs = {event.data.get("call_id") for event in events if event.type == "tool.start" and event.data.get("domain") == "mcp"}
     outputs = [node for node in nodes if node.kind == "tool"]
     own = [node for node in outputs if node.payload.get("call_id") in theirs]
@@ -108,9 +108,8 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-
 async def gathered(store: Store, row: Any) -> dict[str, Any]:
-    """Return the counts of a session with its sub-agents; turns and steps are its own, and theirs stand apart."""
+    """Return the counts of a session with its sub-agents, whose turns and steps are counted separately."""
     below = await descendants(store, row.id)
     own, theirs = await store.runs(row.id), [run for child in below for run in await store.runs(child.id)]
     family = [row.id, *(child.id for child in below)]

@@ -20,8 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from moryflow_sdk.processes import adopt_orphans, children
+
 from . import limits
-from .limits import adopt_orphans, children, filled, machine_memory, most_memory
+from .limits import filled, machine_memory, most_memory
 
 AT_ONCE = 2
 _FILES = 256
@@ -161,7 +163,7 @@ def _fork(request: dict[str, Any], source: int, sink: int, running: list[Running
     for pipe in (report, trace, output):
         os.close(pipe)
     with suppress(OSError):
-        os.setpgid(pid, pid)  # here too: whoever comes first
+        os.setpgid(pid, pid)  # here too: parent and child race
     return RunningProbe(pid, pid, request, hear, look, read, time.monotonic() + seconds)
 
 

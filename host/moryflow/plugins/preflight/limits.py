@@ -38,23 +38,6 @@ def filled(pid: int) -> int:
     return own + sum(filled(child) for child in children(pid))
 
 
-def children(pid: int) -> list[int]:
-    """Return the processes whose parent is `pid`, a process with one thread; none where the system does not say."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
-    except (OSError, ValueError):
-        return []
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends, where the system can do that."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 trace = -1
 """Descriptor that takes where the process stands."""
 _leave = os._exit

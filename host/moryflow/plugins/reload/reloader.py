@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from moryflow.config import Config
     from moryflow.hooks.plugin_set import OwnedTool, PluginSet
     from moryflow.kernel.events import Bus
-    from moryflow.plugins.watch_registry import Hub
+    from moryflow.plugins.plugin_context import Hub
 
 log = logging.getLogger(__name__)
 SETTLE = 0.025
@@ -67,7 +67,7 @@ class Reloader:
     :param tell: called on the loop after each reload that changed something.
     """
 
-    def __init__(self, host: Host, tell: Callable[[ReloadReport], None] | None = None) -> None:
+    def __init__(self, host: ReloadedHost, tell: Callable[[ReloadReport], None] | None = None) -> None:
         self._host = host
         self._tell = tell
         self._loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ import gc
 import sys
 import weakref
 
+from moryflow.authoring.fire import fire
 from moryflow.plugins.reload.watch import FileWatcher, is_source
 
 CLEANING = """
