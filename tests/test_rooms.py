@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,23 @@ PACKAGES = {
     "moryflow_sdk": ROOT / "plugin_sdk" / "moryflow_sdk",
     "moryflow_builtins": ROOT / "builtin_plugins" / "moryflow_builtins",
 }
-KERNEL_MUST_NOT_SEE = ("cli", "server", "acp", "authoring", "plugins")
+LEVELS: tuple[frozenset[str], ...] = tuple(
+    map(
+        frozenset,
+        (
+            {"base"},
+            {"store", "config"},
+            {"hooks"},
+            {"kernel"},
+            {"approvals", "services", "agents", "plugins"},
+            {"packages", "compaction"},
+            {"runtime"},
+            {"authoring", "server", "acp"},
+            {"testing", "cli"},
+        ),
+    )
+)
+"""The rooms of the host from the ground floor up; one imports rooms of its own floor or below."""
 FILE_LIMIT, FILE_GOAL = 400, 300
 FUNCTION_LIMIT, FUNCTION_GOAL = 60, 40
 
@@ -89,6 +106,8 @@ def imports_of(name: str, path: Path) -> Iterator[Import]:
                 base = absolute(package, node)
                 for alias in node.names:
                     yield Import(name, f"{base}.{alias.name}", where, at_load)
+            case ast.Call(args=[ast.Constant(value=str(target)), *_]) if ast.unparse(node.func).endswith("import_module"):
+                yield Import(name, target, where, at_load)
             case _:
                 pass
 
@@ -170,10 +189,48 @@ def test_the_parts_of_the_control_plane_are_ordinary_plugins() -> None:
     assert {f"moryflow_builtins.{part}" for part in ("permission", "truncation", "doom_loop", "audit")} <= set(BUILTINS)
 
 
-def test_the_kernel_knows_nothing_of_the_surfaces() -> None:
-    """The kernel runs the same under a command line, a server and an editor (rule 4)."""
-    forbidden = [f"moryflow.{room}" for room in KERNEL_MUST_NOT_SEE]
-    assert offences("moryflow.kernel", *forbidden) == []
+@cache
+def graph() -> dict[str, frozenset[str]]:
+    """Every product module with the modules that it imports: at load, lazily, for types alone, or by a literal string."""
+    names = {name.removesuffix(".__init__"): name for name in modules()}
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for item in imports():
+        own = item.module.removesuffix(".__init__")
+        target = item.target if item.target in names else item.target.rpartition(".")[0]
+        if target in names and target != own and not within(target, own):
+            found[own].add(target)
+    return {name: frozenset(targets) for name, targets in found.items()}
+
+
+def test_every_room_of_the_host_has_its_floor() -> None:
+    """No module lies loose beside the rooms, and no room is forgotten in the table."""
+    folder = PACKAGES["moryflow"]
+    assert {path.stem for path in folder.glob("*.py")} == {"__init__", "__main__"}
+    assert {path.parent.name for path in folder.glob("*/__init__.py")} <= frozenset().union(*LEVELS)
+
+
+def test_no_room_imports_one_above_it() -> None:
+    """The kernel runs the same under a command line, a server and an editor, and so does each room below another."""
+    floor = {f"moryflow.{room}": number for number, rooms in enumerate(LEVELS) for room in rooms}
+
+    def floor_of(name: str) -> int:
+        return floor.get(".".join(name.split(".")[:2]), -1)
+
+    upward = [
+        f"{name} -> {target}"
+        for name, targets in graph().items()
+        for target in targets
+        if -1 < floor_of(name) < floor_of(target)
+    ]
+    assert upward == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Each module can be read knowing only what stands below it."""
+    try:
+        TopologicalSorter(graph()).prepare()
+    except CycleError as circle:
+        pytest.fail(" <- ".join(circle.args[1]))
 
 
 def test_heavy_libraries_are_imported_at_module_level_only_in_their_room() -> None:

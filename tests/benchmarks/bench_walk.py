@@ -1,0 +1,59 @@
+"""How many files of the product one prompt with one `read` walks through: what a reader has to know to follow it.
+
+A file counts when one of its functions runs, on any thread; that a module is loaded does not count. The turn alone is what
+happens inside ``Session.prompt``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from measuring import MODEL, Figure, ModelServer, place
+from moryflow.testing.replies import Reply, calls, text
+
+WALK = """
+import json, sys, threading
+ROOMS = ("/moryflow/", "/moryflow_sdk/", "/moryflow_builtins/")
+everything, turn, inside = set(), set(), [False]
+
+def profile(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_name != "<module>" and any(room in code.co_filename for room in ROOMS):
+        everything.add(code.co_filename)
+        if inside[0]:
+            turn.add(code.co_filename)
+
+from moryflow.cli import main
+from moryflow.runtime.session import Session
+prompt = Session.prompt
+
+async def watched(*given, **options):
+    inside[0] = True
+    try:
+        return await prompt(*given, **options)
+    finally:
+        inside[0] = False
+
+Session.prompt = watched
+threading.setprofile(profile)
+sys.setprofile(profile)
+main(sys.argv[1:])
+sys.setprofile(None)
+print("walked:", len(everything), len(turn))
+"""
+
+
+def figures() -> list[Figure]:
+    """Return (name, value, unit, target) of every figure."""
+    with place() as here, ModelServer(_reading) as server:
+        here.use(server)
+        output = here.run(sys.executable, "-c", WALK, "run", "-m", MODEL, "Read notes.md").output
+    whole, turn = map(float, output.split("walked:")[1].split())
+    return [
+        ("files that one prompt with one read walks through", whole, "", 90.0),
+        ("files that its turn walks through", turn, "", 50.0),
+    ]
+
+
+def _reading(number: int) -> Reply:
+    return calls(("read", {"path": "notes.md"})) if number == 1 else text("It is a note.")
