@@ -70,9 +70,9 @@ def test_compact_in_a_conversation_that_is_piped_in(cli: Any, model: LoopbackSer
     asked, answered = model.requests
     assert "keep above all: the error codes" in said(asked) and "prompt 0" in said(asked)
     assert "Mend the parser." in said(answered) and "prompt 0" not in said(answered) and "and now?" in said(answered)
-    head = answered.body["messages"][:3]
-    assert [message["role"] for message in head] == ["system", "user", "user"]  # a server of one's own takes one (D17)
-    assert head[1]["content"].startswith("【会话摘要】\n## Goal") and head[2]["content"].startswith("prompt ")
+    head = answered.body["messages"][:4]  # a server of one's own takes one system message (D17), and no two users in a row
+    assert [message["role"] for message in head] == ["system", "user", "assistant", "user"]
+    assert head[1]["content"].startswith("【会话摘要】\n## Goal") and head[3]["content"].startswith("prompt ")
     assert kinds(cli, session) == ["user", "assistant"] * 12 + ["compaction", "user", "assistant"]
 
 
