@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from moryflow_sdk.git_files import named_by_git
+from moryflow_sdk.git_files import named_by_git, read_start
 from moryflow_sdk.protected_files import RUNS_LATER, SECRETS, plain_names
 
 GIT_PARTS = frozenset({"hooks", "config", "config.worktree", "info", "modules", "worktrees", "commondir"})
@@ -24,6 +24,7 @@ LONGEST = 3000
 
 
 _EXECUTES = re.compile(rb"^\s*(?:x|exec)\s", re.MULTILINE)
+_LONGEST_TODO = 1 << 20
 
 
 class Entry(NamedTuple):
@@ -225,10 +226,10 @@ def _inode(place: str) -> int:
 def _executes(rebase: str) -> bool:
     """Whether a rebase that is under way runs programs when it goes on."""
     try:
-        with open(f"{rebase}/git-rebase-todo", "rb") as todo:  # noqa: PTH123
-            return _EXECUTES.search(todo.read(1 << 20)) is not None
+        todo = read_start(f"{rebase}/git-rebase-todo", _LONGEST_TODO + 1)
     except OSError:
         return False
+    return len(todo) > _LONGEST_TODO or _EXECUTES.search(todo) is not None
 
 
 def _is_git(name: str) -> bool:

@@ -131,21 +131,27 @@ def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
     A summary is answered by a line of ours, so that the prompt behind it stays a message of its own; others are joined.
     """
     asked: list[Message] = []
-    for message in [*messages, None]:
-        if message is not None and message.role in ("user", "system"):
-            if asked and _is_summary(asked[-1]):
-                yield from (*asked, _NOTED)
-                asked = []
+    for message in messages:
+        of_person = message.role in ("user", "system")
+        if asked and (not of_person or _is_summary(asked[-1])):
+            yield _together(asked)
+            if of_person:
+                yield _NOTED
+            asked = []
+        if of_person:
             asked.append(message)
-            continue
-        if len(asked) > 1:
-            text = "\n\n".join(text for each in asked if (text := _as_person(each)))
-            yield Message(role="user", text=text, images=tuple(image for each in asked for image in each.images))
         else:
-            yield from asked
-        asked = []
-        if message is not None:
             yield message
+    if asked:
+        yield _together(asked)
+
+
+def _together(asked: Sequence[Message]) -> Message:
+    """Return messages that follow one another as one."""
+    if len(asked) == 1:
+        return asked[0]
+    text = "\n\n".join(text for each in asked if (text := _as_person(each)))
+    return Message(role="user", text=text, images=tuple(image for each in asked for image in each.images))
 
 
 def _as_person(message: Message) -> str:
@@ -154,7 +160,7 @@ def _as_person(message: Message) -> str:
 
 
 def _is_summary(message: Message) -> bool:
-    return message.text.startswith(SUMMARY_MARK)
+    return message.role == "system" and message.text.startswith(SUMMARY_MARK)
 
 
 def _plain(role: str, text: str) -> bytes:

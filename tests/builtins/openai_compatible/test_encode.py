@@ -79,6 +79,9 @@ def test_a_provider_of_one_system_message_never_gets_two_user_messages_in_a_row(
     assert [message["role"] for message in found] == ["user", "assistant", "user", "assistant", "user"]
     assert found[2]["content"][0]["text"] == "broken off\n\n[note from the host]\nstopped\n\nagain"
     assert len(found[2]["content"]) == 3 and found[4] == {"role": "user", "content": "thanks"}
+    found = sent(Message(role="user", text="kept"), SYSTEM[2], Message(role="user", text="go on"))["messages"]
+    assert [message["role"] for message in found] == ["user", "assistant", "user"]
+    assert found[0]["content"].startswith("kept\n\n【会话摘要】") and found[2]["content"] == "go on"
 
 
 def test_a_provider_of_several_system_messages_gets_the_summary_as_one() -> None:

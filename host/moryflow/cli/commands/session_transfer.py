@@ -32,7 +32,10 @@ def export(ctx: click.Context, session: str | None, file: Path | None) -> None:
 
     flags = flags_of(ctx)
 
-    if str(file) in ("-", "/dev/stdout"):  # descriptor 1 is not ours while a command runs (:mod:`.stdout`)
+    if str(file) in (
+        "-",
+        "/dev/stdout",
+    ):  # descriptor 1 is not ours: see terminal/stdout.py
         file = None
 
     async def work(store: Store) -> tuple[int, int]:

@@ -55,16 +55,17 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     pythons = signal.default_int_handler
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not pythons:
         return asyncio.run(work())
-    pressed = 0
+    pressed, late = 0, False
     running: asyncio.Task[Any] | None = None
 
     def received(*_: Any) -> None:
-        nonlocal pressed
+        nonlocal pressed, late
         pressed += 1
         if pressed > 1:
             raise KeyboardInterrupt
         if running is not None and not running.done():
             running.get_loop().call_soon_threadsafe(running.cancel)
+        late = running is not None and running.done()
 
     async def cancellable() -> T:
         nonlocal running
@@ -75,10 +76,13 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     signal.signal(signal.SIGINT, received)
     try:
-        return asyncio.run(cancellable())
+        result = asyncio.run(cancellable())
     except asyncio.CancelledError:
         if not pressed:
             raise
         raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, pythons)
+    if late:  # the work was done, and only the loop was still being taken down
+        raise KeyboardInterrupt
+    return result
