@@ -14,7 +14,7 @@ from types import CoroutineType, coroutine
 from typing import Any
 
 from .checks import apart
-from .deadlines import Meter, longest
+from .deadlines import Meter, longest, worked_until
 from .plugin_set import Implementation
 from .threads import Broken, Overrun, harmless, text_of
 
@@ -33,7 +33,9 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ou
     """Call `implementation` with those of `context` that it takes. Raises nothing but cancellation and Ctrl-C."""
     arguments = [context[name] for name in implementation.arguments]
     started = perf_counter_ns()
-    meter = None if implementation.life.serial else Meter(implementation.timeout)
+    built_in = not implementation.life.serial
+    since = worked_until(started) if built_in else 0
+    meter: Meter | None = None
     try:
         if implementation.tier != "builtin":
             arguments = [apart(value) for value in arguments]
@@ -46,11 +48,16 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ou
         else:
             value = implementation.function(*arguments)
         if value is not None and inspect.isawaitable(value):
-            value = await (_awaited(implementation, value) if meter is None else _metered(implementation, value, meter))
+            if built_in:
+                meter = Meter(implementation.timeout, since)
+                value = await _metered(implementation, value, meter)
+            else:
+                value = await _awaited(implementation, value)
     except BaseException as error:
         return _failed(implementation, error, perf_counter_ns() - started)
     ns = perf_counter_ns() - started
-    if ns > implementation.timeout * 1e9 and (meter is None or _overspent(implementation, meter)):
+    late = ns > implementation.timeout * 1e9
+    if late and (not built_in or _overspent(implementation, meter or Meter(implementation.timeout, since))):
         return Outcome(None, ns, "timeout", TimeoutError())
     return Outcome(value, ns)
 
