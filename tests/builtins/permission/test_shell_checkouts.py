@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell.git_store import GitStore
+from moryflow_builtins.permission.shell.repositories import tracked_paths
 
 from .judging import decide, git, rules
 
@@ -61,7 +63,8 @@ UNKNOWN = """
 pull | pull origin main | pull --rebase | merge | rebase | cherry-pick good..bad | checkout nowhere | checkout @{-1}
 checkout $X | stash pop stash@{9} | symbolic-ref HEAD refs/heads/bad | update-ref HEAD bad
 fetch && git merge origin/main | fetch; git checkout good | branch -f x bad && git checkout x
-reset good && git reset --hard HEAD~1 | checkout good && git checkout -
+reset good && git reset --hard HEAD~1 | checkout good && git checkout - | push -f . bad:good && git checkout good
+reset --hard 'bad^{/[x]}' | checkout 'bad^{/[x]}' -- | checkout :/two | checkout vbad-0-gabcdef0 | sparse-checkout disable
 """
 ALLOWED = """
 checkout main | checkout good | checkout bad^ | checkout bad~1 | checkout bad^^ | switch rgood | checkout - | checkout -b new
@@ -92,6 +95,37 @@ def test_a_rule_for_one_command_covers_what_cannot_be_told_and_no_more(vault: Pa
     policy = make_policy(rules("+git pull", "+git checkout bad", "+git checkout nowhere", "+git merge *"), vault=vault)
     decisions = [decide(policy, f"git {verb}") for verb in ("pull", "checkout nowhere", "checkout bad", "merge", "merge bad")]
     assert decisions == ["allow", "allow", "ask", "ask", "ask"]
+
+
+def test_a_file_named_like_a_commit_hides_none(vault: Path, make_policy: MakePolicy) -> None:
+    """Git tries the commit first, in capital letters too, and a path may be written from the root (R35)."""
+    head = git(vault, "rev-parse", "bad").strip()
+    (vault / "bad@{0}").touch()
+    (vault / head[:9].upper()).touch()
+    policy = make_policy(rules("+git *"), vault=vault)
+    commands = ("checkout 'bad@{0}' --", "checkout 'bad@{0}'", f"checkout {head[:9].upper()}", f"checkout bad -- {vault}")
+    for command in commands:
+        assert decide(policy, f"git {command}") == "ask", command
+
+
+def test_only_whole_names_are_tracked(vault: Path) -> None:
+    """The end of a name is none, nor are bytes between the names; one with more flags is, and a folder is by its files."""
+    (vault / "later").touch()
+    git(vault, "add", "--intent-to-add", "later")
+    tracked = tracked_paths(vault)
+    assert tracked is not None
+    names = ("src/a.py", "a.py", "src", "sr", "y", "later", "none")
+    assert {name for name in names if tracked(vault / name)} == {"src/a.py", "src", "later"}
+
+
+@pytest.mark.parametrize("name", ["index", "packed-refs", "logs/HEAD"])
+def test_a_pipe_in_a_repository_holds_no_gate_up(vault: Path, make_policy: MakePolicy, name: str) -> None:
+    """Who opens one waits for its other end."""
+    (vault / ".git" / name).unlink(missing_ok=True)
+    os.mkfifo(vault / ".git" / name)
+    policy = make_policy(rules("+git *"), vault=vault)
+    assert decide(policy, "git checkout nowhere") == "ask"
+    assert decide(policy, "git checkout -") == ("allow" if name == "index" else "ask")
 
 
 def test_without_a_repository_git_brings_nothing(tmp_path: Path, make_policy: MakePolicy) -> None:

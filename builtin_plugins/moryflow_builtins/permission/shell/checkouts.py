@@ -20,6 +20,8 @@ from .repositories import repository, tracked_paths
 from .words import Arg
 
 _PATTERN = re.compile(r"[*?\[]|\A:")
+_REVISION = re.compile(r"[~^:]|@\{|-g[0-9a-fA-F]+\Z")
+"""What no plain path has, and the name of a commit may have; git tries that first."""
 Against = Literal["HEAD", "parents", "stash"]
 
 
@@ -43,17 +45,24 @@ class Checkout:
 
 
 _ON_THE_WAY = frozenset({"continue", "abort", "skip", "quit", "show-current-patch", "edit-todo"})
-_MOVES_REFS = frozenset({"fetch", "pull", "branch", "tag", "update-ref", "symbolic-ref", "stash", "remote", "bundle", "notes"})
+_MOVES_NOTHING = frozenset(
+    {
+        "add", "apply", "archive", "blame", "cat-file", "check-attr", "check-ignore", "clean", "count-objects", "describe",
+        "diff", "diff-files", "diff-index", "diff-tree", "for-each-ref", "fsck", "grep", "help", "log", "ls-files",
+        "ls-remote", "ls-tree", "merge-base", "mv", "name-rev", "restore", "rev-list", "rev-parse", "rm", "shortlog", "show",
+        "show-branch", "show-ref", "sparse-checkout", "status", "var", "version", "whatchanged",
+    }
+)  # fmt: skip
 _MOVES_HEAD = frozenset({"checkout", "switch", "reset", "merge", "rebase", "cherry-pick", "revert", "commit", "am"})
 
 
 def moved_by(verb: str) -> Literal["", "HEAD", "all"]:
     """Return which names may mean something else after a verb."""
-    return "all" if verb in _MOVES_REFS else "HEAD" if verb in _MOVES_HEAD else ""
+    return "HEAD" if verb in _MOVES_HEAD else "" if verb in _MOVES_NOTHING or verb.startswith("-") else "all"
 
 
-def checkout_of(verb: str, found: Sequence[Found], first_path: int) -> Checkout | None:
-    """Return what a verb brings; `first_path` is the place of the ``--`` before paths."""
+def checkout_of(verb: str, found: Sequence[Found], first_path: int, *, marked: bool) -> Checkout | None:
+    """Return what a verb brings; `first_path` is the place of the ``--`` before paths, if they are `marked` with one."""
     letters = {item.name for item in found if not item.operand}
     every = [(item.index, item.value) for item in found if item.operand and item.value is not None]
     operands = [value for index, value in every if index < first_path]
@@ -61,13 +70,15 @@ def checkout_of(verb: str, found: Sequence[Found], first_path: int) -> Checkout 
     given = [item.value for item in found if item.name in ("s", "source", "onto") and item.value is not None]
     match verb:
         case "checkout" | "reset":
-            return Checkout(verb, (operands[0],), or_path=True, paths=paths) if operands else None
+            return Checkout(verb, (operands[0],), or_path=not marked, paths=paths) if operands else None
         case "switch":
             return Checkout(verb, (operands[0],)) if operands else None
         case "restore":
             return Checkout(verb, tuple(given), paths=tuple(value for _, value in every)) if given else None
         case "merge" | "rebase" | "cherry-pick" | "revert" if letters & _ON_THE_WAY:
             return None
+        case "sparse-checkout" if operands and operands[0].text != "list":
+            return Checkout(verb, unknown="it writes files that were left out")
         case "merge" | "rebase":
             revisions = (*operands, *(given if verb == "rebase" else ()))
             return Checkout(verb, revisions, unknown="" if operands else "which branch it follows is not looked up")
@@ -96,7 +107,7 @@ def brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list[str]]
         if checkout.unknown:
             raise Unknown(checkout.unknown)
         return _brought(checkout, base, moved, GitStore(git))
-    except (OSError, ValueError, zlib.error, struct.error, IndexError, RecursionError) as error:
+    except (OSError, ValueError, zlib.error, struct.error, IndexError, RuntimeError) as error:
         raise Unknown(f"the repository cannot be read ({error})") from None
 
 
@@ -129,11 +140,13 @@ def _below(paths: Sequence[Arg], found: list[str], base: str, root: str) -> list
     """Return those of `found` that are below `paths`; all of them where a path is a pattern."""
     if not paths or any(not path.static or _PATTERN.search(path.text) for path in paths):
         return found
-    places = [os.path.relpath(os.path.realpath(f"{base}/{path.text}"), os.path.realpath(root)) for path in paths]
+    places = [os.path.relpath(os.path.realpath(Path(base, path.text)), os.path.realpath(root)) for path in paths]
     return [one for one in found if any(place == "." or f"{one}/".startswith(f"{place}/") for place in places)]
 
 
 def _is_path(word: Arg, base: str) -> bool:
+    if _REVISION.search(word.text):
+        return False
     tracked = tracked_paths(Path(base))
     there = (Path(base) / word.text).exists() or _PATTERN.search(word.text) is not None
     return there or (tracked is not None and tracked(Path(os.path.realpath(base)) / word.text))

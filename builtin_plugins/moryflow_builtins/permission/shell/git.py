@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from .arrivals import Arrival
 from .checkouts import checkout_of, moved_by
 from .facts import Facts, InnerText, Write
+from .operands import take_option
 from .options import Found, read_options, spec
 from .patches import git_patch
 from .trees import Tree, git_trees
@@ -146,14 +147,15 @@ def _verb(args: Sequence[Arg], verb: int, facts: Facts) -> None:
 
 
 def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
-    from .operands import take_option
-
     table = spec(_COMMON + _SHORT.get(name, ""))
     following = list(read_options(args, table, verb + 1, files=True))
     facts.trees += git_trees(name, following)
     _arriving(name, following, facts)
     first_path = next((index for index in range(verb, len(args)) if args[index].text == "--"), len(args))
-    facts.checkout, facts.moves_names = checkout_of(name, following, first_path), moved_by(name)
+    facts.checkout, facts.moves_names = (
+        checkout_of(name, following, first_path, marked=first_path < len(args)),
+        moved_by(name),
+    )
     if name in ("apply", "am"):
         git_patch(name, following, facts)
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")

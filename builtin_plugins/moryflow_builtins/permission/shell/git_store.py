@@ -14,8 +14,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+from moryflow_sdk.git_files import read_start
+
 MAX_PATHS = 5_000
 """How many paths that differ are looked at."""
+
+MAX_TREES = 20_000
+"""How many pairs of folders are compared: a few objects can stand for any number of them."""
 
 MAX_BYTES = 32 * 1024 * 1024
 """The largest object that is read."""
@@ -44,6 +49,7 @@ class GitStore:
         linked = git / "commondir"
         self._common = (git / linked.read_text().strip()).resolve() if linked.is_file() else git
         self._trees: dict[str, dict[str, tuple[str, bool]]] = {}
+        self._visited = 0
 
     @property
     def root(self) -> Path:
@@ -83,13 +89,13 @@ class GitStore:
 
     def _named(self, name: str) -> str:
         if name == "-":
-            moves = _MOVED.findall((self._git / "logs" / "HEAD").read_bytes())
+            moves = _MOVED.findall(read_start(self._git / "logs" / "HEAD", MAX_BYTES))
             return self._named(self._at([move.decode() for move in reversed(moves)], 0))
         if not _NAME.fullmatch(name) or ".." in name:
             raise Unknown(f"{name!r} is no name of a commit that is understood here")
         found = next(filter(None, (self._ref(place.format(name)) for place in _PLACES)), "") or self._tracking(name)
-        if not found and _HASH.fullmatch(name):
-            found = self._at(sorted(self._beginning_with(name)), 0, only=True)
+        if not found and _HASH.fullmatch(name.lower()):
+            found = self._at(sorted(self._beginning_with(name.lower())), 0, only=True)
         if not found:
             raise Unknown(f"{name!r} is not known")
         kind, content = self.read(found)
@@ -128,7 +134,7 @@ class GitStore:
 
     def _read(self, name: str) -> bytes:
         try:
-            return (self._common / name).read_bytes()
+            return read_start(self._common / name, MAX_BYTES)
         except FileNotFoundError:
             return b""
 
@@ -164,6 +170,9 @@ class GitStore:
         return found
 
     def _differing(self, one: str, other: str, above: str) -> Iterator[str]:
+        self._visited += 1
+        if self._visited > MAX_TREES:
+            raise Unknown(f"more than {MAX_TREES:,} folders differ")
         first, second = self._entries(one), self._entries(other)
         for name in sorted(first.keys() | second.keys()):
             was, now = first.get(name, ("", False)), second.get(name, ("", False))
@@ -266,6 +275,8 @@ class _Index:
 
 
 def _mapped(path: Path) -> mmap.mmap:
+    if not path.is_file():  # who opens a pipe waits
+        raise Unknown(f"{path.name} is no file")
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -286,7 +297,10 @@ def _patched(base: bytes, delta: bytes) -> bytes:
             place += 1
         place += 1
     parts: list[bytes] = []
+    total = 0
     while place < len(delta):
+        if (total := total + len(parts[-1]) if parts else 0) > MAX_BYTES:
+            raise Unknown("it is too large")
         order = delta[place]
         place += 1
         if not order & 128:

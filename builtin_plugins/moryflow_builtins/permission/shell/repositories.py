@@ -10,7 +10,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from moryflow_sdk.git_files import read_start
+
 _LONGEST_LINK = 8192
+_LONGEST_INDEX = 1 << 30
 """How much of a ``.git`` file is read; git itself refuses a longer path."""
 
 
@@ -74,10 +77,27 @@ def tracked_paths(folder: Path) -> Callable[[Path], bool] | None:
     if found is None or found.name != ".git":
         return None
     try:
-        index = (found / "index").read_bytes()
+        index = read_start(found / "index", _LONGEST_INDEX)
     except FileNotFoundError:
         return lambda _: False
     except OSError:
         return None
     readable = index[:4] == b"DIRC" and index[4:8] in (b"\0\0\0\2", b"\0\0\0\3") and b"link" not in index[-4096:]
-    return (lambda path: os.fsencode(path.relative_to(found.parent)) + b"\0" in index) if readable else None
+    return (lambda path: _is_entry(index, os.fsencode(path.relative_to(found.parent)))) if readable else None
+
+
+def _is_entry(index: bytes, name: bytes) -> bool:
+    """Whether an index has an entry `name`, or entries below it.
+
+    Before the name stand its length and, in entries with more flags, two bytes more.
+    """
+    place = index.find(name)
+    while place >= 0:
+        length = index.find(b"\0", place) - place
+        end = place + len(name)
+        for back in (2, 4) if index[end : end + 1] in (b"\0", b"/") else ():
+            flags = int.from_bytes(index[place - back : place - back + 2], "big")
+            if flags & 0xFFF == min(length, 0xFFF) and bool(flags & 0x4000) == (back == 4):
+                return True
+        place = index.find(name, place + 1)
+    return False
