@@ -7,9 +7,12 @@ import os
 import shutil
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from moryflow.cli.commands.model import ensure_model
 from moryflow_builtins.local_model import installer
 from moryflow_builtins.local_model.provider import LocalModel
 from moryflow_builtins.local_model.runtime import REQUIREMENTS, RUNTIME_DOWNLOAD, WEIGHTS, Runtime
@@ -212,3 +215,28 @@ async def test_before_it_is_installed_the_model_says_what_to_do(tmp_path: Path) 
     with pytest.raises(ModelError) as caught:
         await anext(local.stream(ModelRequest(model=info, messages=())))
     assert (caught.value.code, caught.value.next_step) == ("missing", "moryflow model install")
+
+
+async def test_a_model_that_is_missing_is_installed_before_the_first_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    """``-y`` answers the question, the size is said, and the installation is the provider's own (README)."""
+    done: list[str] = []
+
+    class Missing:
+        def find(self, name: str) -> object:
+            return name
+
+        def installed(self) -> bool:
+            return bool(done)
+
+        def download_size(self) -> int:
+            return 12_000_000
+
+        def install(self, progress: Callable[[str, int, int], None]) -> None:
+            progress("unpacking", 0, 0)
+            done.append("installed")
+
+    host = SimpleNamespace(plugin_set=SimpleNamespace(providers=[Missing()]), config={})
+    for _ in range(2):
+        await ensure_model(host, "local", yes=True)
+    assert done == ["installed"]
+    assert "installing 'local': 12 MB to download" in capsys.readouterr().err

@@ -128,7 +128,7 @@ async def ensure_model(host: Any, wish: str | None, *, yes: bool, quiet: bool = 
                 raise ConfigError(
                     f"the model {name!r} is not installed ({size:.0f} MB)", next_step="moryflow model install, or add -y"
                 )
-            await install(provider, name, quiet=quiet)
+            await fetch(provider, name, quiet=quiet)
         return
 
 
