@@ -31,8 +31,10 @@ settings.load_profile("moryflow")
 
 SLOW = (
     "tests/builtins/external_tools/test_external_environments.py",
+    "tests/builtins/permission/test_permission_commands_lint.py",
     "tests/builtins/snapshots/test_undo_whole.py",
     "tests/host/cli/test_cli_bad_",
+    "tests/host/cli/test_cli_config.py",
     "tests/host/cli/test_cli_contributed.py",
     "tests/host/cli/test_cli_hostile_places.py",
     "tests/host/cli/test_cli_labels.py",
