@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelRequest, Status
+from moryflow_sdk import BaseProvider, Finished, ModelError, ModelEvent, ModelInfo, ModelRequest, Status, TextDelta
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import ChatClient
@@ -99,8 +100,9 @@ class LocalModel(BaseProvider):
         if request.purpose != "compact":  # the sections of a summary are headings
             params = params.replace(extra={"stop": [NEXT_HEADING], **params.extra})
         chat_only = request.replace(tools=(), params=params)
+        own_limit = params.max_tokens is None or params.max_tokens >= LOCAL.max_output
         async with contextlib.aclosing(client.stream(chat_only, request.model.name)) as events:
-            async for event in events:
+            async for event in whole_sentences(events) if own_limit else events:
                 yield event
 
     async def aclose(self) -> None:
@@ -129,3 +131,32 @@ class LocalModel(BaseProvider):
             source = "the local model's process"
             self._client = ChatClient(Endpoint(f"{url}/v1", "local", key=key, key_source=source, url_source=source))
         return self._client
+
+
+_SENTENCE_ENDS = tuple(".!?。！？")
+_SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
+
+
+async def whole_sentences(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
+    """Yield `events`, ending an answer that reached the model's own limit with its last whole sentence.
+
+    So small a model rarely ends by itself: the limit is how its answers end, not how they are cut. An answer without
+    a whole sentence is passed on as it is.
+    """
+    held, any_sentence = "", False
+    async for event in events:
+        if isinstance(event, TextDelta):
+            held += event.text
+            end = max((match.end() for match in _SENTENCE_END.finditer(held)), default=0)
+            if end:
+                any_sentence = True
+                yield event.replace(text=held[:end])
+                held = held[end:]
+            continue
+        if isinstance(event, Finished):
+            at_limit, ends_here = event.reason == "length", held.endswith(_SENTENCE_ENDS)
+            if held and (ends_here or not (at_limit and any_sentence)):
+                yield TextDelta(text=held)
+            if at_limit and (ends_here or any_sentence):
+                event = event.replace(reason="stop")
+        yield event

@@ -10,14 +10,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import AsyncIterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Literal
 
 import pytest
 from moryflow_builtins.local_model.process import Process
-from moryflow_builtins.local_model.provider import LocalModel
+from moryflow_builtins.local_model.provider import LocalModel, whole_sentences
 from moryflow_builtins.local_model.runtime import WEIGHTS, Runtime
-from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolSchema
+from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelRequest, TextDelta, ToolSchema
 from moryflow_sdk.models import Purpose
 
 REAL = os.environ.get("MORYFLOW_TEST_LOCAL_MODEL", "")
@@ -123,6 +125,33 @@ async def test_its_answer_ends_where_the_next_heading_of_the_document_would_begi
     finally:
         await local.aclose()
     assert json.loads(answer)["stop"] == ["\n#"] and json.loads(summary)["stop"] is None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "reason", "text", "ends"),
+    [
+        (("One. Two", " is. Thr", "ee is cu"), "length", "One. Two is.", "stop"),
+        (("One. Two", " is"), "stop", "One. Two is", "stop"),
+        (("One. Two.",), "length", "One. Two.", "stop"),
+        (("Whole.",), "length", "Whole.", "stop"),
+        (("no end in ", "sight"), "length", "no end in sight", "length"),
+        (("Use v1.2 of", " it\nand"), "length", "Use v1.2 of it", "stop"),
+        ((), "stop", "", "stop"),
+    ],
+)
+async def test_an_answer_at_the_models_own_limit_ends_with_its_last_whole_sentence(
+    pieces: tuple[str, ...], reason: Literal["stop", "length"], text: str, ends: str
+) -> None:
+    """So small a model rarely ends by itself; README's first command must not end as a cut answer by chance (S4.7)."""
+
+    async def answer() -> AsyncIterator[ModelEvent]:
+        for piece in pieces:
+            yield TextDelta(text=piece)
+        yield Finished(reason=reason)
+
+    events = [event async for event in whole_sentences(answer())]
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)).strip() == text
+    assert isinstance(events[-1], Finished) and events[-1].reason == ends
 
 
 async def test_it_is_given_neither_keys_nor_the_working_directory(
