@@ -22,12 +22,15 @@ SHOW_AFTER = 0.3
 NEXT_HEADING = "\n#"
 """Where an answer ends. So small a model goes on with the document it was shown, heading after heading, up to its limit."""
 
+LONGEST_ANSWER = 256
+"""Tokens."""
+
 LOCAL = ModelInfo(
     id="local",
     name="smollm2-135m-instruct",
     provider="local_model",
     context_window=8192,
-    max_output=256,
+    max_output=LONGEST_ANSWER,
     input_price=0,
     output_price=0,
     tools=False,
@@ -100,7 +103,7 @@ class LocalModel(BaseProvider):
         if request.purpose != "compact":  # the sections of a summary are headings
             params = params.replace(extra={"stop": [NEXT_HEADING], **params.extra})
         chat_only = request.replace(tools=(), params=params)
-        own_limit = params.max_tokens is None or params.max_tokens >= LOCAL.max_output
+        own_limit = params.max_tokens is None or params.max_tokens >= LONGEST_ANSWER
         async with contextlib.aclosing(client.stream(chat_only, request.model.name)) as events:
             async for event in whole_sentences(events) if own_limit else events:
                 yield event
