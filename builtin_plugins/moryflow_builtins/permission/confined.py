@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moryflow_sdk import Allow, Ask, Turn, Verdict
 
-from .judged import Decision, Judged
+from .judgement import Decision, Judged
 from .policy import hides_nothing
 
 _VAULT = "vault:"

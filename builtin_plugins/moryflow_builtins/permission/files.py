@@ -11,7 +11,7 @@ from moryflow_sdk.protected_files import plain_names
 from moryflow_sdk.sensitive import sensitive
 
 from .defaults import PLACES, escape_path, guarded_line, guards_sensitive, protects
-from .judged import Judged, sterner, stored_rule_answers
+from .judgement import Judged, sterner, stored_rule_answers
 from .policy import Policy, components, home_spellings, without
 from .rules import CompiledRule, simple
 

@@ -11,7 +11,7 @@ from itertools import islice
 from moryflow_sdk import Target
 
 from .files import judge_file
-from .judged import Judged
+from .judgement import Judged
 from .policy import Policy
 
 MAX_PATHS = 5_000

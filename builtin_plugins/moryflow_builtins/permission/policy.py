@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from moryflow_sdk import Rule, Target
 
-from .judged import Judged, place_of, sterner, told
+from .judgement import Judged, place_of, sterner, told
 from .rules import CompiledRule, Probe, RuleHit, RuleSet, compile_rules, layered, simple
 
 Resolve = Callable[[str, str, str | None], Target]

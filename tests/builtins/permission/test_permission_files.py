@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from moryflow.services.paths import PathResolver
-from moryflow_builtins.permission.deciding import judge_target
+from moryflow_builtins.permission.gate import judge_target
 from moryflow_builtins.permission.policy import Policy
 
 CORPUS = Path(__file__).parents[2] / "data" / "corpus"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from moryflow_builtins.permission.judged import Decision
+from moryflow_builtins.permission.judgement import Decision
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
 

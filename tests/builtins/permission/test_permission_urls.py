@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow_builtins.permission.deciding import judge_target
+from moryflow_builtins.permission.gate import judge_target
 from moryflow_builtins.permission.policy import Policy
 from moryflow_sdk import Target
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from moryflow.config import load_config
-from moryflow_builtins.permission.deciding import judge_target
+from moryflow_builtins.permission.gate import judge_target
 from moryflow_builtins.permission.policy import Policy
 from moryflow_sdk import Rule, Target
 from moryflow_sdk.agent_files import parse_agent

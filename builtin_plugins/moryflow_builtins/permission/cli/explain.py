@@ -14,8 +14,8 @@ from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
 from moryflow_builtins.permission.confined import in_sandbox
-from moryflow_builtins.permission.deciding import judge_target, policy_of
-from moryflow_builtins.permission.judged import Decision, Judged, place_of, rule_json, told
+from moryflow_builtins.permission.gate import judge_target, policy_of
+from moryflow_builtins.permission.judgement import Decision, Judged, place_of, rule_json, told
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.rules import Probe, RuleSet
 

@@ -16,7 +16,7 @@ from moryflow_sdk.sensitive import sensitive
 from moryflow_sdk.urls import RefusedUrl, parse_url
 
 from moryflow_builtins.permission.defaults import default_rules, protects
-from moryflow_builtins.permission.judged import place_of, rule_json, told
+from moryflow_builtins.permission.judgement import place_of, rule_json, told
 from moryflow_builtins.permission.rules import compile_rules, simple
 
 from .overlap import Nearby, Shape, shapes

@@ -1,6 +1,6 @@
 """Judge without running: policies for any rules, vault and home, and calls as the gate would see them.
 
-Decisions come from :mod:`moryflow_builtins.permission.deciding` alone, so that what is predicted is what happens.
+Decisions come from :mod:`moryflow_builtins.permission.gate` alone, so that what is predicted is what happens.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 
 from moryflow_builtins.permission.confined import hidden_files
-from moryflow_builtins.permission.deciding import decide
 from moryflow_builtins.permission.defaults import default_rules, escape_path
+from moryflow_builtins.permission.gate import decide
 from moryflow_builtins.permission.policy import Policy, make_policy
 from moryflow_builtins.permission.shell import MAX_BYTES
 

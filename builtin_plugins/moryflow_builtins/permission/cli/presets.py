@@ -13,7 +13,7 @@ from moryflow_sdk import CommandContext, Rule, Turn
 from moryflow_sdk.inside_tool import refuse_inside_tool
 from moryflow_sdk.protected_files import SECRETS
 
-from moryflow_builtins.permission.judged import told
+from moryflow_builtins.permission.judgement import told
 
 from .overlap import shapes
 from .text import table, visible

@@ -11,8 +11,8 @@ from moryflow_sdk.patterns import compile_rule
 from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
-from moryflow_builtins.permission.deciding import policy_of
-from moryflow_builtins.permission.judged import place_of, rule_json
+from moryflow_builtins.permission.gate import policy_of
+from moryflow_builtins.permission.judgement import place_of, rule_json
 
 from .lint import mistake, remarks
 from .presets import in_force

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moryflow_builtins.permission.judged import Decision, Judged, decided
+from moryflow_builtins.permission.judgement import Decision, Judged, decided
 from moryflow_builtins.permission.policy import Policy
 
 MAX_BYTES = 128 * 1024

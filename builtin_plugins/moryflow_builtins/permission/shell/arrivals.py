@@ -24,7 +24,7 @@ from moryflow_sdk.protected_files import RUNS_LATER, plain_names
 
 from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.folders import TooManyPaths, is_folder, judge_folder, judge_paths, paths_below
-from moryflow_builtins.permission.judged import Judged
+from moryflow_builtins.permission.judgement import Judged
 from moryflow_builtins.permission.policy import Policy
 
 from .options import Found

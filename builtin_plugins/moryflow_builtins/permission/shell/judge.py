@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from moryflow_sdk import FrozenDict
 
-from moryflow_builtins.permission.judged import MOST, Judged, place_of
+from moryflow_builtins.permission.judgement import MOST, Judged, place_of
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.rules import CompiledRule, RuleHit
 

@@ -14,7 +14,7 @@ from moryflow_sdk.targets import UNKNOWN_FOLDER
 
 from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.folders import judge_paths
-from moryflow_builtins.permission.judged import Judged
+from moryflow_builtins.permission.judgement import Judged
 from moryflow_builtins.permission.policy import Policy
 
 from .arrivals import Arrival, judge_arrival

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from moryflow_sdk import Remember
 from moryflow_sdk.patterns import escape
 
-from moryflow_builtins.permission.judged import Judged, stored_rule_answers
+from moryflow_builtins.permission.judgement import Judged, stored_rule_answers
 
 from .line import Line
 from .programs import PROGRAMS

@@ -14,7 +14,7 @@ from moryflow_sdk.patterns.globs import TooMany, braces
 from moryflow_sdk.sensitive import sensitive_among, without_git_credentials
 
 from moryflow_builtins.permission.files import judge_file
-from moryflow_builtins.permission.judged import Judged
+from moryflow_builtins.permission.judgement import Judged
 from moryflow_builtins.permission.policy import Policy
 
 from .ignore_files import IgnoreFiles

@@ -15,7 +15,7 @@ from .confined import hidden_files
 from .defaults import default_rules, escape_path
 from .files import judge_file
 from .folders import is_folder, judge_folder
-from .judged import Decision, Judged, decided, stored_rule_answers
+from .judgement import Decision, Judged, decided, stored_rule_answers
 from .policy import Policy, make_policy
 from .rules import simple
 
