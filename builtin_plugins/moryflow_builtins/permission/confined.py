@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moryflow_sdk import Allow, Ask, Turn, Verdict
 
-from .judgement import Decision, Judged
+from .judgement import Decision, Judgement
 from .policy import hides_nothing
 
 _VAULT = "vault:"
@@ -50,7 +50,7 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
     verdict = decision.verdict
     if tool != "bash" or not isinstance(verdict, Ask):
         return verdict
-    asked = [part for part in decision.judged if part.decision == "ask"]
+    asked = [part for part in decision.parts if part.decision == "ask"]
     named = [part for part in asked if part.domain in ("read", "edit") and part.target.startswith(f"{_VAULT}/")]
     if named:
         verdict = verdict.replace(opens=tuple(_paths(named, turn)))
@@ -63,5 +63,5 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
     return Allow(reason="in the sandbox, which a rule lets run unasked", rule=verdict.rule)
 
 
-def _paths(parts: Iterable[Judged], turn: Turn) -> Iterable[str]:
+def _paths(parts: Iterable[Judgement], turn: Turn) -> Iterable[str]:
     return dict.fromkeys(f"{turn.vault}{part.target.removeprefix(_VAULT)}" for part in parts)

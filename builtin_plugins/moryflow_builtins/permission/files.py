@@ -11,14 +11,14 @@ from moryflow_sdk.protected_files import plain_names
 from moryflow_sdk.sensitive import sensitive
 
 from .defaults import PLACES, escape_path, guarded_line, guards_sensitive, protects
-from .judgement import Judged, sterner, stored_rule_answers
+from .judgement import Judgement, stored_rule_answers, stricter
 from .policy import Policy, components, home_spellings, without
-from .rules import CompiledRule, simple
+from .rules import CompiledRule, text_probe
 
 _SECRETS = ("server.token", "*.token", "*token*", "*.key", "*.pem", "*secret*", "*credential*", "auth.json")
 
 
-def judge_file(policy: Policy, target: Target, domain: str | None = None, *, whole: bool = True) -> Judged:
+def judge_file(policy: Policy, target: Target, domain: str | None = None, *, whole: bool = True) -> Judgement:
     """Judge a resolved file.
 
     :param domain: judge it in this domain instead of its own.
@@ -26,23 +26,23 @@ def judge_file(policy: Policy, target: Target, domain: str | None = None, *, who
     """
     domain = domain or target.domain
     if target.error is not None:
-        return _unresolved(target, domain)
+        return _unresolved_denial(target, domain)
     limit = _hard_limit(policy, target, domain, whole=whole)
     if limit is not None:
         return limit
-    answer = _worded(policy.by_text(domain, target.text), target)
+    answer = _with_reason(policy.by_text(domain, target.text), target)
     if target.lexical and target.lexical != target.text:
-        given = policy.by_probe(domain, target.lexical, without(simple(target.lexical), _only_says_where))
+        given = policy.by_probe(domain, target.lexical, without(text_probe(target.lexical), _only_says_where))
         if given.rule is not None or given.bypass == "never":
-            answer = sterner(answer, _worded(replace(given, target=target.text), target))
+            answer = stricter(answer, _with_reason(replace(given, target=target.text), target))
     if domain == "edit" and policy.watched:
-        answer = sterner(answer, _runs_when_saved(policy, target, answer))
+        answer = stricter(answer, _runs_when_saved(policy, target, answer))
     if domain == "edit" and answer.decision == "allow" and (answer.rule is None or answer.rule.source == "default"):
         answer = _in_repository(target, answer)
-    return _rememberable(answer, target)
+    return _with_offer(answer, target)
 
 
-def _runs_when_saved(policy: Policy, target: Target, answer: Judged) -> Judged:
+def _runs_when_saved(policy: Policy, target: Target, answer: Judgement) -> Judgement:
     """Ask, in every mode, before code is changed that a plugin is loaded from as soon as it is saved."""
     for path in _paths(policy, target):
         names = components(path)
@@ -51,7 +51,7 @@ def _runs_when_saved(policy: Policy, target: Target, answer: Judged) -> Judged:
                 shorter = min(len(names), len(place))
                 if names[:shorter] == place[:shorter]:
                     reason = f"{path} is code of a plugin that is being written; it runs as soon as it is saved"
-                    return Judged(answer.domain, answer.target, "ask", reason, bypass="never")
+                    return Judgement(answer.domain, answer.target, "ask", reason, bypass="never")
     return answer
 
 
@@ -60,7 +60,7 @@ _OF_A_REPOSITORY = frozenset(
 )
 
 
-def _in_repository(target: Target, answer: Judged) -> Judged:
+def _in_repository(target: Target, answer: Judgement) -> Judgement:
     """Ask before a folder that has a ``HEAD`` gets another part of a git repository, whose configuration runs programs.
 
     The ``HEAD`` itself stands in the table of what runs later.
@@ -84,12 +84,12 @@ def _only_says_where(compiled: CompiledRule) -> bool:
     return compiled.rule.source == "default" and compiled.rule.pattern in PLACES
 
 
-def _unresolved(target: Target, domain: str) -> Judged:
+def _unresolved_denial(target: Target, domain: str) -> Judgement:
     reason = f"{target.given or target.text!r} cannot be resolved: {target.error}"
-    return Judged(domain, target.text, "deny", reason, cause="unresolved", bypass="never")
+    return Judgement(domain, target.text, "deny", reason, cause="unresolved", bypass="never")
 
 
-def _hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> Judged | None:
+def _hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> Judgement | None:
     """Return the denial of what no rule and no mode opens: changes to Moryflow's own folder, and its secrets."""
     for path in _paths(policy, target):
         names = components(path)
@@ -99,14 +99,14 @@ def _hard_limit(policy: Policy, target: Target, domain: str, *, whole: bool) -> 
             if domain == "edit" and (inside or above):
                 what = "is Moryflow's own" if inside else "holds Moryflow's own folder"
                 reason = f"{path} {what}; no tool changes it, in any mode"
-                return _limited(target, domain, reason, "change it yourself, outside the agent")
+                return _hard_denial(target, domain, reason, "change it yourself, outside the agent")
             if inside and _is_secret(names[len(home) :]):
-                return _limited(target, domain, f"{path} holds a secret of Moryflow; no tool reads it", "")
+                return _hard_denial(target, domain, f"{path} holds a secret of Moryflow; no tool reads it", "")
     return None
 
 
-def _limited(target: Target, domain: str, reason: str, next_step: str) -> Judged:
-    return Judged(domain, target.text, "deny", reason, "hard_limit", "never", next_step=next_step)
+def _hard_denial(target: Target, domain: str, reason: str, next_step: str) -> Judgement:
+    return Judgement(domain, target.text, "deny", reason, "hard_limit", "never", next_step=next_step)
 
 
 def _paths(policy: Policy, target: Target) -> list[str]:
@@ -125,7 +125,7 @@ def _is_secret(below: tuple[str, ...]) -> bool:
     return sensitive(below[-1]) or any(name.match(pattern) for pattern in _SECRETS)
 
 
-def _worded(answer: Judged, target: Target) -> Judged:
+def _with_reason(answer: Judgement, target: Target) -> Judgement:
     """Say in a person's words why a default asks or denies."""
     if answer.decision == "allow" or answer.rule is None or answer.rule.source != "default":
         return answer
@@ -145,7 +145,7 @@ def _worded(answer: Judged, target: Target) -> Judged:
     return replace(answer, reason=reason, next_step=step)
 
 
-def _rememberable(answer: Judged, target: Target) -> Judged:
+def _with_offer(answer: Judgement, target: Target) -> Judgement:
     """Offer the literal pattern of the object, where a stored rule would answer the question next time."""
     same_name = target.lexical in (None, target.text)
     if answer.decision != "ask" or not same_name or not stored_rule_answers(answer):

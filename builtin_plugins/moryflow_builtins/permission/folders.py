@@ -11,7 +11,7 @@ from itertools import islice
 from moryflow_sdk import Target
 
 from .files import judge_file
-from .judgement import Judged
+from .judgement import Judgement
 from .policy import Policy
 
 MAX_PATHS = 5_000
@@ -56,7 +56,7 @@ def is_folder(target: Target) -> bool:
         return False
 
 
-def judge_folder(policy: Policy, source: Target, goals: Sequence[Target] = (), domain: str = "edit") -> Iterator[Judged]:
+def judge_folder(policy: Policy, source: Target, goals: Sequence[Target] = (), domain: str = "edit") -> Iterator[Judgement]:
     """Yield an answer for each path below the folder `source` that is not simply allowed.
 
     :param goals: where the folder arrives, itself and not the folder that will hold it.
@@ -66,17 +66,17 @@ def judge_folder(policy: Policy, source: Target, goals: Sequence[Target] = (), d
         below = paths_below(source.path or "")
     except TooManyPaths:
         reason = f"{_shown(source)} holds more than {MAX_PATHS:,} files and folders; what is among them was not looked at"
-        yield Judged(domain, source.text, "ask", reason)
+        yield Judgement(domain, source.text, "ask", reason)
         return
     except OSError as error:
         reason = f"{_shown(source)} cannot be looked into ({error.strerror or error}), so what it brings is not known"
-        yield Judged(domain, source.text, "ask", reason)
+        yield Judgement(domain, source.text, "ask", reason)
         return
     for place, what in ((source, domain), *((goal, "edit") for goal in goals)):
         yield from judge_paths(policy, place, below, what)
 
 
-def judge_paths(policy: Policy, folder: Target, paths: Sequence[str], domain: str = "edit") -> Iterator[Judged]:
+def judge_paths(policy: Policy, folder: Target, paths: Sequence[str], domain: str = "edit") -> Iterator[Judgement]:
     """Yield an answer for each of `paths` below `folder` that is not simply allowed."""
     notable = (path for path in paths if policy.by_text(domain, f"{folder.text.rstrip('/')}/{path}").decision != "allow")
     for path in islice(notable, MAX_ASKED):

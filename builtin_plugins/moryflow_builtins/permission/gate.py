@@ -15,9 +15,9 @@ from .confined import hidden_files
 from .defaults import default_rules, escape_path
 from .files import judge_file
 from .folders import is_folder, judge_folder
-from .judgement import Decision, Judged, decided, stored_rule_answers
+from .judgement import Decision, Judgement, decision_of, stored_rule_answers
 from .policy import Policy, make_policy
-from .rules import simple
+from .rules import text_probe
 
 INLINE_COMMAND = 2048
 """Commands up to this many characters are judged on the loop; longer ones in a thread."""
@@ -41,11 +41,11 @@ def policy_of(turn: Turn, rules: Sequence[Rule] | None = None) -> Policy:
 
 def decide(policy: Policy, call: ToolCall) -> Decision:
     """Judge a call."""
-    parts = [part for target in call.targets for part in judge_target(policy, target).judged]
-    return decided([*parts, *_arriving(policy, call.targets)])
+    parts = [part for target in call.targets for part in judge_target(policy, target).parts]
+    return decision_of([*parts, *_judge_arrivals(policy, call.targets)])
 
 
-def _arriving(policy: Policy, targets: Sequence[Target]) -> Iterator[Judged]:
+def _judge_arrivals(policy: Policy, targets: Sequence[Target]) -> Iterator[Judgement]:
     """Judge what a folder brings to the other places that a call changes, as ``move`` does."""
     edited = [target for target in targets if target.kind == "file" and target.domain == "edit" and target.error is None]
     for source in filter(is_folder, edited if len(edited) > 1 else ()):
@@ -57,11 +57,11 @@ def judge_target(policy: Policy, target: Target) -> Decision:
     """Judge one target, which for a shell command means everything it runs, reads and writes."""
     if target.kind == "file":
         below = judge_folder(policy, target) if target.domain == "edit" and is_folder(target) else ()
-        return decided([judge_file(policy, target), *below])
-    if target.error is not None or _broken(target.given):
+        return decision_of([judge_file(policy, target), *below])
+    if target.error is not None or _is_malformed(target.given):
         reason = target.error or "the input holds characters that no tool accepts"
         cause = "invalid_input" if target.folder is None else "hard_limit"
-        return decided([Judged(target.domain, target.text, "deny", reason, cause, "never")])
+        return decision_of([Judgement(target.domain, target.text, "deny", reason, cause, "never")])
     if target.kind == "shell":
         from .shell import judge_command
 
@@ -69,10 +69,10 @@ def judge_target(policy: Policy, target: Target) -> Decision:
         if folder is None or folder.text == "vault:/":
             return judge_command(policy, target.given)
         inside = judge_command(policy, target.given, folder.path or "")
-        return decided((*inside.judged, judge_file(policy, folder, "read", whole=False)))
+        return decision_of((*inside.parts, judge_file(policy, folder, "read", whole=False)))
     if target.kind == "url":
-        return decided([_judge_url(policy, target)])
-    return decided([_asked_once(policy.by_text(target.domain, target.text), escape(target.text))])
+        return decision_of([_judge_url(policy, target)])
+    return decision_of([_with_offer(policy.by_text(target.domain, target.text), escape(target.text))])
 
 
 def is_long(call: ToolCall) -> bool:
@@ -90,11 +90,11 @@ _READS_FOLDERS = re.compile(r"grep|\brg|\bag\b|\back\b|diff|\b(?:cp|scp|rsync|ta
 """Words of commands that may look through a folder or a repository."""
 
 
-def _broken(text: str) -> bool:
+def _is_malformed(text: str) -> bool:
     return "\0" in text or any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def _judge_url(policy: Policy, target: Target) -> Judged:
+def _judge_url(policy: Policy, target: Target) -> Judgement:
     """Judge the canonical form. What is not public no rule opens, but a service of this machine one that names it."""
     try:
         url = parse_url(target.given)
@@ -102,32 +102,32 @@ def _judge_url(policy: Policy, target: Target) -> Judged:
         if error.service is not None:
             return _judge_service(policy, target, error.service, str(error))
         cause = "invalid_input" if error.malformed else "hard_limit"
-        return Judged(target.domain, target.text, "deny", str(error), cause, "never")
+        return Judgement(target.domain, target.text, "deny", str(error), cause, "never")
     text = f"url:{url}"
-    return _asked_once(policy.by_text(target.domain, text), escape_path(text))
+    return _with_offer(policy.by_text(target.domain, text), escape_path(text))
 
 
-def _judge_service(policy: Policy, target: Target, url: Url, why: str) -> Judged:
+def _judge_service(policy: Policy, target: Target, url: Url, why: str) -> Judgement:
     """Judge a URL of this machine: it is off limits unless the last rule that matches names scheme, host and port."""
     base, text = escape_path(str(replace(url, path="/", query=""))), f"url:{url}"
-    probe = simple(text)
+    probe = text_probe(text)
     hit = policy.configured.last(target.domain, probe)
     named = hit is not None and hit.rule.pattern.removeprefix("url:").startswith(base)
     if hit is not None and (named or hit.decision == "deny"):
-        return _asked_once(policy.by_probe(target.domain, text, probe), escape_path(text))
+        return _with_offer(policy.by_probe(target.domain, text, probe), escape_path(text))
     step = f"if it is a service that you trust: moryflow permission allow {target.domain} '{base}**'"
-    return Judged(target.domain, text, "deny", why, "hard_limit", "never", next_step=step)
+    return Judgement(target.domain, text, "deny", why, "hard_limit", "never", next_step=step)
 
 
-def _asked_once(answer: Judged, pattern: str) -> Judged:
+def _with_offer(answer: Judgement, pattern: str) -> Judgement:
     """Offer to store `pattern`, unless the question is an agent's own rule, which no stored rule lifts."""
     if answer.decision != "ask" or not stored_rule_answers(answer):
         return answer
     remember = Remember(scope="user", domain=answer.domain, pattern=pattern)
-    return Judged(answer.domain, answer.target, "ask", _worded(answer), answer.cause, answer.bypass, answer.rule, remember)
+    return Judgement(answer.domain, answer.target, "ask", _reason(answer), answer.cause, answer.bypass, answer.rule, remember)
 
 
-def _worded(answer: Judged) -> str:
+def _reason(answer: Judgement) -> str:
     if answer.rule is None or answer.rule.source != "default":
         return answer.reason
     subject = answer.target.partition(":")[2]

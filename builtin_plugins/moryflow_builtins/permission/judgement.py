@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from moryflow_sdk import Allow, Ask, Deny, FrozenDict, Remember, Rule, Verdict, thaw
 from moryflow_sdk.patterns import compile_rule
@@ -16,7 +16,7 @@ MOST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judgement:
     """One target and its decision.
 
     :param target: the canonical text, for example ``vault:/a.md`` or ``shell:git status``.
@@ -54,12 +54,12 @@ class Judged:
 class Decision:
     """All that a call touches, judged; never empty."""
 
-    judged: tuple[Judged, ...]
+    parts: tuple[Judgement, ...]
 
     @property
-    def worst(self) -> Judged:
+    def worst(self) -> Judgement:
         """The most severe part, the first of equals."""
-        return max(self.judged, key=lambda part: part.severity)
+        return max(self.parts, key=lambda part: part.severity)
 
     @property
     def verdict(self) -> Verdict:
@@ -67,12 +67,12 @@ class Decision:
         worst = self.worst
         if worst.decision == "allow":
             return Allow(reason=worst.reason, rule=worst.rule)
-        strong = [part for part in self.judged if part.severity == worst.severity]
-        reason = _listed([part.reason for part in strong if part.reason])
+        strong = [part for part in self.parts if part.severity == worst.severity]
+        reason = _one_sentence([part.reason for part in strong if part.reason])
         if worst.decision == "deny":
             # A mode that lifts the denial must not lift with it what it may never lift.
             bypass: Bypass = (
-                "never" if any(part.bypass == "never" and part.decision != "allow" for part in self.judged) else "mode"
+                "never" if any(part.bypass == "never" and part.decision != "allow" for part in self.parts) else "mode"
             )
             return Deny(reason=reason, cause=worst.cause, bypass=bypass, next_step=worst.next_step, rule=worst.rule)
         contents = {name: state for part in strong for name, state in part.contents.items()}
@@ -82,24 +82,24 @@ class Decision:
     @property
     def remember(self) -> tuple[Remember, ...]:
         """What *always* would store: a pattern for each question, or nothing when one of them would be asked again."""
-        asked = [part for part in self.judged if part.decision == "ask"]
+        asked = [part for part in self.parts if part.decision == "ask"]
         kept = tuple(dict.fromkeys(part.remember for part in asked if part.remember is not None))
         return kept if len(kept) <= MOST and all(part.remember is not None for part in asked) else ()
 
 
-def _listed(reasons: Sequence[str]) -> str:
+def _one_sentence(reasons: Sequence[str]) -> str:
     """Return different reasons as one sentence that can be read."""
     different = list(dict.fromkeys(reasons))
     more = f"; and {len(different) - MOST} more" if len(different) > MOST else ""
     return "; ".join(different[:MOST]) + more
 
 
-def decided(parts: Iterable[Judged]) -> Decision:
+def decision_of(parts: Iterable[Judgement]) -> Decision:
     """Return `parts` as a decision, equal ones once."""
     return Decision(tuple(dict.fromkeys(parts)))
 
 
-def sterner(first: Judged, second: Judged) -> Judged:
+def stricter(first: Judgement, second: Judgement) -> Judgement:
     """Return the more severe of two answers about the same thing."""
     return second if second.severity > first.severity else first
 
@@ -107,15 +107,10 @@ def sterner(first: Judged, second: Judged) -> Judged:
 _STORED = ("default", "user", "inline", "session")
 
 
-def stored_rule_answers(judged: Judged) -> bool:
+def stored_rule_answers(judgement: Judgement) -> bool:
     """Whether a rule that *always* stores would answer the question: not that of an agent's rule, nor of a broken one."""
-    rule = judged.rule
-    return judged.bypass != "never" and (rule is None or (rule.source in _STORED and not compile_rule(rule).problem))
-
-
-def on(judged: Judged, target: str, domain: str) -> Judged:
-    """Return `judged` as an answer about another spelling of the same thing."""
-    return replace(judged, target=target, domain=domain)
+    rule = judgement.rule
+    return judgement.bypass != "never" and (rule is None or (rule.source in _STORED and not compile_rule(rule).problem))
 
 
 _PLACES = {"session": "granted for this session", "inline": "inline configuration"}
@@ -130,7 +125,7 @@ def place_of(rule: Rule) -> str:
     return rule.file or _PLACES.get(rule.source, rule.source)
 
 
-def told(rule: Rule) -> str:
+def rule_words(rule: Rule) -> str:
     """Return a rule and its place as a person would say it."""
     if rule.problem:
         return f"rule that cannot be understood ({place_of(rule)})"

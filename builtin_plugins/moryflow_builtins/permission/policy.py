@@ -10,8 +10,8 @@ from pathlib import Path, PurePath
 
 from moryflow_sdk import Rule, Target
 
-from .judgement import Judged, place_of, sterner, told
-from .rules import CompiledRule, Probe, RuleHit, RuleSet, compile_rules, layered, simple
+from .judgement import Judgement, place_of, rule_words, stricter
+from .rules import CompiledRule, Probe, RuleHit, RuleSet, by_source, compile_rules, text_probe
 
 Resolve = Callable[[str, str, str | None], Target]
 """(path, domain, base or ``None`` for the vault) → target, as the host resolves file arguments."""
@@ -42,31 +42,31 @@ class Policy:
     watched: tuple[Path, ...] = ()
     hides: Callable[[str], bool] = hides_nothing
 
-    def by_text(self, domain: str, target: str) -> Judged:
+    def by_text(self, domain: str, target: str) -> Judgement:
         """Judge a target that is one piece of text."""
-        return self.by_probe(domain, target, simple(target))
+        return self.by_probe(domain, target, text_probe(target))
 
-    def by_probe(self, domain: str, target: str, probe: Probe) -> Judged:
+    def by_probe(self, domain: str, target: str, probe: Probe) -> Judgement:
         """Judge `target` by the last rule that `probe` takes for a match, and by every agent's own rules."""
         return self._combined(domain, target, lambda rules: rules.last(domain, probe))
 
-    def by_command(self, target: str, programs: Iterable[str], probe: Probe) -> Judged:
+    def by_command(self, target: str, programs: Iterable[str], probe: Probe) -> Judgement:
         """Judge a command that runs one of `programs`."""
         return self._combined("bash", target, lambda rules: rules.last_for(programs, probe))
 
-    def _combined(self, domain: str, target: str, last: Callable[[RuleSet], RuleHit | None]) -> Judged:
+    def _combined(self, domain: str, target: str, last: Callable[[RuleSet], RuleHit | None]) -> Judgement:
         answer = _answer(domain, target, last(self.configured))
         for layer in self.narrowing:
             own = last(layer)
             if own is not None:
-                answer = _both(answer, _answer(domain, target, own))
+                answer = _agent_last(answer, _answer(domain, target, own))
         return self._with_floor(answer)
 
-    def _with_floor(self, answer: Judged) -> Judged:
+    def _with_floor(self, answer: Judgement) -> Judgement:
         """Ask where a rule cannot be used: what it should have asked about or forbidden is not known."""
         for layer in (self.configured, *self.narrowing):
             for broken in layer.unusable(answer.domain):
-                answer = _both(answer, _doubt(answer, broken))
+                answer = _agent_last(answer, _question_about(answer, broken))
         return answer
 
 
@@ -81,31 +81,31 @@ def make_policy(
     hides: Callable[[str], bool] = hides_nothing,
 ) -> Policy:
     """Return the policy of `rules` (defaults included) and of an agent's own rules."""
-    return Policy(compile_rules(rules), home, vault, resolve, layered(agent), watched, hides)
+    return Policy(compile_rules(rules), home, vault, resolve, by_source(agent), watched, hides)
 
 
-def _both(first: Judged, second: Judged) -> Judged:
+def _agent_last(first: Judgement, second: Judgement) -> Judgement:
     """Return the more severe of two answers; of two equal questions the second, which no rule of a person answers."""
-    return second if second.decision == "ask" and second.severity == first.severity else sterner(first, second)
+    return second if second.decision == "ask" and second.severity == first.severity else stricter(first, second)
 
 
-def _doubt(answer: Judged, broken: CompiledRule) -> Judged:
+def _question_about(answer: Judgement, broken: CompiledRule) -> Judgement:
     """Return the question that a rule which cannot be used leaves; no mode lifts it where the rule may have been a deny."""
     rule = broken.rule
-    what = f"the rule at {place_of(rule)} cannot be understood" if rule.problem else f"the {told(rule)} cannot be used"
+    what = f"the rule at {place_of(rule)} cannot be understood" if rule.problem else f"the {rule_words(rule)} cannot be used"
     reason = f"{what}: {broken.pattern.problem}"
     bypass = "never" if rule.decision == "deny" else "mode"
-    return Judged(answer.domain, answer.target, "ask", reason, bypass=bypass, rule=rule)
+    return Judgement(answer.domain, answer.target, "ask", reason, bypass=bypass, rule=rule)
 
 
-def _answer(domain: str, target: str, hit: RuleHit | None) -> Judged:
+def _answer(domain: str, target: str, hit: RuleHit | None) -> Judgement:
     if hit is None:
-        return Judged(domain, target, "ask", "no rule covers it")
+        return Judgement(domain, target, "ask", "no rule covers it")
     if hit.decision == "allow":
-        return Judged(domain, target, "allow", hit.note, rule=hit.rule)
+        return Judgement(domain, target, "allow", hit.note, rule=hit.rule)
     explicit = hit.decision == "deny" and hit.rule.source != "default"
-    reason = hit.note or told(hit.rule)
-    return Judged(domain, target, hit.decision, reason, bypass="never" if explicit else "mode", rule=hit.rule)
+    reason = hit.note or rule_words(hit.rule)
+    return Judgement(domain, target, hit.decision, reason, bypass="never" if explicit else "mode", rule=hit.rule)
 
 
 def without(probe: Probe, ignored: Callable[[CompiledRule], bool]) -> Probe:

@@ -77,7 +77,7 @@ class RuleSet:
 _newest = [RuleSet()]
 
 
-def simple(text: str) -> Probe:
+def text_probe(text: str) -> Probe:
     """Return the probe for a target that is one piece of text."""
     return lambda compiled: RuleHit(compiled.rule, compiled.rule.decision) if compiled.matches(text) else None
 
@@ -122,7 +122,7 @@ def _compile(rule: Rule) -> CompiledRule:
     return CompiledRule(rule, compile_rule(rule))
 
 
-def layered(rules: Sequence[Rule]) -> tuple[RuleSet, ...]:
+def by_source(rules: Sequence[Rule]) -> tuple[RuleSet, ...]:
     """Split `rules` of agents by their source: each source is judged alone and the most severe counts."""
     sources = dict.fromkeys(rule.source for rule in rules)
     return tuple(compile_rules(rule for rule in rules if rule.source == source) for source in sources)

@@ -121,7 +121,7 @@ def test_headless_is_never_looser_and_full_access_never_stricter(make_policy, ru
     for mode in ("agent", "full_access"):
         assert severity(decision, mode=mode, headless=True) >= severity(decision, mode=mode)
     assert severity(decision, mode="full_access") <= severity(decision)
-    explicit = [part for part in decision.judged if part.decision == "deny" and part.rule and part.rule.source != "default"]
+    explicit = [part for part in decision.parts if part.decision == "deny" and part.rule and part.rule.source != "default"]
     if explicit:
         assert severity(decision, mode="full_access") == ORDER["deny"]
 
@@ -146,7 +146,7 @@ def test_what_always_stores_covers_nothing_else(make_policy, rules, command, oth
     assume(other != command and stored)
     parts = {item["pattern"] for item in stored}
     plain = bash(make_policy(rules), other)
-    assume(not any(part.target.removeprefix("shell:") in parts for part in plain.judged))
+    assume(not any(part.target.removeprefix("shell:") in parts for part in plain.parts))
     assert severity(bash(make_policy([*rules, *stored]), other)) == severity(plain)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from moryflow_builtins.permission.defaults import default_rules
 from moryflow_builtins.permission.gate import decide, judge_target
-from moryflow_builtins.permission.judgement import Judged
+from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 from moryflow_sdk import DOMAINS, Ask, Deny, Rule, Target, ToolCall, mcp_target, query_target, task_target, tool, url_target
 from moryflow_sdk.patterns import compile_rule
@@ -24,7 +24,7 @@ MakePolicy = Callable[..., Policy]
 PREFIX = {"query": "query", "mcp": "mcp", "task": "task", "tool": "tool", "url": "url"}
 
 
-def judge(policy: Policy, domain: str, given: str) -> Judged:
+def judge(policy: Policy, domain: str, given: str) -> Judgement:
     """Judge what a tool of `domain` would be given."""
     if domain in ("read", "edit"):
         return judge_target(policy, policy.resolve(given, domain, None)).worst

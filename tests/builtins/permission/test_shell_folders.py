@@ -122,5 +122,5 @@ def test_a_program_that_changes_its_folder_is_followed_once(make_policy, tmp_pat
         {"domain": "bash", "pattern": p, "decision": "allow"} for p in ("unshare --wd=sub *", "env --chdir=sub *", "make *")
     ]
     policy = make_policy(rows, vault=vault)
-    found = [part for part in judge_command(policy, command).judged if part.domain == "read" and part.decision == "ask"]
+    found = [part for part in judge_command(policy, command).parts if part.domain == "read" and part.decision == "ask"]
     assert bool(found) is asks, found

@@ -42,7 +42,7 @@ def test_values_of_options_are_judged_as_what_they_name(
 )
 def test_the_file_itself_is_named(command: str, target: str, make_policy: Callable[..., Policy]) -> None:
     """The question shows what is read or written, wherever in the word it stands (R22, R9)."""
-    assert target in {part.target for part in judge_command(make_policy(EVERY), command).judged if part.decision != "allow"}
+    assert target in {part.target for part in judge_command(make_policy(EVERY), command).parts if part.decision != "allow"}
 
 
 def test_a_rule_for_one_address_covers_no_other_host(make_policy: Callable[..., Policy]) -> None:

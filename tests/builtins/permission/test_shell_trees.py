@@ -222,6 +222,6 @@ def test_a_command_with_many_readers_walks_a_folder_once(judge, vault: Path, mon
 def test_find_gives_files_to_a_reader_only_where_it_looks(command: str, vault: Path, make_policy: MakePolicy) -> None:
     """What `-exec` is given is what `find` finds (R36)."""
     exact = make_policy([{"domain": "bash", "pattern": command, "decision": "allow"}], vault=vault)
-    assert not any("also reads" in part.reason for part in judge_command(exact, command).judged)
+    assert not any("also reads" in part.reason for part in judge_command(exact, command).parts)
     wide = command.replace("-name '*.py'", "").replace("src", ".").replace("ls", "cat")
-    assert any("also reads" in part.reason for part in judge_command(exact, wide).judged)
+    assert any("also reads" in part.reason for part in judge_command(exact, wide).parts)

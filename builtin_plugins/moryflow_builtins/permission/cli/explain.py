@@ -15,7 +15,7 @@ from moryflow_sdk.verdicts import stored_words
 
 from moryflow_builtins.permission.confined import in_sandbox
 from moryflow_builtins.permission.gate import judge_target, policy_of
-from moryflow_builtins.permission.judgement import Decision, Judged, place_of, rule_json, told
+from moryflow_builtins.permission.judgement import Decision, Judgement, place_of, rule_json, rule_words
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.rules import Probe, RuleSet
 
@@ -39,12 +39,12 @@ class Watched(Policy):
     matched: set[Rule] = field(default_factory=set[Rule])
     asked: set[str] = field(default_factory=set[str])
 
-    def by_probe(self, domain: str, target: str, probe: Probe) -> Judged:
+    def by_probe(self, domain: str, target: str, probe: Probe) -> Judgement:
         """Judge `target`, having noted every rule that `probe` takes for a match."""
         self._note(domain, probe)
         return super().by_probe(domain, target, probe)
 
-    def by_command(self, target: str, programs: Iterable[str], probe: Probe) -> Judged:
+    def by_command(self, target: str, programs: Iterable[str], probe: Probe) -> Judgement:
         """Judge a command, having noted every rule that `probe` takes for a match."""
         self._note("bash", probe)
         return super().by_command(target, programs, probe)
@@ -63,7 +63,7 @@ class Watched(Policy):
 class Explained:
     """An input, judged; `folder` is where a command runs."""
 
-    judged: tuple[Judged, ...]
+    judged: tuple[Judgement, ...]
     verdict: Verdict
     chain: tuple[dict[str, Any], ...]
     mode: str
@@ -130,15 +130,15 @@ def explained(turn: Turn, domain: str, given: str, mode: str, workdir: str | Non
     problem = unacceptable(given, kind)
     if problem:
         verdict = Deny(problem, cause="invalid_input")
-        judged = (Judged(domain, f"{prefix}{given[:200]}", "deny", problem, "invalid_input", "never"),)
+        judged = (Judgement(domain, f"{prefix}{given[:200]}", "deny", problem, "invalid_input", "never"),)
         return Explained(judged, verdict, (), mode)
     target = target_of(turn, domain, given, workdir)
     decision = judge_target(policy, target)
-    policy.matched.update(part.rule for part in decision.judged if part.rule and not compile_rule(part.rule).problem)
+    policy.matched.update(part.rule for part in decision.parts if part.rule and not compile_rule(part.rule).problem)
     verdict = in_sandbox(decision, domain, turn)  # of the domain bash, the tool bash
     folder = target.folder.text if target.folder is not None else None
     remarks = (*_missed_by_a_slash(policy, decision), *_matched_in_part(policy, decision))
-    return Explained(decision.judged, verdict, tuple(_chain(policy, decision)), mode, folder, remarks)
+    return Explained(decision.parts, verdict, tuple(_chain(policy, decision)), mode, folder, remarks)
 
 
 def _missed_by_a_slash(policy: Watched, decision: Decision) -> Iterator[str]:
@@ -146,8 +146,8 @@ def _missed_by_a_slash(policy: Watched, decision: Decision) -> Iterator[str]:
     for rule in (rule for layer in policy.layers for rule in layer.rules if rule not in policy.matched):
         wider = stops_at_slash(rule)
         pattern = compile_rule(rule.replace(pattern=wider)) if wider else None
-        if pattern and any(pattern.matches(part.target) for part in decision.judged):
-            yield f"{told(rule)} does not match, because its * stops at the next /; {wider} would"
+        if pattern and any(pattern.matches(part.target) for part in decision.parts):
+            yield f"{rule_words(rule)} does not match, because its * stops at the next /; {wider} would"
 
 
 def _matched_in_part(policy: Watched, decision: Decision) -> Iterator[str]:
@@ -155,8 +155,8 @@ def _matched_in_part(policy: Watched, decision: Decision) -> Iterator[str]:
     for rule in (rule for layer in policy.layers for rule in layer.rules if rule not in policy.matched):
         if rule.decision == "allow" and rule.pattern.startswith("regex:"):
             searched = compile_rule(rule.replace(decision="ask"))
-            if any(part.domain == rule.domain and searched.matches(part.target) for part in decision.judged):
-                yield f"{told(rule)} does not match, because an expression that allows must match all of a target"
+            if any(part.domain == rule.domain and searched.matches(part.target) for part in decision.parts):
+                yield f"{rule_words(rule)} does not match, because an expression that allows must match all of a target"
 
 
 def watched(policy: Policy) -> Watched:
@@ -181,7 +181,7 @@ def target_of(turn: Turn, domain: str, given: str, workdir: str | None = None) -
 
 def _chain(policy: Watched, decision: Decision) -> Iterator[dict[str, Any]]:
     """Yield the rules of every domain that was asked about, in the order they are matched."""
-    domains = policy.asked | {part.domain for part in decision.judged}
+    domains = policy.asked | {part.domain for part in decision.parts}
     for layer in policy.layers:
         for rule in layer.rules:
             if rule.domain in domains or rule.problem:
@@ -213,8 +213,8 @@ def _lines(found: Explained) -> Iterator[str]:
         yield f"always       stores allow {item.domain} {visible(item.sentence)}"
 
 
-def _by(part: Judged) -> str:
-    return told(part.rule) if part.rule else part.reason or part.cause
+def _by(part: Judgement) -> str:
+    return rule_words(part.rule) if part.rule else part.reason or part.cause
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:

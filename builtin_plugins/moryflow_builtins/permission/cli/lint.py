@@ -16,8 +16,8 @@ from moryflow_sdk.sensitive import sensitive
 from moryflow_sdk.urls import RefusedUrl, parse_url
 
 from moryflow_builtins.permission.defaults import default_rules, protects
-from moryflow_builtins.permission.judgement import place_of, rule_json, told
-from moryflow_builtins.permission.rules import compile_rules, simple
+from moryflow_builtins.permission.judgement import place_of, rule_json, rule_words
+from moryflow_builtins.permission.rules import compile_rules, text_probe
 
 from .overlap import Nearby, Shape, shapes
 from .text import visible
@@ -212,7 +212,7 @@ def shortened(pattern: str) -> str:
 
 def _shadowed(rule: Rule, later: Rule) -> str:
     what = "says the same" if rule.decision == later.decision else "always wins"
-    return f"it has no effect: the later {told(later)} covers all of it and {what}"
+    return f"it has no effect: the later {rule_words(later)} covers all of it and {what}"
 
 
 # ------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def _guarded(domain: str, target: str) -> bool:
     """Whether the defaults ask about `target` because of its name."""
     if target.startswith("fs:"):
         return sensitive(target)
-    hit = compile_rules(default_rules()).last(domain, simple(target))
+    hit = compile_rules(default_rules()).last(domain, text_probe(target))
     return hit is not None and protects(hit.rule)
 
 

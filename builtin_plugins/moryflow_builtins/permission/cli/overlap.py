@@ -14,7 +14,7 @@ from moryflow_sdk.patterns import PREFIXES, address_pattern
 from moryflow_sdk.patterns.globs import TooMany, braces
 from moryflow_sdk.sandbox import COMMANDS, NETWORK
 
-from moryflow_builtins.permission.rules import CompiledRule, RuleHit, compile_rules, simple
+from moryflow_builtins.permission.rules import CompiledRule, RuleHit, compile_rules, text_probe
 
 EVERYTHING = frozenset({"*", "**"})
 _PATHS = ("read", "edit", "web_fetch")
@@ -162,7 +162,7 @@ class Nearby:
     def deciding(self, domain: str, text: str) -> RuleHit | None:
         """Return what decides about the target `text`: the last rule that matches."""
         places = {place for places in self._beginning(domain, text) for place in places}
-        probe = simple(text)
+        probe = text_probe(text)
         return next((hit for place in sorted(places, reverse=True) if (hit := probe(self._shapes[place].compiled))), None)
 
     def _beginning(self, domain: str, text: str) -> Iterator[list[int]]:

@@ -13,7 +13,7 @@ from moryflow_sdk import CommandContext, Rule, Turn
 from moryflow_sdk.inside_tool import refuse_inside_tool
 from moryflow_sdk.protected_files import SECRETS
 
-from moryflow_builtins.permission.judgement import told
+from moryflow_builtins.permission.judgement import rule_words
 
 from .overlap import shapes
 from .text import table, visible
@@ -166,7 +166,8 @@ def _diff(mine: Sequence[Rule], preset: Preset, new: Sequence[Rule]) -> Iterator
     for old in shapes(mine):
         later = next((one for one in added if one.rule.domain == old.rule.domain and one.covers(old)), None)
         if later is not None and later.rule.decision != old.rule.decision:
-            yield f"! your {told(old.rule)} no longer decides; {later.rule.decision} {later.rule.pattern!r} comes after it"
+            later_words = f"{later.rule.decision} {later.rule.pattern!r}"
+            yield f"! your {rule_words(old.rule)} no longer decides; {later_words} comes after it"
     yield from _left(mine, preset)
 
 
@@ -175,7 +176,7 @@ def _left(mine: Sequence[Rule], preset: Preset) -> Iterator[str]:
     spoken = {rule.domain for rule in preset.rules}
     for shape in shapes(mine):
         if shape.everything and shape.rule.decision != "allow" and shape.rule.domain not in spoken:
-            yield f"! your {told(shape.rule)} for {shape.rule.domain} still holds; delete it there if you do not want it"
+            yield f"! your {rule_words(shape.rule)} for {shape.rule.domain} still holds; delete it there if you do not want it"
 
 
 def _json(name: str, preset: Preset) -> dict[str, Any]:

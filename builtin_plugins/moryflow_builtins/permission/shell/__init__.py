@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moryflow_builtins.permission.judgement import Decision, Judged, decided
+from moryflow_builtins.permission.judgement import Decision, Judgement, decision_of
 from moryflow_builtins.permission.policy import Policy
 
 MAX_BYTES = 128 * 1024
@@ -22,7 +22,7 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
     target = f"shell:{command}"
     if len(command.encode("utf-8", "replace")) > MAX_BYTES:
         reason = f"the command is longer than {MAX_BYTES // 1024} KiB"
-        return decided([Judged("bash", target[:200], "deny", reason, "invalid_input", "never")])
+        return decision_of([Judgement("bash", target[:200], "deny", reason, "invalid_input", "never")])
     folder = base or str(policy.vault)
     judge = Judge(policy, command, folder)
     try:
@@ -36,4 +36,4 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
     except RecursionError:
         judge.unsure(command, "the command is nested too deeply")
     parts = tuple(judge.parts)
-    return decided(parts or [policy.by_text("bash", "shell:")])
+    return decision_of(parts or [policy.by_text("bash", "shell:")])

@@ -24,7 +24,7 @@ from moryflow_sdk.protected_files import RUNS_LATER, plain_names
 
 from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.folders import TooManyPaths, is_folder, judge_folder, judge_paths, paths_below
-from moryflow_builtins.permission.judgement import Judged
+from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
 from .options import Found
@@ -99,7 +99,7 @@ def arrivals_of(name: str, found: Sequence[Found], files: Sequence[Arg], trees: 
 Resolve = Callable[[str, str, str | None], Target]
 
 
-def judge_arrival(policy: Policy, resolve: Resolve, arrival: Arrival, base: str, *, changed: bool) -> Iterator[Judged]:
+def judge_arrival(policy: Policy, resolve: Resolve, arrival: Arrival, base: str, *, changed: bool) -> Iterator[Judgement]:
     """Yield an answer for each path that is not simply allowed where it arrives.
 
     :param changed: the command changes files before it gets there.
@@ -121,7 +121,9 @@ def judge_arrival(policy: Policy, resolve: Resolve, arrival: Arrival, base: str,
                 yield from _brought(policy, arrival, found, [resolve(goal, "edit", base) for goal in goals], changed=changed)
 
 
-def _brought(policy: Policy, arrival: Arrival, source: Target, goals: Sequence[Target], *, changed: bool) -> Iterator[Judged]:
+def _brought(
+    policy: Policy, arrival: Arrival, source: Target, goals: Sequence[Target], *, changed: bool
+) -> Iterator[Judgement]:
     from .tree_files import reads
 
     if ":" in source.given.partition("/")[0] and source.identity is None:
@@ -142,7 +144,7 @@ def _brought(policy: Policy, arrival: Arrival, source: Target, goals: Sequence[T
         yield from judge_paths(policy, place, below)
 
 
-def _changed(policy: Policy, arrival: Arrival, folder: Target) -> Iterator[Judged]:
+def _changed(policy: Policy, arrival: Arrival, folder: Target) -> Iterator[Judgement]:
     from .tree_files import reads
 
     if not is_folder(folder) or (arrival.why == "rm" and "node_modules" in folder.text.split("/")):
@@ -157,7 +159,7 @@ def _changed(policy: Policy, arrival: Arrival, folder: Target) -> Iterator[Judge
             yield part
 
 
-def _restored(policy: Policy, target: Target) -> Iterator[Judged]:
+def _restored(policy: Policy, target: Target) -> Iterator[Judgement]:
     part = judge_file(policy, target, whole=False)
     if part.decision != "allow" and target.text.startswith("vault:"):
         yield part
@@ -165,7 +167,7 @@ def _restored(policy: Policy, target: Target) -> Iterator[Judged]:
         yield _unknown(target, "what arrives there is not known before it runs")
 
 
-def _linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence[str], base: str) -> Iterator[Judged]:
+def _linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence[str], base: str) -> Iterator[Judgement]:
     """Through a link, what it leads to is written; what a symbolic link names begins where the link is."""
     places = dict.fromkeys((source.path, *(f"{goal.rpartition('/')[0] or '.'}/{source.path}" for goal in goals)))
     for place in places if not source.text.startswith(("/", "~")) else (source.path,):
@@ -181,8 +183,8 @@ def _holds(text: str) -> bool:
     return plain_names(text)[-1] in _HOLDERS
 
 
-def _unknown(target: Target, reason: str) -> Judged:
-    return Judged("edit", target.text, "ask", f"{target.text.removeprefix('vault:/') or 'the vault'}: {reason}")
+def _unknown(target: Target, reason: str) -> Judgement:
+    return Judgement("edit", target.text, "ask", f"{target.text.removeprefix('vault:/') or 'the vault'}: {reason}")
 
 
 # ------------------------------------------------------------------------------------------------
@@ -208,7 +210,7 @@ class _Bounded(io.RawIOBase):
         return data
 
 
-def _unpacked(policy: Policy, arrival: Arrival, source: Target, goal: Target, *, changed: bool) -> Iterator[Judged]:
+def _unpacked(policy: Policy, arrival: Arrival, source: Target, goal: Target, *, changed: bool) -> Iterator[Judgement]:
     try:
         if changed:
             raise _TooLarge

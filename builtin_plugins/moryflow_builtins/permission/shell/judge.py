@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from moryflow_sdk import FrozenDict
 
-from moryflow_builtins.permission.judgement import MOST, Judged, place_of
+from moryflow_builtins.permission.judgement import MOST, Judgement, place_of
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.rules import CompiledRule, RuleHit
 
@@ -40,7 +40,7 @@ class Judge:
     def __init__(self, policy: Policy, command: str, folder: str) -> None:
         self._policy = policy
         self._command = command
-        self._parts: dict[Judged, None] = {}
+        self._parts: dict[Judgement, None] = {}
         self._seen: dict[tuple[str, Bases, bool], After] = {}
         self._approved = False
         self._depth = 0
@@ -53,7 +53,7 @@ class Judge:
         self._walker = Walker(self._simple, self._compound, self._redirect)
 
     @property
-    def parts(self) -> Iterable[Judged]:
+    def parts(self) -> Iterable[Judgement]:
         """The answers so far."""
         return self._parts
 
@@ -61,7 +61,7 @@ class Judge:
         """Judge a parsed text."""
         return self._walker.script(script, bases)
 
-    def add(self, part: Judged) -> None:
+    def add(self, part: Judgement) -> None:
         """Keep an answer. What was approved word for word is not asked about again, only refused."""
         if self._approved and part.domain == "bash" and part.decision == "ask" and part.bypass != "never" and not part.lapsed:
             return
@@ -69,7 +69,7 @@ class Judge:
 
     def ask(self, target: str, reason: str) -> None:
         """Ask about something no rule can cover."""
-        self.add(Judged("bash", f"shell:{target}", "ask", reason))
+        self.add(Judgement("bash", f"shell:{target}", "ask", reason))
 
     def unsure(self, text: str, reason: str) -> None:
         """Ask about a text that may not be what it seems, and look for denied commands in it."""
@@ -142,12 +142,12 @@ class Judge:
         after = self._inside(line, answers, there, exact=exact)
         return after if facts.base is None else After(bases, bases)
 
-    def _by_rules(self, line: Line, bases: Bases, granted: CompiledRule | None = None) -> Sequence[Judged]:
+    def _by_rules(self, line: Line, bases: Bases, granted: CompiledRule | None = None) -> Sequence[Judgement]:
         """Judge a command by the rules, once in each folder that it may run in."""
         folders = {self._places.folder(base): base for base in sorted(bases, key=str)}
         return tuple(self._in_folder(line, folder, base, granted) for folder, base in folders.items())
 
-    def _in_folder(self, line: Line, folder: str, base: str | None, granted: CompiledRule | None) -> Judged:
+    def _in_folder(self, line: Line, folder: str, base: str | None, granted: CompiledRule | None) -> Judgement:
         where = Where(folder, self._places.lapsed)
         answer = self._policy.by_command(f"shell:{line.plain}", line.programs, lambda rule: line.probe(rule, where))
         if answer.decision != "ask":
@@ -172,7 +172,7 @@ class Judge:
         for reason in facts.refusals:
             self._refuse(line.plain, reason)
         for reason in facts.insists:
-            self.add(Judged("bash", f"shell:{line.plain}", "ask", reason, bypass="never"))
+            self.add(Judgement("bash", f"shell:{line.plain}", "ask", reason, bypass="never"))
         if any(guard.unseen for guard in facts.guards):
             self._refuse_text(self._command)
 
@@ -184,7 +184,7 @@ class Judge:
 
     def _refuse(self, text: str, reason: str) -> None:
         step = "run it yourself, outside the agent"
-        self.add(Judged("bash", f"shell:{text}", "deny", reason, "hard_limit", "never", next_step=step))
+        self.add(Judgement("bash", f"shell:{text}", "deny", reason, "hard_limit", "never", next_step=step))
 
     def _files(self, facts: Facts, args: Sequence[Arg], bases: Bases, *, exact: bool) -> None:
         changed = self._changes
@@ -243,7 +243,7 @@ class Judge:
                 self.ask(" ".join(arg.text for arg in args), f"it may run {text!r}, which a rule forbids")
                 return
 
-    def _inside(self, line: Line, answers: Sequence[Judged], bases: Bases, *, exact: bool) -> After:
+    def _inside(self, line: Line, answers: Sequence[Judgement], bases: Bases, *, exact: bool) -> After:
         """Judge the commands this one runs, and say where the shell stands afterwards."""
         facts = line.facts
         before = self._approved
@@ -374,7 +374,7 @@ def _no_more(ended: RuleHit) -> str:
     return f"{ended.note} since it was allowed{place}" if ended.note else f"it is allowed in {rule.folder} only{place}"
 
 
-def _worded(answer: Judged, line: Line) -> str:
+def _worded(answer: Judgement, line: Line) -> str:
     """Say why a command is asked about."""
     if answer.rule is None or answer.rule.source != "default" or answer.rule.decision != "ask":
         return answer.reason

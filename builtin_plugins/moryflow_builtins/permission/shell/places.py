@@ -14,7 +14,7 @@ from moryflow_sdk.targets import UNKNOWN_FOLDER
 
 from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.folders import judge_paths
-from moryflow_builtins.permission.judgement import Judged
+from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
 from .arrivals import Arrival, judge_arrival
@@ -44,7 +44,7 @@ UNKNOWN: Bases = frozenset((None,))
 class Places:
     """Judges paths of a command that starts in `folder`; `add` takes the answers."""
 
-    def __init__(self, policy: Policy, folder: str, add: Callable[[Judged], None]) -> None:
+    def __init__(self, policy: Policy, folder: str, add: Callable[[Judgement], None]) -> None:
         self._policy = policy
         self._folder = folder
         self._add = add
@@ -235,7 +235,7 @@ class Places:
         return frozenset(moved)
 
 
-def _asked(part: Judged) -> Judged:
+def _asked(part: Judgement) -> Judgement:
     """Return a denial that only a default gives as a question."""
     if part.decision != "deny" or part.rule is None or part.rule.source != "default":
         return part
@@ -254,12 +254,12 @@ def _likely(path: Arg) -> Arg | None:
     return Arg("/") if text.startswith("/") and special != 0 else None
 
 
-def _named(part: Judged) -> Judged:
+def _named(part: Judgement) -> Judgement:
     """Say which file a rule asks about: the command does not show where its names lead, and an answer holds for that."""
     if part.decision != "ask" or part.rule is None or part.rule.source == "default":
         return part
     return replace(part, reason=f"{part.target}: {part.reason}")
 
 
-def _unknown_folder(domain: str, path: Arg) -> Judged:
-    return Judged(domain, f"vault:/{path.text}", "ask", f"{path.text!r} is in a folder that is not known before it runs")
+def _unknown_folder(domain: str, path: Arg) -> Judgement:
+    return Judgement(domain, f"vault:/{path.text}", "ask", f"{path.text!r} is in a folder that is not known before it runs")

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from moryflow_sdk import Remember
 from moryflow_sdk.patterns import escape
 
-from moryflow_builtins.permission.judgement import Judged, stored_rule_answers
+from moryflow_builtins.permission.judgement import Judgement, stored_rule_answers
 
 from .line import Line
 from .programs import PROGRAMS
 
 
-def remembered(line: Line, answer: Judged, folder: str, contents: Mapping[str, str] | None) -> Remember | None:
+def remembered(line: Line, answer: Judgement, folder: str, contents: Mapping[str, str] | None) -> Remember | None:
     """Return the literal pattern of a command, or ``None`` where no stored rule could answer the question.
 
     :param contents: the state of the files that it runs; ``None`` where that cannot be told.

@@ -14,7 +14,7 @@ from moryflow_sdk.patterns.globs import TooMany, braces
 from moryflow_sdk.sensitive import sensitive_among, without_git_credentials
 
 from moryflow_builtins.permission.files import judge_file
-from moryflow_builtins.permission.judgement import Judged
+from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
 from .ignore_files import IgnoreFiles
@@ -59,12 +59,12 @@ class TreeFiles:
         self._resolve = resolve
         self._left = MAX_ENTRIES
         self._listings: dict[tuple[str, tuple[str, ...], int | None], Listing] = {}
-        self._asking: dict[tuple[str, tuple[str, ...], int | None], tuple[tuple[str, Judged], ...]] = {}
+        self._asking: dict[tuple[str, tuple[str, ...], int | None], tuple[tuple[str, Judgement], ...]] = {}
         layers = (policy.configured, *policy.narrowing)
         every = (compiled for layer in layers for compiled in layer.of("read"))
         self._rules = [one for one in every if one.rule.decision != "allow" and one.rule.source != "default"]
 
-    def judge(self, root: Target, tree: Tree) -> Judged | None:
+    def judge(self, root: Target, tree: Tree) -> Judgement | None:
         """Return the question about what `tree` reads below `root`; ``None`` where there is none."""
         if not root.path or not os.path.isdir(root.path):  # noqa: PTH112
             return None
@@ -72,7 +72,7 @@ class TreeFiles:
         listing = self._listing(key)
         if not listing.complete:
             reason = f"{tree.why} reads more than {MAX_ENTRIES} files below {root.text}; not all of them were looked at"
-            return Judged("read", root.text, "ask", reason)
+            return Judgement("read", root.text, "ask", reason)
         if key not in self._asking:
             self._asking[key] = tuple(self._judged(root, listing.files))
         found = [part for path, part in self._asking[key] if reads(tree, root, path)]
@@ -80,14 +80,14 @@ class TreeFiles:
         found = _tracked(found, root, self._policy) if tree.tracked else found
         return _question(tree, found) if found else None
 
-    def _judged(self, root: Target, paths: Iterable[str], *, every: bool = False) -> Iterator[tuple[str, Judged]]:
+    def _judged(self, root: Target, paths: Iterable[str], *, every: bool = False) -> Iterator[tuple[str, Judgement]]:
         """Yield what below `root` is not simply allowed; only what may not be is judged, unless `every`."""
         texts = {f"{root.text.rstrip('/')}/{path}" if root.text != "vault:/" else f"vault:/{path}": path for path in paths}
         suspects = texts.keys() if every else self._suspects(texts, root)
         for count, text in enumerate(sorted(suspects)):
             whole = f"{root.path}/{texts[text]}"
             if count >= MAX_JUDGED:
-                yield texts[text], Judged("read", text, "ask", "there are more files that could be asked about")
+                yield texts[text], Judgement("read", text, "ask", "there are more files that could be asked about")
                 return
             part = judge_file(self._policy, self._resolve(whole, "read", None), "read", whole=False)
             if part.decision != "allow" and not self._policy.hides(whole) and not _is_plain_git_config(whole, part):
@@ -135,7 +135,7 @@ class TreeFiles:
         return Listing(tuple(files), tuple(links), complete=True)
 
 
-def _is_plain_git_config(path: str, part: Judged) -> bool:
+def _is_plain_git_config(path: str, part: Judgement) -> bool:
     """Whether only its name asks about a ``.git/config`` that holds no credentials; there is one in each repository."""
     if not path.endswith("/.git/config") or part.decision != "ask" or part.rule is None or part.rule.source != "default":
         return False
@@ -146,7 +146,7 @@ def _is_plain_git_config(path: str, part: Judged) -> bool:
     return without_git_credentials(text) == text
 
 
-def _question(tree: Tree, found: list[Judged]) -> Judged:
+def _question(tree: Tree, found: list[Judgement]) -> Judgement:
     worst = max(found, key=lambda part: part.severity)
     names = [part.target.removeprefix("vault:/").removeprefix("fs:") for part in found]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
@@ -154,7 +154,7 @@ def _question(tree: Tree, found: list[Judged]) -> Judged:
     return replace(worst, reason=reason, remember=None)
 
 
-def _tracked(found: list[Judged], root: Target, policy: Policy) -> list[Judged]:
+def _tracked(found: list[Judgement], root: Target, policy: Policy) -> list[Judgement]:
     known = tracked_paths(Path(root.path or policy.vault))
     return [part for part in found if known is None or known(_place(part.target, policy))]
 
