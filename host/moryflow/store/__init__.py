@@ -16,8 +16,8 @@ from .records import (
     RunRow,
     SessionRow,
 )
-from .session_lock import Hold
-from .sqlite import Store
+from .sqlite.session_lock import Hold
+from .sqlite.store import Store
 from .tree import Branch, Unfinished, labels, path_to, tree, unfinished
 
 __all__ = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from moryflow_sdk import MoryflowError
 
-from .locks import NO_LOCKS, has_locks
+from .sqlite.locks import NO_LOCKS, has_locks
 
 _MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _FULL_DISK = 64 * 1024

@@ -38,8 +38,8 @@ from moryflow.kernel.leftover_processes import call_mark
 from moryflow.kernel.turn_context import LiveSession
 from moryflow.runtime.session_lease import Holding
 from moryflow.store import CallRow, Commit, Hold, NewNode, Store
-from moryflow.store.encoding import node_hash
-from moryflow.store.schema import MIGRATIONS, migrate
+from moryflow.store.json_text import node_hash
+from moryflow.store.sqlite.schema import MIGRATIONS, migrate
 from moryflow_sdk import Event
 from moryflow_sdk.inside_tool import CALL_MARK
 from moryflow_sdk.processes import end_marked, marked_environment

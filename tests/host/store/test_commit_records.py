@@ -201,7 +201,7 @@ async def test_a_slow_disk_is_left_to_the_thread(store: Store, monkeypatch: pyte
 
     await store._database.write(work)
     await store._database.write(work)
-    monkeypatch.setattr("moryflow.store.database.QUICK", 0.0)
+    monkeypatch.setattr("moryflow.store.sqlite.database.QUICK", 0.0)
     await store._database.write(work)
     await store._database.write(work)
     assert [name.startswith("store-write") for name in threads] == [True, False, False, True]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from moryflow.store import Commit, Hold, NewNode, SessionRow, Store, fulltext
+from moryflow.store import Commit, Hold, NewNode, SessionRow, Store
+from moryflow.store.sqlite import fulltext
 
 DRAFTS = [
     NewNode("user", {"text": "Where is the Zürich report?"}),

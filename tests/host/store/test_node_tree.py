@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.store import Commit, Hold, NewNode, Node, SessionRow, Store, StoreError, labels, path_to, tree
-from moryflow.store.encoding import node_hash
+from moryflow.store.json_text import node_hash
 from moryflow_sdk import FrozenDict
 
 

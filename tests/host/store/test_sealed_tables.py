@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from moryflow.store import Commit, Hold, NewNode, SessionRow, Store
-from moryflow.store.encoding import node_hash
-from moryflow.store.inspection import connect
-from moryflow.store.schema import MIGRATIONS, migrate, version_of
+from moryflow.store.json_text import node_hash
+from moryflow.store.sqlite.database_file import connect
+from moryflow.store.sqlite.schema import MIGRATIONS, migrate, version_of
 
 COLUMNS = "number, session, id, seq, parent, kind, payload, tokens, hash, created"
 OLD = '{"text":"old"}'
@@ -179,7 +179,7 @@ async def test_an_upgraded_database_has_the_tables_of_a_new_one(file: Path, tmp_
 
 KILLED = """
     import os, signal, sqlite3, sys
-    from moryflow.store.schema import migrate
+    from moryflow.store.sqlite.schema import migrate
     connection = sqlite3.connect(sys.argv[1], isolation_level=None)
     left = int(sys.argv[2])
 

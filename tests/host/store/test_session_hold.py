@@ -7,8 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from moryflow.store import Commit, NewNode, SessionBusy, SessionRow, StaleEpoch, Store, StoreError, locks
-from moryflow.store.locks import FileLock
+from moryflow.store import Commit, NewNode, SessionBusy, SessionRow, StaleEpoch, Store, StoreError
+from moryflow.store.sqlite import locks
+from moryflow.store.sqlite.locks import FileLock
 
 HOLDER = """
     import asyncio, sys

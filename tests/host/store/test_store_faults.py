@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from moryflow.store import Commit, Hold, NewNode, SessionRow, Store, StoreError
-from moryflow.store.encoding import node_hash
+from moryflow.store.json_text import node_hash
 
 HERE = Path(__file__).parent
 ONE = Commit(nodes=[NewNode("user", {"text": "one"})])

@@ -13,8 +13,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from moryflow.store import CallRow, Commit, NewNode, Node, StaleEpoch, Store, StoreError, fulltext, path_to, recovery
-from moryflow.store.inspection import beside
+from moryflow.store import CallRow, Commit, NewNode, Node, StaleEpoch, Store, StoreError, path_to
+from moryflow.store.sqlite import fulltext, recovery
+from moryflow.store.sqlite.database_file import beside
 from moryflow_sdk import Event
 
 PAGE = 4096

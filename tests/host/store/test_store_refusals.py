@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from moryflow.store import Commit, Hold, NewNode, SessionRow, Store, StoreError
-from moryflow.store import inspection as opening
-from moryflow.store.inspection import beside, connect, make_database, put_in_place
-from moryflow.store.locks import FileLock
-from moryflow.store.schema import MIGRATIONS, migrate
+from moryflow.store.sqlite import database_file as opening
+from moryflow.store.sqlite.database_file import beside, connect, make_database, put_in_place
+from moryflow.store.sqlite.locks import FileLock
+from moryflow.store.sqlite.schema import MIGRATIONS, migrate
 
 ONE = Commit(nodes=[NewNode("user", {"text": "one"})])
 
@@ -189,8 +189,8 @@ async def test_nothing_looks_at_all_sessions(store: Store, session: SessionRow, 
             if statement.startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
                 plans.extend(f"{row[3]}   [{statement}]" for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}"))
 
-    from moryflow.store import queries as reading
-    from moryflow.store import statements as writing
+    from moryflow.store.sqlite import queries as reading
+    from moryflow.store.sqlite import statements as writing
 
     def reads(db: sqlite3.Connection) -> None:
         reading.find_session(db, session.id[:5])

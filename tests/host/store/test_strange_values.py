@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.store import Commit, Hold, HookCallRow, NewNode, SessionRow, Store, StoreError
-from moryflow.store.tables import text
+from moryflow.store.sqlite.tables import text
 
 TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(["\ud800", "a\x00b", "\udcff.md", "é\u2028\x85", "😀"])
 JSON = st.recursive(

@@ -21,7 +21,7 @@ from moryflow.cli.open_host import MOST_NOTES, left_out, settings_of_plugins
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 from moryflow.cli.unknown_names import unknown_names
-from moryflow.store.locks import has_locks
+from moryflow.store.sqlite.locks import has_locks
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import LoadRecord

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from .errors import FAILURES, code_of
-from .inspection import (
+from moryflow.store.errors import FAILURES, code_of
+
+from .database_file import (
     PARTS,
     SALVAGED,
     beside,

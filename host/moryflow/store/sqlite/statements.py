@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk import Event
 
-from .encoding import decode, encode, estimate_tokens, node_hash, now, random_id
-from .errors import Outdated, StaleEpoch, invalid
+from moryflow.store.errors import Outdated, StaleEpoch, invalid
+from moryflow.store.json_text import decode, encode, estimate_tokens, node_hash, now, random_id
+from moryflow.store.records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
+
 from .queries import approval_of, live_path_of, session_row
-from .records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, write_all
 
 _SETTABLE = frozenset({"title", "mode", "agent", "model", "vault", "grants"})

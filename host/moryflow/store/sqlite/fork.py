@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from .encoding import now, random_id
-from .errors import invalid
+from moryflow.store.errors import invalid
+from moryflow.store.json_text import now, random_id
+from moryflow.store.records import NewNode, Node, SessionRow
+
 from .fulltext import forget, rewind
 from .queries import labels_of, path_of, session_row
-from .records import NewNode, Node, SessionRow
 from .statements import append, insert_session
 from .tables import CALLS, NODES, execute
 

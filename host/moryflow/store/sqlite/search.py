@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from moryflow.store.errors import StoreError
+from moryflow.store.records import Hit
+
 from .database import Database
-from .errors import StoreError
 from .fulltext import DamagedIndex, drop_index, extend_index, find, scan, words_of
-from .records import Hit
 
 _LONGEST = 1000
 _WITHOUT_INDEX = frozenset({"invalid", "readonly", "locked", "no_space"})

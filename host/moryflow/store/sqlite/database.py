@@ -17,8 +17,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import FAILURES, StoreError, code_of, store_error
-from .inspection import Still, connect, ensure_ready, newer, open_reader
+from moryflow.store.errors import FAILURES, StoreError, code_of, store_error
+
+from .database_file import Still, connect, ensure_ready, newer, open_reader
 from .schema import MIGRATIONS, version_of
 
 T = TypeVar("T")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from moryflow.store.errors import SessionBusy, StaleEpoch
+from moryflow.store.json_text import random_id
+from moryflow.store.records import Commit, Committed, Node, SessionRow
+
 from . import unstored as spool
 from .database import Database
-from .encoding import random_id
-from .errors import SessionBusy, StaleEpoch
 from .locks import FileLock
-from .records import Commit, Committed, Node, SessionRow
 from .statements import Written, apply, switch
 
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from moryflow_sdk import Artifact, Event
 
-from .encoding import encode
-from .errors import StoreError, invalid
-from .records import CallRow, Commit, NewNode
+from moryflow.store.errors import StoreError, invalid
+from moryflow.store.json_text import encode
+from moryflow.store.records import CallRow, Commit, NewNode
 
 _FOLDER = "unstored"
 _NODE = ("kind", "payload", "id", "tokens")

@@ -11,9 +11,9 @@ from typing import Any, ForwardRef, Generic, TypeVar
 
 from moryflow_sdk import Artifact
 
-from .encoding import decode, encode
-from .errors import Damaged
-from .records import ApprovalRow, CallRow, HookCallRow, Node, RunRow, SessionRow
+from moryflow.store.errors import Damaged
+from moryflow.store.json_text import decode, encode
+from moryflow.store.records import ApprovalRow, CallRow, HookCallRow, Node, RunRow, SessionRow
 
 R = TypeVar("R")
 

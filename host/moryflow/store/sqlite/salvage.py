@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .encoding import has_its_arguments, node_hash, now
-from .errors import FAILURES, Damaged
-from .inspection import connect
+from moryflow.store.errors import FAILURES, Damaged
+from moryflow.store.json_text import has_its_arguments, node_hash, now
+from moryflow.store.records import SessionRow
+
+from .database_file import connect
 from .leaf_pages import leaf_rows
 from .queries import event_of
-from .records import SessionRow
 from .statements import insert_session
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, text
 

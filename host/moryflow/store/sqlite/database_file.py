@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from .errors import Damaged, StoreError, store_error
+from moryflow.store.errors import Damaged, StoreError, store_error
+
 from .locks import FileLock
 from .schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 

@@ -10,13 +10,14 @@ from typing import Any, Self
 
 from moryflow_sdk import Artifact, Event
 
+from moryflow.store.errors import invalid, store_error
+from moryflow.store.json_text import now, random_id
+from moryflow.store.records import REPLIES, ApprovalRow, CallRow, Hit, HookCallRow, Node, RunRow, SessionRow, is_session_id
+
 from . import queries as reading
 from . import statements as writing
 from .database import Database
-from .encoding import now, random_id
-from .errors import invalid, store_error
 from .locks import FileLock
-from .records import REPLIES, ApprovalRow, CallRow, Hit, HookCallRow, Node, RunRow, SessionRow, is_session_id
 from .session_lock import Hold, busy, session_lock
 from .tables import HOOK_CALLS, RUNS, decode_stored, execute, text
 

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from .encoding import encode, text_of
-from .errors import code_of
+from moryflow.store.errors import code_of
+from moryflow.store.json_text import encode, text_of
+from moryflow.store.records import Hit, Node
+
 from .queries import nodes_where
-from .records import Hit, Node
 from .tables import decode_stored, execute
 
 _KINDS = ("user", "assistant", "tool")

@@ -11,7 +11,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .encoding import encode
+from moryflow.store.json_text import encode
+
 from .queries import call_of, descendants, nodes_of, session_row
 from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, text
 

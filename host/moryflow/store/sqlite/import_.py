@@ -14,12 +14,13 @@ from typing import Any
 from moryflow_sdk import Artifact, Event
 from pydantic import ValidationError
 
-from .encoding import decode, encode, has_its_arguments, node_hash, random_id
-from .errors import StoreError, invalid
+from moryflow.store.errors import StoreError, invalid
+from moryflow.store.json_text import decode, encode, has_its_arguments, node_hash, random_id
+from moryflow.store.payloads import counts, payload_problem
+from moryflow.store.records import CALL_STATES, KINDS, SessionRow, is_session_id
+
 from .export import FORMAT, TABLES
-from .payloads import counts, payload_problem
 from .queries import session_row
-from .records import CALL_STATES, KINDS, SessionRow, is_session_id
 from .statements import insert_session
 from .tables import SESSIONS, execute
 

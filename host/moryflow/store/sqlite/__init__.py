@@ -1,0 +1,1 @@
+"""The session store in one SQLite file."""
