@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 from moryflow.hooks.plugin_set import Stage
 from moryflow.kernel.outcome import EXIT_CODES, EndReason
-from moryflow.store.errors import _SENTENCES
+from moryflow.store.sqlite.failures import _SENTENCES
 from moryflow_sdk import HOOKS
 from moryflow_sdk.errors import RETRYABLE, ModelErrorCode
 from moryflow_sdk.verdicts import Cause

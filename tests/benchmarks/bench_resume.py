@@ -33,9 +33,9 @@ def figures() -> list[Figure]:
 
 async def make(home: Path, vault: Path) -> str:
     """Write a session of prompts, calls, results and answers; return its id."""
-    from moryflow.store import Commit, NewNode, Store
+    from moryflow.store import Commit, NewNode, open_store
 
-    store = Store.open(home / "sessions.db")
+    store = open_store(home)
     row = await store.create(vault=str(vault), agent="build", mode="agent", model=MODEL)
     hold = await store.hold(row.id)
     done = {"usage": {"input": 10, "output": 5}, "model": MODEL}

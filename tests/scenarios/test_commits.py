@@ -7,20 +7,20 @@ from itertools import pairwise
 
 import pytest
 from moryflow.kernel import tool_batch as batch
-from moryflow.store import Hold
+from moryflow.store.sqlite.session_lock import SqliteSessionLock
 
 
 @pytest.fixture
 def commits(monkeypatch):
     """Count the commits of a test; calls that only read have all the time they need."""
     made = []
-    commit = Hold.commit
+    commit = SqliteSessionLock.commit
 
     async def counted(self, what):
         made.append(what)
         return await commit(self, what)
 
-    monkeypatch.setattr(Hold, "commit", counted)
+    monkeypatch.setattr(SqliteSessionLock, "commit", counted)
     monkeypatch.setattr(batch, "PATIENCE", 60.0)
     return made
 

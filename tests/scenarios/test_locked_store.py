@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 from moryflow.kernel import journal
-from moryflow.store import Store
+from moryflow.store import open_store
 
 PLUGIN = """
     import pathlib
@@ -48,7 +48,7 @@ def locked(rig):
 async def impatient(rig):
     """A host that waits only a moment for a lock."""
     async with rig.host() as host:
-        host.__dict__["store"] = Store.open(rig.home / "sessions.db", patience=0.02)
+        host.__dict__["store"] = open_store(rig.home, patience=0.02)
         yield host
 
 

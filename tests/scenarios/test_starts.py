@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from moryflow.store import Hold, StoreError
+from moryflow.store import StoreError
+from moryflow.store.sqlite.session_lock import SqliteSessionLock
 
 TOOLS = """
     import sqlite3, time
@@ -100,7 +101,7 @@ async def test_a_full_disk_leaves_no_result_without_its_answer(looking, name):
     """What could not be stored is stored whole at the end of the turn, or not at all (invariant 6)."""
     async with looking.host() as host:
         session = await host.new_session(looking.vault, model=looking.script(looking.call(name, seconds=0), {"text": "done"}))
-        whole, failed = Hold.commit, []
+        whole, failed = SqliteSessionLock.commit, []
 
         async def commit(hold, wanted):
             if any(node.kind == "assistant" for node in wanted.nodes) and not failed:
@@ -109,7 +110,7 @@ async def test_a_full_disk_leaves_no_result_without_its_answer(looking, name):
             return await whole(hold, wanted)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Hold, "commit", commit)
+            patch.setattr(SqliteSessionLock, "commit", commit)
             result = await session.prompt("go")
         path = await host.store.path(session.id)
     assert failed and result.end_reason == "host_error"

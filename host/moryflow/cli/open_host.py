@@ -62,12 +62,12 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Open the session store alone, run `work`, and return what it returns. No plugin is loaded."""
     import os
 
-    from moryflow.store import Store
+    from moryflow.store import open_store
 
     home = home_folder(None, os.environ)
     with _naming_home():
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    store = Store.open(home / "sessions.db")
+    store = open_store(home)
 
     async def opened() -> T:
         try:

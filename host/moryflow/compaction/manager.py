@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import ConfigError, Message, ModelError, ModelProvider, MoryflowError
 
 from moryflow.kernel.messages import message_of, pruned
-from moryflow.store.visible_path import effective
+from moryflow.store.tree import effective
 
 from .apply import Record, note_pruning, scope_can_be_shortened
 from .measure import Meter, measured

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder, pruned
-from moryflow.store.visible_path import effective
+from moryflow.store.tree import effective
 
 from .cut import find_cut, legal_places, turn_of
 from .facts import Facts

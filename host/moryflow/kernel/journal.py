@@ -128,7 +128,7 @@ class TurnJournal:
             except StoreError as error:
                 if error.code != "locked":
                     raise
-                kept = self._keep_aside(commit)
+                kept = hold.keep_aside(commit)
                 over = time.monotonic() - begun > LONGEST_LOCK or self._hurry.is_set() or self._scope.live.cancelled
                 if over and kept:
                     raise _kept(error, kept, self._scope.session) from error
@@ -140,13 +140,6 @@ class TurnJournal:
                 self.delta("session.status", status="retry", **waits)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), pause)
-
-    def _keep_aside(self, commit: Commit) -> Path | None:
-        """Keep the results of `commit` in a file; where even that fails they are in memory."""
-        try:
-            return self._scope.live.hold.keep_aside(commit)
-        except OSError:
-            return None
 
     def delta(self, kind: str, /, **data: Any) -> None:
         """Publish an event that is not stored, at once."""
@@ -163,11 +156,11 @@ class TurnJournal:
         await self._scope.around.dispatcher.observe(self._scope, event)
 
 
-def _kept(error: StoreError, path: Path, session: str) -> StoreError:
+def _kept(error: StoreError, place: str, session: str) -> StoreError:
     """Return `error` with where the results are meanwhile."""
-    message = f"{error.message}; the results are kept in {path.name} and stored when the session goes on"
+    message = f"{error.message}; the results are kept in {Path(place).name} and stored when the session goes on"
     next_step = f"close the other program, then moryflow run -r {session}"
-    return StoreError(message, code=error.code, where=str(path), next_step=next_step)
+    return StoreError(message, code=error.code, where=place, next_step=next_step)
 
 
 def call_row(scope: TurnScope, call: ToolCall, state: str, ruling: Ruling | None, encoded: bytes = b"") -> CallRow:

@@ -16,7 +16,7 @@ from moryflow_sdk import Message, ToolRequest
 from moryflow_sdk.messages import SUMMARY_MARK
 from pydantic_core import from_json
 
-from moryflow.store.visible_path import effective
+from moryflow.store.tree import effective
 
 if TYPE_CHECKING:
     from moryflow.store import Node

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from moryflow.config import Config
     from moryflow.hooks.dispatcher import Dispatcher
     from moryflow.hooks.plugin_set import OwnedTool, PluginSet
-    from moryflow.store import Hold, RunRow, SessionRow, Store
+    from moryflow.store import RunRow, SessionLock, SessionRow, Store
 
     from .events import Bus
     from .models import Models
@@ -79,7 +79,7 @@ class Surroundings:
 class LiveSession:
     """A session held by this process: what may change while a turn runs."""
 
-    hold: Hold
+    hold: SessionLock
     rights: Rights
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
     turn_states: dict[str, dict[str, Any]] = field(default_factory=dict)

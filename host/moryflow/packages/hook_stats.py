@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moryflow.plugins.last_seen import released_at
-from moryflow.store import HookCallRow, Store
+from moryflow.store import HookCallRow, Store, existing_store
 
 RECENT = 5000
 """Rows of the ledger that are looked at, the newest ones."""
@@ -108,8 +108,7 @@ def _percentile(ran: list[tuple[int, int]], share: float) -> int:
 
 def store_of(home: Path) -> Store | None:
     """Open the session store, ``None`` when there is none yet."""
-    file = home / "sessions.db"
-    return Store.open(file) if file.exists() else None
+    return existing_store(home)
 
 
 __all__ = ["HookFigures", "all_quarantined", "figures", "figures_of", "quarantined_now", "quarantined_of", "store_of"]

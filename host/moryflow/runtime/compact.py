@@ -11,7 +11,7 @@ from moryflow.compaction.apply import scope_can_be_shortened
 from moryflow.compaction.manager import TurnCompaction
 from moryflow.kernel.journal import TurnJournal
 from moryflow.kernel.model_request import RequestBuilder
-from moryflow.store.visible_path import effective
+from moryflow.store.tree import effective
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnScope

@@ -30,7 +30,7 @@ from moryflow.plugins.discovery import discover
 from moryflow.plugins.entry_points import being_written
 from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES
-from moryflow.store import Hold, SessionRow, Store
+from moryflow.store import SessionLock, SessionRow, Store, open_store
 
 from .generation import STRICT_WAIT, Leases, Sources
 from .read_only import blank_session, looking_scope
@@ -77,7 +77,7 @@ class Host:
     def store(self) -> Store:
         """The session store, opened when first needed."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return Store.open(self.home / "sessions.db")
+        return open_store(self.home)
 
     @cached_property
     def surroundings(self) -> Surroundings:
@@ -220,12 +220,14 @@ class Host:
         chosen = self.agent(agent) if agent and row.parent is None else agent_of(row, self.agents, self.agent(None))
         return self._session(row, chosen, model)
 
-    def child(self, row: SessionRow, agent: Agent, model: str | None, started: Started, hold: Hold | None = None) -> Session:
+    def child(
+        self, row: SessionRow, agent: Agent, model: str | None, started: Started, hold: SessionLock | None = None
+    ) -> Session:
         """Return a child session, to be prompted by the turn that started it; `hold` if it is held already."""
         return self._session(row, agent, model, started, hold)
 
     def _session(
-        self, row: SessionRow, agent: Agent, model: str | None, started: Started | None = None, hold: Hold | None = None
+        self, row: SessionRow, agent: Agent, model: str | None, started: Started | None = None, hold: SessionLock | None = None
     ) -> Session:
         session = Session(self, row, agent, model, started, hold)
         self._sessions.append(session)

@@ -18,7 +18,7 @@ from moryflow.kernel.models import Models
 from moryflow.kernel.outcome import RunOptions, TurnResult
 from moryflow.kernel.ports import Journal
 from moryflow.kernel.turn_context import LiveSession, Started, Surroundings, TurnScope
-from moryflow.store import Hold, SessionRow, Store
+from moryflow.store import SessionLock, SessionRow, Store
 
 from .generation import Leases
 
@@ -97,7 +97,7 @@ class SessionHost(Protocol):
     def choose_model(self, session: SessionPort) -> tuple[ModelProvider, ModelInfo]: ...
     def check_strict(self, scope: TurnScope) -> None: ...
     def child(
-        self, row: SessionRow, agent: Agent, model: str | None, started: Started, hold: Hold | None = None
+        self, row: SessionRow, agent: Agent, model: str | None, started: Started, hold: SessionLock | None = None
     ) -> SessionPort: ...
     def forget(self, session: Any) -> None: ...
     async def between_turns(self) -> None: ...

@@ -17,7 +17,7 @@ from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.tool_executor import Judged
 from moryflow.kernel.turn import Turn
 from moryflow.kernel.turn_context import LiveSession, Started, TurnScope
-from moryflow.store import Hold, SessionRow
+from moryflow.store import SessionLock, SessionRow
 
 from .event_stream import stream
 from .mentions import mentioned
@@ -47,7 +47,7 @@ class Session:
         agent: Agent,
         model: str | None,
         started: Started | None = None,
-        hold: Hold | None = None,
+        hold: SessionLock | None = None,
     ) -> None:
         self._host = host
         self.agent = agent

@@ -14,7 +14,7 @@ from moryflow.kernel.leftover_processes import end_remains
 from moryflow.kernel.limits import Rights
 from moryflow.kernel.ports import Journal
 from moryflow.kernel.turn_context import LiveSession
-from moryflow.store import Hold, SessionRow, Store, Unfinished, unfinished
+from moryflow.store import SessionLock, SessionRow, Store, Unfinished, unfinished
 
 from .mentions import TOOL
 from .turn_task import ends_with_calls
@@ -33,7 +33,7 @@ class Holding:
     """
 
     def __init__(
-        self, store: Store, home: Path, row: SessionRow, begun: Hold | None = None, above: Rights | None = None
+        self, store: Store, home: Path, row: SessionRow, begun: SessionLock | None = None, above: Rights | None = None
     ) -> None:
         self._store = store
         self._home = home

@@ -18,7 +18,7 @@ from .subagent_wait import with_background
 if TYPE_CHECKING:
     from moryflow.kernel.ports import Journal
     from moryflow.kernel.turn_context import TurnScope, Wish
-    from moryflow.store import Hold, SessionRow
+    from moryflow.store import SessionLock, SessionRow
 
     from .ports import SessionHost, SessionPort
 
@@ -171,7 +171,7 @@ class Children:
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
         raise ToolError(f"there is no agent {wanted[:80]!r}{hint}", code="unknown_agent")
 
-    async def _new(self, scope: TurnScope, started: Started, agent: Agent, title: str) -> Hold:
+    async def _new(self, scope: TurnScope, started: Started, agent: Agent, title: str) -> SessionLock:
         kept = agent.model_dump(mode="json", exclude_defaults=True)
         origin = {"spawn": {"plugin": started.by.plugin, "turn": scope.turn, "node": scope.node, "agent": kept}}
         return await self._host.store.begin_child(

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from moryflow_sdk import FrozenDict
 
-from .errors import invalid
+from .protocol import invalid
 
 _encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 _encode_ascii = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False).encode

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from moryflow.store import Commit, NewNode, Store
+from moryflow.store import Commit, NewNode, open_store
 from moryflow.testing import replies
 from moryflow.testing.server import LoopbackServer
 
@@ -32,7 +32,7 @@ def long_session(cli: Any, turns: int = 12, words: int = 100) -> str:
     """Return a session of so many turns of about 500 tokens each."""
 
     async def make() -> str:
-        store = Store.open(cli.home / "sessions.db")
+        store = open_store(cli.home)
         row = await store.create(vault=str(cli.vault), agent="build", mode="agent", model="openai/test-model")
         hold = await store.hold(row.id)
         nodes = [

@@ -107,15 +107,15 @@ def test_the_least_number_of_files_is_enough(cli: Any) -> None:
 
 async def test_files_that_run_out_on_the_way_have_their_sentence(tmp_path: Path) -> None:
     """SQLite tells only that it cannot open; which of our own limits that is, is found out (SECURITY §3)."""
-    from moryflow.store import Store, StoreError
+    from moryflow.store import StoreError, open_store
 
-    Store.open(tmp_path / "sessions.db").close()
+    open_store(tmp_path).close()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken) + 1, before[1]))
         with pytest.raises(StoreError) as caught:
-            Store.open(tmp_path / "sessions.db")
+            open_store(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for descriptor in taken:

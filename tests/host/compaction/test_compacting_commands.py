@@ -12,7 +12,7 @@ import sys
 import pytest
 from compaction_paths import ANSWERED, calls, compact, kinds, result, says, talk, texts, user
 from moryflow.runtime.compact import compact_now, undo
-from moryflow.store.visible_path import effective
+from moryflow.store.tree import effective
 from moryflow_sdk import ConfigError
 
 ANSWER = {"text": "the answer"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from compaction_paths import SUMMARY, compact, kinds, talk
-from moryflow.store import Commit, NewNode, Store
+from moryflow.store import Commit, NewNode, open_store
 
 ANSWER = {"text": "the answer"}
 
@@ -173,7 +173,7 @@ async def test_what_a_killed_host_began_is_settled_by_the_next_turn(bench):
 
 
 async def stored_runs(bench, session):
-    store = Store.open(bench.home / "sessions.db")
+    store = open_store(bench.home)
     try:
         return await store.runs(session)
     finally:

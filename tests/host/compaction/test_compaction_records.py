@@ -19,7 +19,7 @@ from moryflow.compaction.transcript import chunks, entries, shortened
 from moryflow.config.schema import CompactionSettings
 from moryflow.runtime.compact import compact_now
 from moryflow.store import HookCallRow
-from moryflow.store.visible_path import effective
+from moryflow.store.tree import effective
 from moryflow_sdk import Message
 
 PATH = path_of(

@@ -15,7 +15,7 @@ from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.model_request import RequestBuilder
 from moryflow.runtime.compact import compact_now
-from moryflow.store.visible_path import effective, needed
+from moryflow.store.tree import effective, needed
 from moryflow_sdk import Message, ModelInfo
 from simulation import VOICE, WINDOWS, SimulatedModel, ask, converse, wander
 

@@ -1,31 +1,44 @@
-"""A store in a folder of its own, and short ways to fill it."""
+"""A store in a folder of its own, opened by each implementation in turn, and short ways to fill it."""
 
 from __future__ import annotations
 
 import asyncio
-import random
+import pkgutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from hashlib import sha256
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from moryflow.store import CallRow, Commit, Hold, NewNode, Node, SessionRow, Store, path_to
-from moryflow_sdk import Event
+from moryflow.store import Commit, NewNode, Node, SessionLock, SessionRow, Store
+
+IMPLEMENTATIONS = {"sqlite": "moryflow.store:open_store"}
+"""What opens the store of a home, by name: every test beside this file runs with each of them. Those in folders are of one."""
+
+
+@pytest.fixture(scope="session", params=IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
+def implementation(request: pytest.FixtureRequest) -> str:
+    """The function that opens a store, as :func:`pkgutil.resolve_name` takes it, also in a process of its own."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def open_home(implementation: str) -> Callable[..., Store]:
+    """Open the store of a folder."""
+    return pkgutil.resolve_name(implementation)
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Where the database of this test is."""
-    return tmp_path / "home" / "sessions.db"
+def home(tmp_path: Path) -> Path:
+    """Where the store of this test is."""
+    return tmp_path / "home"
 
 
 @pytest.fixture
-async def store(file: Path) -> AsyncIterator[Store]:
+async def store(home: Path, open_home: Callable[..., Store]) -> AsyncIterator[Store]:
     """An empty store."""
-    store = Store.open(file, patience=2.0)
+    store = open_home(home, patience=2.0)
     yield store
     store.close()
 
@@ -37,7 +50,7 @@ async def session(store: Store) -> SessionRow:
 
 
 @pytest.fixture
-async def hold(store: Store, session: SessionRow) -> AsyncIterator[Hold]:
+async def hold(store: Store, session: SessionRow) -> AsyncIterator[SessionLock]:
     """That session, held."""
     hold = await store.hold(session.id)
     yield hold
@@ -48,7 +61,7 @@ Say = Callable[..., Awaitable[list[Node]]]
 
 
 @pytest.fixture
-def say(hold: Hold) -> Say:
+def say(hold: SessionLock) -> Say:
     """Append user nodes, one for each text, in one commit."""
 
     async def say(*texts: str) -> list[Node]:
@@ -82,55 +95,27 @@ def child() -> Callable[..., Awaitable[asyncio.subprocess.Process]]:
     return start
 
 
-Trees = dict[str, list[Node]]
+HOLDER = """
+    import asyncio, pkgutil, sys
+    from pathlib import Path
+    from moryflow.store import *
+
+    async def main():
+        store = pkgutil.resolve_name(sys.argv[1])(Path(sys.argv[2]))
+        hold = await store.hold(sys.argv[3])
+        print("held", flush=True)
+        for line in sys.stdin:
+            try:
+                await hold.commit(Commit(nodes=[NewNode("user", {"text": line.strip()})]))
+                print("stored", flush=True)
+            except Exception as error:
+                print(type(error).__name__, len(hold.path), flush=True)
+
+    asyncio.run(main())
+"""
 
 
-@pytest.fixture(scope="session")
-def filled() -> Callable[..., Coroutine[None, None, Trees]]:
-    """Make a database of some hundred pages and close it; return session -> nodes."""
-    return _filled
-
-
-async def _filled(path: Path, sessions: int = 3, nodes: int = 60) -> Trees:
-    """Make a database of some hundred pages, folded into its file; return session -> nodes."""
-    store, trees = Store.open(path), Trees()
-    for number in range(sessions):
-        hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent", id=f"s{number}")).id)
-        for _ in range(nodes):
-            drafts = [
-                NewNode("user", {"text": "q"}),
-                NewNode("tool", {"output": "o" * random.Random(number).randint(10, 6000)}),
-            ]
-            event = Event(type="e", session=hold.session.id, data={"x": "y" * 500})
-            done = await hold.commit(Commit(nodes=drafts, events=[event]))
-            row = CallRow("c", hold.session.id, "t", done.nodes[0].id, 1, "read", "{}", sha256(b"{}").hexdigest(), "completed")
-            await hold.commit(Commit(calls=[row]))
-        trees[hold.session.id] = hold.path
-        hold.release()
-    store.close()
-    return trees
-
-
-@pytest.fixture(scope="session")
-def everything() -> Callable[[Store], Awaitable[Trees]]:
-    """Read all of a database, and use it."""
-    return _everything
-
-
-async def _everything(store: Store) -> Trees:
-    """Read all of a database, and use it; once more from the start if damage is met and repaired meanwhile."""
-    trees, repairs = Trees(), len(store.notices)
-    for row in await store.sessions(1000, purpose=None):
-        trees[row.id] = await store.nodes(row.id)
-        path = await store.path(row.id)
-        await store.calls(row.id)
-        await store.events(row.id)
-        if len(store.notices) > repairs:
-            return await _everything(store)
-        if store.notices:  # before, silent damage to an index may hide nodes
-            assert path == path_to({node.id: node for node in trees[row.id]}, row.active)
-            assert not path or path[0].parent is None
-        hold = await store.hold(row.id)
-        await hold.commit(Commit(nodes=[NewNode("user", {"text": "goes on"})]))
-        hold.release()
-    return trees
+@pytest.fixture
+def holder(child, implementation: str, home: Path) -> Callable[[str], Awaitable[asyncio.subprocess.Process]]:
+    """Start a process that holds a session and commits each line that it is given."""
+    return lambda session: child(HOLDER, implementation, str(home), session)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import threading
-import time
-from contextlib import closing
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
-from moryflow.store import CallRow, Commit, Hold, HookCallRow, NewNode, RunRow, SessionRow, Store, StoreError, unfinished
+from moryflow.store import CallRow, Commit, HookCallRow, NewNode, RunRow, SessionLock, SessionRow, Store, StoreError, unfinished
 from moryflow_sdk import Artifact, Event
 
 ARGS = '{"path":"a"}'
@@ -39,7 +34,7 @@ def artifact(session: str, id: str = "out1") -> Artifact:
     )
 
 
-async def test_all_records_of_a_commit_come_back(store: Store, hold: Hold, session: SessionRow):
+async def test_all_records_of_a_commit_come_back(store: Store, hold: SessionLock, session: SessionRow):
     """Nodes, calls, runs, events, ledger, plugin state, artifacts and session fields are one transaction (S4.19, D62)."""
     ruling = {"verdict": "allow", "rules": [1, {"file": "config.jsonc"}]}
     run = RunRow("t1", session.id, "main", "build", "m", "set1", usage={"input": 3}, started="2026")
@@ -76,7 +71,7 @@ async def test_all_records_of_a_commit_come_back(store: Store, hold: Hold, sessi
     ],
     ids=lambda bad: next(iter(bad)),
 )
-async def test_one_bad_part_undoes_the_whole_commit(store: Store, hold: Hold, session: SessionRow, bad: dict[str, list]):
+async def test_one_bad_part_undoes_the_whole_commit(store: Store, hold: SessionLock, session: SessionRow, bad: dict[str, list]):
     """After a failed commit neither the disk nor the holder's memory has any of it (invariant 6)."""
     if "calls" in bad and not bad["calls"][0].session:
         bad = {"calls": [bad["calls"][0]._replace(session=session.id)]}
@@ -90,7 +85,7 @@ async def test_one_bad_part_undoes_the_whole_commit(store: Store, hold: Hold, se
     assert len(hold.path) == 1
 
 
-async def test_call_state_moves_on_and_keeps_when_it_began(store: Store, hold: Hold, session: SessionRow):
+async def test_call_state_moves_on_and_keeps_when_it_began(store: Store, hold: SessionLock, session: SessionRow):
     """A call is one row that moves from pending to its end; equal ids below another node are other calls."""
     for state in ("pending", "waiting", "running", "completed"):
         row = call(session.id, "n1", state=state)._replace(created=state, updated=state)
@@ -103,7 +98,7 @@ async def test_call_state_moves_on_and_keeps_when_it_began(store: Store, hold: H
     assert await store.calls(session.id, states=set()) == []
 
 
-async def test_event_numbers_grow_over_all_sessions_and_never_come_back(store: Store, hold: Hold, session: SessionRow):
+async def test_event_numbers_grow_over_all_sessions_and_never_come_back(store: Store, hold: SessionLock, session: SessionRow):
     """A client that resumes after a number misses nothing, even when the newest session was purged (S4.19)."""
     other = await store.hold((await store.create(vault="/v", agent="a", mode="agent")).id)
     await hold.commit(Commit(events=[Event(type="a", session=session.id)]))
@@ -117,14 +112,14 @@ async def test_event_numbers_grow_over_all_sessions_and_never_come_back(store: S
     assert [event.type for event in await store.events(session.id, after=1)] == ["c"]
 
 
-async def test_plugin_state_is_replaced_and_removed(store: Store, hold: Hold, session: SessionRow):
+async def test_plugin_state_is_replaced_and_removed(store: Store, hold: SessionLock, session: SessionRow):
     """State of a turn goes with ``None``; the rest stays."""
     await hold.commit(Commit(plugin_state={("p", "turn:1"): 1, ("p", "session"): 1}))
     await hold.commit(Commit(plugin_state={("p", "turn:1"): None, ("p", "session"): 2}))
     assert await store.plugin_state(session.id) == {("p", "session"): 2}
 
 
-async def test_artifact_expires_and_its_row_stays(store: Store, hold: Hold, session: SessionRow):
+async def test_artifact_expires_and_its_row_stays(store: Store, hold: SessionLock, session: SessionRow):
     """The file may expire; the row stays and says so (D62)."""
     await hold.commit(Commit(artifacts=[artifact(session.id), artifact(session.id, "out2")]))
     await store.update_artifact("out1", state="expired")
@@ -135,7 +130,7 @@ async def test_artifact_expires_and_its_row_stays(store: Store, hold: Hold, sess
         await store.update_artifact("out1", sha256="other")
 
 
-async def test_ledger_is_filtered_by_turn_and_plugin(store: Store, hold: Hold, session: SessionRow):
+async def test_ledger_is_filtered_by_turn_and_plugin(store: Store, hold: SessionLock, session: SessionRow):
     """Trace and bisect read the ledger by turn and plugin."""
     rows = [HookCallRow(session.id, turn, 1, "tool_gate", plugin, "", 0, "ok", 1) for turn in "ab" for plugin in "pq"]
     await hold.commit(Commit(hook_calls=rows))
@@ -143,68 +138,11 @@ async def test_ledger_is_filtered_by_turn_and_plugin(store: Store, hold: Hold, s
     assert await store.hook_calls(session.id, plugin="p") == [rows[0], rows[2]]
 
 
-async def test_a_cancelled_commit_is_stored_and_shown(store: Store, hold: Hold, session: SessionRow):
-    """Cancelling the waiting turn neither loses the write nor lets memory and disk part (invariant 6)."""
-    store._database._left_to_thread = 1
-    task = asyncio.create_task(hold.commit(Commit(nodes=[NewNode("user", {"text": "x" * 3_000_000})])))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await store.create(vault="/v", agent="a", mode="agent")  # comes after it in the writer's queue
-    assert hold.path == await store.path(session.id)
-    await hold.commit(Commit(nodes=[NewNode("user", {"text": "next"})]))
-    assert len(hold.path) == 2
-    assert hold.path == await store.path(session.id) == await store.nodes(session.id)
-
-
-async def test_commits_made_at_once_follow_one_another(store: Store, hold: Hold, session: SessionRow):
+async def test_commits_made_at_once_follow_one_another(store: Store, hold: SessionLock, session: SessionRow):
     """Parallel commits of one holder form one path."""
     await asyncio.gather(*(hold.commit(Commit(nodes=[NewNode("note", {"text": str(i)})])) for i in range(20)))
     assert [node.payload["text"] for node in hold.path] == [str(i) for i in range(20)]
     assert hold.path == await store.path(session.id)
-
-
-async def test_a_quick_write_does_not_overtake_a_slow_one(store: Store):
-    """What the holder remembers follows the order on the disk, however long each transaction takes (invariant 6)."""
-    applied: list[str] = []
-    store._database._left_to_thread = 1
-
-    def slow(_: object) -> str:
-        time.sleep(0.02)
-        return "slow"
-
-    write = store._database.write
-    await asyncio.gather(write(slow, applied.append), write(lambda _: "quick", applied.append))
-    assert applied == ["slow", "quick"]
-
-
-async def test_a_commit_that_another_process_holds_up_does_not_hold_up_the_loop(store: Store, hold: Hold, tmp_path: Path):
-    """While one process writes, the loop of another goes on, and its commit follows (invariant 6)."""
-    await hold.commit(Commit(nodes=[NewNode("user", {"text": "first"})]))
-    with closing(sqlite3.connect(store._database.path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        waiting = asyncio.create_task(hold.commit(Commit(nodes=[NewNode("user", {"text": "second"})])))
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        other.execute("ROLLBACK")
-    await waiting
-    assert [node.payload["text"] for node in hold.path] == ["first", "second"]
-
-
-async def test_a_slow_disk_is_left_to_the_thread(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """A transaction that took long keeps the loop once, and not again and again (S4.5)."""
-    threads: list[str] = []
-
-    def work(_: object) -> None:
-        threads.append(threading.current_thread().name)
-
-    await store._database.write(work)
-    await store._database.write(work)
-    monkeypatch.setattr("moryflow.store.sqlite.database.QUICK", 0.0)
-    await store._database.write(work)
-    await store._database.write(work)
-    assert [name.startswith("store-write") for name in threads] == [True, False, False, True]
 
 
 async def test_sessions_are_found_by_prefix_and_listed_by_last_use(store: Store):
@@ -231,7 +169,9 @@ async def test_sessions_are_found_by_prefix_and_listed_by_last_use(store: Store)
     ("state", "action"),
     [(None, "judge"), ("pending", "judge"), ("waiting", "judge"), ("running", "interrupted"), ("completed", "interrupted")],
 )
-async def test_unfinished_call_is_judged_again_or_interrupted(hold: Hold, session: SessionRow, state: str | None, action: str):
+async def test_unfinished_call_is_judged_again_or_interrupted(
+    hold: SessionLock, session: SessionRow, state: str | None, action: str
+):
     """A call with a recorded start and no result is interrupted, never run twice; one that waits is judged again (D65)."""
     requests = [{"id": "done", "name": "read", "arguments": "{}"}, {"id": "open", "name": "bash", "arguments": "{}"}]
     await hold.commit(Commit(nodes=[NewNode("assistant", {"text": "", "calls": requests}, id="n")]))
@@ -241,7 +181,7 @@ async def test_unfinished_call_is_judged_again_or_interrupted(hold: Hold, sessio
     assert [(u.request["id"], u.row, u.action) for u in found] == [("open", rows[0] if rows else None, action)]
 
 
-async def test_nothing_is_unfinished_without_open_calls(hold: Hold):
+async def test_nothing_is_unfinished_without_open_calls(hold: SessionLock):
     """A path without an assistant, or whose calls all have results, is whole."""
     assert unfinished(hold.path, []) == []
     calls = [{"id": "c", "name": "read", "arguments": "{}"}]
@@ -249,7 +189,7 @@ async def test_nothing_is_unfinished_without_open_calls(hold: Hold):
     assert unfinished(hold.path, []) == []
 
 
-async def test_a_fork_can_be_resumed_but_brings_no_permission(store: Store, hold: Hold, session: SessionRow):
+async def test_a_fork_can_be_resumed_but_brings_no_permission(store: Store, hold: SessionLock, session: SessionRow):
     """The copy has the path's calls and the plugins' state; mode, grants and questions stay with the original."""
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "q"})], session={"mode": "full_access", "grants": [{"a": 1}]}))
     (left,) = (await hold.commit(Commit(nodes=[NewNode("assistant", {"calls": []}, id="left")]))).nodes

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.kernel.messages import ContextBuilder
-from moryflow.store import CallRow, Commit, Hold, NewNode, Node, Store
-from moryflow.store.visible_path import effective, needed
+from moryflow.store import CallRow, Commit, NewNode, Node, SessionLock, Store
+from moryflow.store.tree import effective, needed
 from moryflow_sdk import freeze
 
 Draft = tuple[str, dict[str, Any]]
@@ -95,13 +94,14 @@ def test_protected_nodes_stay_with_what_prunes_them():
 
 @given(steps=st.lists(st.one_of(drafts, st.integers(0, 60)), min_size=1, max_size=20))
 @settings(max_examples=20)
-def test_the_held_path_shows_what_the_whole_one_shows(tmp_path_factory: pytest.TempPathFactory, steps: list[Draft | int]):
+def test_the_held_path_shows_what_the_whole_one_shows(
+    tmp_path_factory: pytest.TempPathFactory, open_home, steps: list[Draft | int]
+):
     """After any commits, undoings and switches the holder sees the view of the whole path (invariant 7, S1.7)."""
-    asyncio.run(_walk(tmp_path_factory.mktemp("covered") / "sessions.db", steps))
+    asyncio.run(_walk(open_home(tmp_path_factory.mktemp("covered")), steps))
 
 
-async def _walk(file: Path, steps: list[Draft | int]) -> None:
-    store = Store.open(file)
+async def _walk(store: Store, steps: list[Draft | int]) -> None:
     row = await store.create(vault="/v", agent="a", mode="agent")
     hold = await store.hold(row.id)
     ids: list[str] = []
@@ -119,7 +119,7 @@ async def _walk(file: Path, steps: list[Draft | int]) -> None:
     store.close()
 
 
-async def test_an_undone_compaction_brings_the_nodes_back(store: Store, hold: Hold):
+async def test_an_undone_compaction_brings_the_nodes_back(store: Store, hold: SessionLock):
     """Nothing was deleted: what was only on the disk is there again (S1.4)."""
     await hold.commit(Commit(nodes=[NewNode("user", {"text": str(number)}, id=f"n{number}") for number in range(4)]))
     folded = {"summary": "S", "first_kept_node_id": "n3", "tokens_before": 9, "details": {}}
@@ -130,7 +130,7 @@ async def test_an_undone_compaction_brings_the_nodes_back(store: Store, hold: Ho
     assert [node.id for node in hold.path][:5] == ["n0", "n1", "n2", "n3", "k"]
 
 
-async def test_the_ids_of_all_calls_are_known(store: Store, hold: Hold):
+async def test_the_ids_of_all_calls_are_known(store: Store, hold: SessionLock):
     """A call that repeats an id from before a compaction is told apart from it (S4.6)."""
     stamp = "2026-01-01T00:00:00.000Z"
     rows = [CallRow(f"c{n}", hold.session.id, "t", "n0", 1, "read", "{}", "", "completed", created=stamp) for n in range(3)]

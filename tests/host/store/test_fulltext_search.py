@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from moryflow.store import Commit, Hold, NewNode, SessionRow, Store
-from moryflow.store.sqlite import fulltext
+from moryflow.store import Commit, NewNode, SessionLock, SessionRow, Store
+from moryflow.store.sqlite import search as fulltext
 
 DRAFTS = [
     NewNode("user", {"text": "Where is the Zürich report?"}),
@@ -42,7 +42,7 @@ async def found(store: Store, text: str) -> list[str]:
 )
 @pytest.mark.parametrize("index", [True, False], ids=["index", "scan"])
 async def test_search_finds_text_of_users_models_and_tools(
-    store: Store, hold: Hold, text: str, kinds: list[str], index: bool, monkeypatch: pytest.MonkeyPatch
+    store: Store, hold: SessionLock, text: str, kinds: list[str], index: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """All words must occur; any input is a search and never an error; without FTS5 the nodes are scanned (S1.6)."""
     await hold.commit(Commit(nodes=DRAFTS))
@@ -55,13 +55,13 @@ async def test_search_finds_text_of_users_models_and_tools(
 
 @pytest.mark.parametrize("text", ["résumé", "re\u0301sume\u0301", "RE\u0301SUME\u0301", "resume", "x\u0302y"])
 @pytest.mark.parametrize("said", ["my résumé x\u0302y", "my re\u0301sume\u0301 x\u0302y"], ids=["composed", "decomposed"])
-async def test_accents_are_found_however_they_are_composed(store: Store, hold: Hold, text: str, said: str):
+async def test_accents_are_found_however_they_are_composed(store: Store, hold: SessionLock, text: str, said: str):
     """An accent that stands on its own, as in what is copied from file names on macOS, parts no word (S1.6)."""
     await hold.commit(Commit(nodes=[NewNode("user", {"text": said})]))
     assert await found(store, text) == ["user"]
 
 
-async def test_hit_shows_where_and_a_line_of_it(store: Store, hold: Hold, session: SessionRow):
+async def test_hit_shows_where_and_a_line_of_it(store: Store, hold: SessionLock, session: SessionRow):
     """A hit names session and node and shows one line around the word."""
     (node,) = (await hold.commit(Commit(nodes=[NewNode("tool", {"output": "x " * 200 + "\nthe needle\n" + "y " * 200})]))).nodes
     (hit,) = await store.search("needle")
@@ -71,7 +71,7 @@ async def test_hit_shows_where_and_a_line_of_it(store: Store, hold: Hold, sessio
     assert "\n" not in hit.snippet
 
 
-async def test_new_nodes_are_found_and_purged_ones_are_not(store: Store, hold: Hold):
+async def test_new_nodes_are_found_and_purged_ones_are_not(store: Store, hold: SessionLock):
     """The index follows commits and purges, also when row numbers are used again."""
     other = await store.hold((await store.create(vault="/v", agent="a", mode="agent")).id)
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "alpha"})]))
@@ -84,30 +84,9 @@ async def test_new_nodes_are_found_and_purged_ones_are_not(store: Store, hold: H
     assert [len(await store.search(word)) for word in ("alpha", "beta", "gamma", "delta")] == [1, 0, 1, 1]
 
 
-async def test_more_nodes_than_one_batch(store: Store, hold: Hold):
+async def test_more_nodes_than_one_batch(store: Store, hold: SessionLock):
     """The index is built in small transactions until nothing is left."""
     await hold.commit(Commit(nodes=[NewNode("user", {"text": f"word{number}"}) for number in range(1200)]))
     assert len(await store.search("word1199")) == 1
     assert len(await store.search("word", limit=5)) == 5
     assert len(await store.search("ord11", limit=5)) == 0
-
-
-@pytest.mark.parametrize("where", ["search", "extend", "purge"])
-@pytest.mark.parametrize("damage", ["DELETE FROM search_docsize", "DELETE FROM search_data"])
-async def test_a_damaged_index_is_built_again(store: Store, hold: Hold, where: str, damage: str):
-    """A damaged index costs a search its speed and never the store its data (S4.19)."""
-    other = await store.hold((await store.create(vault="/v", agent="a", mode="agent")).id)
-    await other.commit(Commit(nodes=[NewNode("user", {"text": "alpha other"})]))
-    await hold.commit(Commit(nodes=[NewNode("user", {"text": "alpha"})]))
-    assert len(await store.search("alpha")) == 2
-    await store._database.write(lambda to: to.execute(damage))
-    if where == "extend":
-        await hold.commit(Commit(nodes=[NewNode("user", {"text": "alpha two"})]))
-    if where == "purge":
-        other.release()
-        await store.delete(other.session.id)
-    expected = {"search": 2, "extend": 3, "purge": 1}[where]
-    assert [len(await store.search("alpha")) for _ in range(3)] == [expected] * 3
-    assert store.notices == []
-    words = await store._database.read(lambda db: db.execute("SELECT until FROM search_progress").fetchone())
-    assert words[0] > 0

@@ -15,10 +15,10 @@ from moryflow.store import (
     ApprovalRow,
     CallRow,
     Commit,
-    Hold,
     HookCallRow,
     NewNode,
     RunRow,
+    SessionLock,
     SessionRow,
     Store,
     StoreError,
@@ -37,7 +37,7 @@ async def lines_of(store: Store, session: str) -> list[str]:
     return [line async for line in store.export(session)]
 
 
-async def fill(hold: Hold) -> None:
+async def fill(hold: SessionLock) -> None:
     """Two branches and one of every record."""
     id = hold.session.id
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "q"}, id="n1"), NewNode("assistant", {"text": "left"}, id="n2")]))
@@ -62,11 +62,11 @@ async def fill(hold: Hold) -> None:
     )
 
 
-async def test_export_import_export_is_equal(store: Store, hold: Hold, file: Path):
+async def test_export_import_export_is_equal(store: Store, hold: SessionLock, home: Path, open_home):
     """An export imported elsewhere and exported again is the same bytes; nothing is lost (S2.14)."""
     await fill(hold)
     lines = await lines_of(store, hold.session.id)
-    other = Store.open(file.with_name("other.db"))
+    other = open_home(home / "other")
     row = await other.import_(lines)
     assert row.id == hold.session.id
     assert await lines_of(other, row.id) == lines
@@ -80,7 +80,7 @@ async def test_export_import_export_is_equal(store: Store, hold: Hold, file: Pat
     other.close()
 
 
-async def test_import_beside_the_original_gets_a_new_id(store: Store, hold: Hold):
+async def test_import_beside_the_original_gets_a_new_id(store: Store, hold: SessionLock):
     """Where the id is taken a new one is given; all else is equal (S2.14)."""
     await fill(hold)
     lines = await lines_of(store, hold.session.id)
@@ -91,17 +91,17 @@ async def test_import_beside_the_original_gets_a_new_id(store: Store, hold: Hold
     assert json.loads(again[0]) == {**json.loads(lines[0]), "id": copy.id}
 
 
-async def test_import_accepts_bytes_and_newlines(store: Store, hold: Hold, file: Path):
+async def test_import_accepts_bytes_and_newlines(store: Store, hold: SessionLock, home: Path, open_home):
     """Lines of a file opened as text or as bytes, split by any reader, are the same session (S2.14)."""
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "a\u2028b\x85c\rd"})]))
     text = "\n".join(await lines_of(store, hold.session.id)) + "\n"
-    path = file.with_name("export.jsonl")
+    path = home.with_name("export.jsonl")
     path.write_bytes(text.encode())
     for lines in (text.splitlines(), text.splitlines(keepends=True), path.open("rb"), path.read_bytes().split(b"\n")):
         assert [node.payload for node in await store.path((await store.import_(lines)).id)] == [hold.path[0].payload]
 
 
-async def test_an_imported_session_brings_no_permission(store: Store, hold: Hold):
+async def test_an_imported_session_brings_no_permission(store: Store, hold: SessionLock):
     """Mode, grants, answers and file names of a file from elsewhere have no effect, and are exported again (R13)."""
     await fill(hold)
     await store.reply("q", "always")
@@ -123,17 +123,17 @@ async def test_an_imported_session_brings_no_permission(store: Store, hold: Hold
     assert (header["mode"], len(header["grants"])) == ("full_access", 1)
 
 
-async def test_a_pending_question_of_an_import_is_not_asked(store: Store, hold: Hold, file: Path):
+async def test_a_pending_question_of_an_import_is_not_asked(store: Store, hold: SessionLock, home: Path, open_home):
     """A question asked elsewhere cannot be answered here (D65)."""
     await fill(hold)
-    other = Store.open(file.with_name("other.db"))
+    other = open_home(home / "other")
     await other.import_(await lines_of(store, hold.session.id))
     assert await other.approvals(state="pending") == []
     assert (await other.reply("q", "always")).state == "expired"
     other.close()
 
 
-async def test_an_export_is_one_snapshot(store: Store, hold: Hold, say):
+async def test_an_export_is_one_snapshot(store: Store, hold: SessionLock, say):
     """What is committed while an export runs is not half in it (S2.14)."""
     await say(*map(str, range(200)))
     lines = store.export(hold.session.id)
@@ -197,7 +197,7 @@ def _doubled(lines: list[str], number: int) -> list[str]:
     return [*lines[:number], *lines[number - 1 : -1], end]
 
 
-async def test_a_bad_line_is_named_and_nothing_is_imported(store: Store, hold: Hold):
+async def test_a_bad_line_is_named_and_nothing_is_imported(store: Store, hold: SessionLock):
     """Each kind of bad line gets a sentence with its number, and the database stays as it was (S2.14)."""
     await fill(hold)
     lines = await lines_of(store, hold.session.id)
@@ -234,7 +234,7 @@ UNREADABLE: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("kind", "payload"), UNREADABLE)
-async def test_a_node_that_could_not_be_read_is_not_imported(store: Store, hold: Hold, kind: str, payload: dict):
+async def test_a_node_that_could_not_be_read_is_not_imported(store: Store, hold: SessionLock, kind: str, payload: dict):
     """A file by another hand, its hashes right, brings no session that could be neither shown nor resumed (S2.14)."""
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "q"}, id="n1")]))
     lines = await lines_of(store, hold.session.id)
@@ -258,11 +258,11 @@ async def family(store: Store) -> list[str]:
     return ids
 
 
-async def test_an_export_holds_the_sessions_of_sub_agents(store: Store, file: Path):
+async def test_an_export_holds_the_sessions_of_sub_agents(store: Store, home: Path, open_home):
     """Imported elsewhere the tree is whole, under the same ids, and exported again it is the same bytes (S2.14, S2.3)."""
     ids = await family(store)
     lines = await lines_of(store, ids[0])
-    other = Store.open(file.with_name("other.db"))
+    other = open_home(home / "other")
     row = await other.import_(lines)
     assert await lines_of(other, row.id) == lines
     for id in ids:
@@ -290,7 +290,7 @@ async def test_a_tree_imported_beside_the_original_gets_new_ids(store: Store):
         assert fields == json.loads(old)
 
 
-async def test_a_child_that_comes_alone_hangs_below_nobody(store: Store, file: Path):
+async def test_a_child_that_comes_alone_hangs_below_nobody(store: Store, home: Path, open_home):
     """A file cannot put a session under one that is here: it becomes one of its own, and is exported as it came (R13)."""
     ids = await family(store)
     lines = await lines_of(store, ids[3])
@@ -333,11 +333,11 @@ async def test_a_damaged_tree_is_named_and_nothing_is_imported(store: Store):
     ),
     title=TEXTS,
 )
-def test_any_session_survives_export_and_import(tmp_path_factory: pytest.TempPathFactory, nodes: list, title: str):
+def test_any_session_survives_export_and_import(tmp_path_factory: pytest.TempPathFactory, open_home, nodes: list, title: str):
     """Export, import, export gives equal bytes for any tree and any text (S2.14)."""
 
     async def round_trip(home: Path) -> None:
-        store, other = Store.open(home / "a.db"), Store.open(home / "b.db")
+        store, other = open_home(home / "a"), open_home(home / "b")
         hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent")).id)
         known: list[str] = []
         for kind, payload, back in nodes:
@@ -359,11 +359,11 @@ def test_any_session_survives_export_and_import(tmp_path_factory: pytest.TempPat
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_a_mangled_export_never_breaks_the_store(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
+def test_a_mangled_export_never_breaks_the_store(tmp_path_factory: pytest.TempPathFactory, open_home, data: st.DataObject):
     """Any change to any line is either refused with a sentence or imported as a whole (S2.14)."""
 
     async def mangle(home: Path) -> None:
-        store = Store.open(home / "a.db")
+        store = open_home(home)
         hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent")).id)
         await fill(hold)
         lines = await lines_of(store, hold.session.id)
@@ -383,7 +383,7 @@ def test_a_mangled_export_never_breaks_the_store(tmp_path_factory: pytest.TempPa
     asyncio.run(mangle(tmp_path_factory.mktemp("mangle")))
 
 
-async def test_session_row_of_an_import_can_be_held(store: Store, hold: Hold, session: SessionRow):
+async def test_session_row_of_an_import_can_be_held(store: Store, hold: SessionLock, session: SessionRow):
     """An imported session is an ordinary one: it can be resumed (S2.14)."""
     await fill(hold)
     copy = await store.hold((await store.import_(await lines_of(store, session.id))).id)

@@ -15,7 +15,7 @@ from moryflow_sdk import ConfigError, Event
 from moryflow.base.paths import home_folder
 from moryflow.cli.options import Flags
 from moryflow.cli.terminal.text import as_json, first_line, plain
-from moryflow.store import Node, Store
+from moryflow.store import Node, Store, open_store
 
 _LOOK = 0.15
 """Seconds between two looks at the store."""
@@ -30,7 +30,7 @@ async def follow(flags: Flags, name: str) -> int:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    store = Store.open(home_folder(None, os.environ) / "sessions.db")
+    store = open_store(home_folder(None, os.environ))
     try:
         session = await _session(store, name)
         reader = _Reader(store, session, flags.as_json)

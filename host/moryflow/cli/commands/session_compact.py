@@ -124,7 +124,7 @@ def show_records(ctx: click.Context, session: str | None) -> None:
 
     async def work(store: Store) -> tuple[str, Any]:
         from moryflow.compaction.facts import Facts
-        from moryflow.store.visible_path import effective
+        from moryflow.store.tree import effective
 
         row = await find(store, session, flags)
         head, _ = effective(await store.path(row.id))

@@ -17,9 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from moryflow.store.errors import FAILURES, StoreError, code_of, store_error
+from moryflow.store.protocol import StoreError
 
 from .database_file import Still, connect, ensure_ready, newer, open_reader
+from .failures import FAILURES, code_of, store_error
 from .schema import MIGRATIONS, version_of
 
 T = TypeVar("T")

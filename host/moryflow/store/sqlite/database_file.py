@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from moryflow.store.errors import Damaged, StoreError, store_error
+from moryflow.store.protocol import StoreError
 
+from .failures import Damaged, store_error
 from .locks import FileLock
 from .schema import APPLICATION_ID, MIGRATIONS, migrate, version_of
 

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from moryflow_sdk import Artifact, Event
 
-from moryflow.store.errors import Damaged, StoreError
 from moryflow.store.json_text import has_its_arguments, node_hash
+from moryflow.store.protocol import StoreError
 from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, Node, SessionRow
-from moryflow.store.tree import labels
-from moryflow.store.visible_path import needed
+from moryflow.store.tree import labels, needed
 
-from .tables import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, decode_stored, execute, text
+from .failures import Damaged
+from .schema import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, decode_stored, execute, text
 
 R = TypeVar("R")
 

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from moryflow.store.errors import FAILURES, code_of
-
 from .database_file import (
     PARTS,
     SALVAGED,
@@ -28,6 +26,7 @@ from .database_file import (
     require_tables,
     store_lock,
 )
+from .failures import FAILURES, code_of
 from .salvage import Saved, lists_tables, salvage, unsound
 from .schema import MIGRATIONS, version_of
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moryflow.store.errors import FAILURES, Damaged
 from moryflow.store.json_text import has_its_arguments, node_hash, now
 from moryflow.store.records import SessionRow
 
 from .database_file import connect
+from .failures import FAILURES, Damaged
 from .leaf_pages import leaf_rows
 from .queries import event_of
+from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, text
 from .statements import insert_session
-from .tables import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, text
 
 _TABLES = ("sessions", "nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state", "purges")
 _SPECS: tuple[Table[Any], ...] = (SESSIONS, NODES, RUNS, CALLS, HOOK_CALLS, ARTIFACTS, APPROVALS)

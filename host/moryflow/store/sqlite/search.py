@@ -1,39 +1,161 @@
-"""A search: through the index where there is one, else through the nodes themselves."""
+"""Full-text search over what people, models and tools wrote.
+
+The index follows the nodes: it is brought up to date before a search, in small transactions, so that a commit never pays
+for it and a damaged index never stops one. Where SQLite has no FTS5, or for scripts that do not part words, the nodes
+themselves are scanned.
+"""
 
 from __future__ import annotations
 
-from moryflow.store.errors import StoreError
-from moryflow.store.records import Hit
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from .database import Database
-from .fulltext import DamagedIndex, drop_index, extend_index, find, scan, words_of
+from moryflow.store.json_text import encode, text_of
+from moryflow.store.records import Hit, Node
 
-_LONGEST = 1000
-_WITHOUT_INDEX = frozenset({"invalid", "readonly", "locked", "no_space"})
+from .failures import code_of
+from .queries import nodes_where
+from .schema import decode_stored, execute
+
+_KINDS = ("user", "assistant", "tool")
+# Changing what is indexed needs a migration that drops the index: entries are removed by giving the same text again.
+_LIMIT = 64 * 1024
+_AROUND = 60
+_BATCH = 500
+_LIKE_SIGNS = re.compile(r"[%_\\]")
+_ESCAPED = r"\\\g<0>"
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+_WORD = re.compile("[\\w\u0300-\u036f]+")  # accents that stand on their own part no word, neither here nor in the index
+_CREATE = """CREATE VIRTUAL TABLE IF NOT EXISTS search
+    USING fts5 (text, content='', tokenize='unicode61 remove_diacritics 2')"""
+_INSERT = "INSERT INTO search (rowid, text) VALUES (?, ?)"
+_DELETE = "INSERT INTO search (search, rowid, text) VALUES ('delete', ?, ?)"
 
 
-async def search(database: Database, query: str, limit: int) -> list[Hit]:
-    """Return the nodes that contain what `query` says."""
-    query = query.strip()[:_LONGEST]
-    words = words_of(query)
-    if words and await _index_is_ready(database):
-        try:
-            return await database.read(lambda db: find(db, words, limit))
-        except DamagedIndex:
-            await database.write(drop_index)
-    return await database.read(lambda db: scan(db, words or [query], limit)) if query else []
+class DamagedIndex(Exception):
+    """The index, and not the database, is damaged."""
 
 
-async def _index_is_ready(database: Database) -> bool:
-    """Bring the index up to date; ``False`` where there is no FTS5, or the file cannot be written now."""
+@contextmanager
+def _index_errors() -> Iterator[None]:
     try:
-        while await database.write(extend_index):
-            pass
+        yield
+    except sqlite3.DatabaseError as error:
+        if code_of(error) not in ("corrupt", "invalid"):
+            raise
+        raise DamagedIndex from error
+
+
+@contextmanager
+def _changing(connection: sqlite3.Connection) -> Iterator[None]:
+    """Change the index, or leave the transaction as it was; what FTS5 keeps back is written here and not at the commit."""
+    connection.execute("SAVEPOINT indexing")
+    try:
+        with _index_errors():
+            yield
+            connection.execute("SAVEPOINT flushed")
     except DamagedIndex:
-        await database.write(drop_index)
-        return False
-    except StoreError as error:
-        if error.code in _WITHOUT_INDEX:
-            return False
+        connection.execute("ROLLBACK TO indexing")
         raise
-    return True
+    finally:
+        if connection.in_transaction:
+            connection.execute("RELEASE indexing")
+
+
+def words_of(query: str) -> list[str]:
+    """Return the words of a search; none when the index cannot answer it."""
+    return [] if _UNSPACED.search(query) else [word for word in _WORD.findall(query) if re.search(r"[^\W_]", word)]
+
+
+def extend_index(connection: sqlite3.Connection) -> bool:
+    """Index the next nodes; tell whether there are more.
+
+    :raises DamagedIndex: it must be dropped first.
+    :raises sqlite3.OperationalError: this SQLite has no FTS5.
+    """
+    connection.execute(_CREATE)
+    until = _until(connection)
+    rows = list(nodes_where(connection, f"WHERE n.number > ? ORDER BY n.number LIMIT {_BATCH}", (until,)))
+    with _changing(connection):
+        connection.executemany(_INSERT, [(number, _indexed(node.payload)) for number, node in rows if node.kind in _KINDS])
+    if rows:
+        connection.execute("UPDATE search_progress SET until = ?", (rows[-1][0],))
+    return len(rows) == _BATCH
+
+
+def drop_index(connection: sqlite3.Connection) -> None:
+    """Forget the index; the next search builds it again."""
+    connection.execute("DROP TABLE IF EXISTS search")
+    connection.execute("UPDATE search_progress SET until = 0")
+
+
+def forget(connection: sqlite3.Connection, session: str) -> None:
+    """Take a session that is about to be purged out of the index."""
+    if not _exists(connection):
+        return
+    statement = f"SELECT number, payload FROM nodes WHERE session = ? AND number <= ? AND kind IN {_KINDS!r}"
+    try:
+        rows = execute(connection, statement, (session, _until(connection))).fetchall()
+        with _changing(connection):
+            connection.executemany(_DELETE, [(number, _indexed(decode_stored(payload))) for number, payload in rows])
+    except DamagedIndex:
+        drop_index(connection)
+
+
+def rewind(connection: sqlite3.Connection) -> None:
+    """After a purge: the last rows may be gone, and their numbers are given to new nodes."""
+    connection.execute("UPDATE search_progress SET until = min(until, (SELECT coalesce(max(number), 0) FROM nodes))")
+
+
+def find(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
+    """Return the nodes that contain all `words`, the last one as a beginning, best first."""
+    query = " ".join(f'"{word}"' for word in words) + "*"
+    with _index_errors():
+        numbers = connection.execute("SELECT rowid FROM search WHERE search MATCH ? ORDER BY rank LIMIT ?", (query, limit))
+        found = [row[0] for row in numbers]
+    nodes = (node for number in found for _, node in nodes_where(connection, "WHERE n.number = ?", (number,)))
+    return [_hit(node, words) for node in nodes]
+
+
+def scan(connection: sqlite3.Connection, words: list[str], limit: int) -> list[Hit]:
+    """Return the nodes that contain all `words` as they stand, newest first, without the index."""
+    likes = " AND ".join("n.payload LIKE ? ESCAPE '\\'" for _ in words)
+    condition = f"WHERE n.kind IN {_KINDS!r} AND {likes} ORDER BY n.number DESC"
+    patterns = [f"%{_LIKE_SIGNS.sub(_ESCAPED, encode(word)[1:-1])}%" for word in words]
+    hits: list[Hit] = []
+    for _, node in nodes_where(connection, condition, patterns):
+        text = text_of(node.payload).casefold()
+        if all(word.casefold() in text for word in words):
+            hits.append(_hit(node, words))
+        if len(hits) >= limit:
+            break
+    return hits
+
+
+def _exists(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
+
+
+def _until(connection: sqlite3.Connection) -> int:
+    return connection.execute("SELECT until FROM search_progress").fetchone()[0]
+
+
+def _indexed(payload: Mapping[str, Any]) -> str:
+    """Return the indexed text of a payload, without what UTF-8 cannot carry."""
+    return text_of(payload)[:_LIMIT].encode("utf-8", "replace").decode()
+
+
+def _hit(node: Node, words: list[str]) -> Hit:
+    return Hit(node.session, node.id, node.kind, snippet(text_of(node.payload), words))
+
+
+def snippet(text: str, words: list[str]) -> str:
+    """Return one line of `text` around the first of `words`."""
+    found = re.search("|".join(re.escape(word) for word in words), text, re.IGNORECASE)
+    at = found.start() if found else 0
+    start, end = max(0, at - _AROUND), at + _AROUND * 2
+    line = " ".join(text[start:end].split())
+    return f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"

@@ -1,27 +1,31 @@
-"""The one appender of a session."""
+"""The one appender of a session, and its spool: results that a locked database did not take, in a file until it does.
+
+The file is there from the first refusal on, so that neither an end nor a kill of the process loses what a call gave. Whoever
+holds the session next stores it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from moryflow.store.errors import SessionBusy, StaleEpoch
-from moryflow.store.json_text import random_id
-from moryflow.store.records import Commit, Committed, Node, SessionRow
+from moryflow_sdk import Artifact, Event
 
-from . import unstored as spool
+from moryflow.store.json_text import encode, random_id
+from moryflow.store.protocol import SessionBusy, StaleEpoch, StoreError, invalid
+from moryflow.store.records import CallRow, Commit, Committed, NewNode, Node, SessionRow
+
 from .database import Database
 from .locks import FileLock
 from .statements import Written, apply, switch
 
 
-class Hold:
-    """A session held for writing, until :meth:`release` or the end of the process.
-
-    :ivar session: the session as it stands on the disk.
-    :ivar path: its active path, root first, without what a compaction stands for; never ahead of the disk.
-    :ivar epoch: which holder this is; a commit of an older one is refused.
-    """
+class SqliteSessionLock:
+    """:class:`moryflow.store.SessionLock` of a session in the file; what each method promises stands there."""
 
     def __init__(self, database: Database, lock: FileLock, session: SessionRow, path: list[Node]) -> None:
         self.session = session
@@ -30,61 +34,49 @@ class Hold:
         self._database = database
         self._lock = lock
         self._released = False
-        self._spool = spool.spool_file(database.path.parent, session.id)
+        self._spool = _spool_file(database.path.parent, session.id)
         self._spooled = False
 
     async def commit(self, commit: Commit) -> Committed:
-        """Make `commit` true in one synced transaction; afterwards, and only then, `path` and `session` show it.
-
-        :raises StaleEpoch: another holder took the session.
-        :raises StoreError: nothing was stored.
-        """
         self._require_held()
         id, known = self.session.id, self.session.active
         written = await self._database.write(lambda to: apply(to, id, self.epoch, commit, known), self._show)
         if self._spooled:
             self._spooled = False
-            spool.remove(self._spool)
+            _remove_spool(self._spool)
         return written.committed
 
-    def keep_aside(self, commit: Commit) -> Path | None:
-        """Keep the results of a commit that the database did not take yet in a file; return the file, if there are any.
-
-        :raises OSError: the file cannot be written.
-        """
+    def keep_aside(self, commit: Commit) -> str:
         if not commit.nodes:
-            return None
+            return ""
         commit.nodes = [node if node.id else replace(node, id=random_id()) for node in commit.nodes]
-        spool.write(self._spool, commit, self.session.active)
+        try:
+            _write_spool(self._spool, commit, self.session.active)
+        except OSError:
+            return ""
         self._spooled = True
-        return self._spool
+        return str(self._spool)
 
     async def take_up(self) -> int:
-        """Store what was kept aside and never stored, by this holder or one before it; return how many nodes that were.
-
-        :raises StoreError: it still cannot be stored, or not be read; the file stays.
-        """
-        found = spool.read(self._spool)
+        found = _read_spool(self._spool)
         if found is None:
             return 0
         known = {node.id for node in self.path}
         if any(node.id in known for node in found.commit.nodes):  # the database had taken it after all
-            spool.remove(self._spool)
+            _remove_spool(self._spool)
             return 0
         if found.after != self.session.active:
             self._spool.replace(self._spool.with_suffix(".outdated"))
             return 0
         await self.commit(found.commit)
-        spool.remove(self._spool)
+        _remove_spool(self._spool)
         return len(found.commit.nodes)
 
     async def switch(self, node_id: str | None) -> None:
-        """Make another node the active one; ``None`` is the place before the first. Nothing is appended."""
         self._require_held()
         await self._database.write(lambda to: switch(to, self.session.id, self.epoch, node_id), self._show)
 
     def release(self) -> None:
-        """Let others hold the session."""
         self._released = True
         self._lock.release()
 
@@ -110,3 +102,83 @@ def busy(session: str, lock: FileLock) -> SessionBusy:
     """Return the refusal of a session that someone holds."""
     next_step = f"wait for it to end (moryflow run --wait does), or work on a copy: moryflow session fork {session}"
     return SessionBusy(f"session {session} is in use by {lock.holder()}", where=str(lock.path), next_step=next_step)
+
+
+_FOLDER = "unstored"
+_NODE = ("kind", "payload", "id", "tokens")
+_NEVER_RAN = ("running", "pending", "waiting")
+
+
+class _Spooled(NamedTuple):
+    """What a file holds: a commit, and the node that was active before it."""
+
+    commit: Commit
+    after: str | None
+
+
+def _spool_file(home: Path, session: str) -> Path:
+    """Return the file that would hold what is not stored yet of a session."""
+    return home / _FOLDER / f"{session}.json"
+
+
+def _write_spool(path: Path, commit: Commit, after: str | None) -> None:
+    """Keep the results of `commit`: its nodes, what ended, and what plugins keep. A call that is about to run is left out.
+
+    :raises OSError: the file cannot be written.
+    """
+    ended = [call for call in commit.calls if call.state not in _NEVER_RAN]
+    document = {
+        "v": 1,
+        "after": after,
+        "nodes": [{name: getattr(node, name) for name in _NODE} for node in commit.nodes],
+        "calls": [call._asdict() for call in ended],
+        "artifacts": [artifact.model_dump(mode="json") for artifact in commit.artifacts],
+        "events": [event.model_dump(mode="json") for event in commit.events if event.type != "tool.start"],
+        "state": [[*key, value] for key, value in commit.plugin_state.items()],
+    }
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    new = path.with_suffix(".new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(encode(document))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def _read_spool(path: Path) -> _Spooled | None:
+    """Return what is kept at `path`; ``None`` when there is nothing.
+
+    :raises StoreError: ``invalid``, the file is not what :func:`write` wrote.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unreadable(path, error) from error
+    try:
+        return _Spooled(_commit(found), found["after"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _remove_spool(path: Path) -> None:
+    """Forget what is kept at `path`: it is stored."""
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another session has something there
+        path.parent.rmdir()
+
+
+def _commit(found: dict[str, Any]) -> Commit:
+    return Commit(
+        nodes=[NewNode(**node) for node in found["nodes"]],
+        calls=[CallRow(**call) for call in found["calls"]],
+        artifacts=[Artifact.model_validate(artifact) for artifact in found["artifacts"]],
+        events=[Event.model_validate(event) for event in found["events"]],
+        plugin_state={(plugin, scope): value for plugin, scope, value in found["state"]},
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> StoreError:
+    next_step = f"look at it, then move it away: {path}"
+    return invalid(f"the results that wait to be stored cannot be read: {error}", where=str(path), next_step=next_step)

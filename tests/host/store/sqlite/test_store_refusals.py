@@ -11,11 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from moryflow.store import Commit, Hold, NewNode, SessionRow, Store, StoreError
+from moryflow.store import Commit, NewNode, SessionLock, SessionRow, StoreError
 from moryflow.store.sqlite import database_file as opening
 from moryflow.store.sqlite.database_file import beside, connect, make_database, put_in_place
 from moryflow.store.sqlite.locks import FileLock
 from moryflow.store.sqlite.schema import MIGRATIONS, migrate
+from moryflow.store.sqlite.store import SqliteStore
 
 ONE = Commit(nodes=[NewNode("user", {"text": "one"})])
 
@@ -23,7 +24,7 @@ ONE = Commit(nodes=[NewNode("user", {"text": "one"})])
 def test_a_home_that_cannot_be_written(python):
     """A read-only home: sessions can be read, writes and new homes are `readonly` (SECURITY §3)."""
     home = Path(tempfile.mkdtemp(prefix="moryflow-readonly-"))
-    store = Store.open(home / "sessions.db")
+    store = SqliteStore.open(home / "sessions.db")
     row = asyncio.run(store.create(vault="/v", agent="a", mode="agent"))
     store.close()
     (home / "sessions.db").chmod(0o444)
@@ -32,12 +33,13 @@ def test_a_home_that_cannot_be_written(python):
         import asyncio, os, sys
         from pathlib import Path
         from moryflow.store import *
+        from moryflow.store.sqlite.store import SqliteStore
         if os.geteuid() == 0:
             os.setgid(65534); os.setuid(65534)
         home = Path(sys.argv[1])
 
         async def main():
-            store = Store.open(home / "sessions.db")
+            store = SqliteStore.open(home / "sessions.db")
             print((await store.session(sys.argv[2])).id)
             for act in (store.create(vault="/v", agent="a", mode="agent"), store.hold(sys.argv[2])):
                 try:
@@ -46,7 +48,7 @@ def test_a_home_that_cannot_be_written(python):
                     print(error.code)
             store.close()
             try:
-                Store.open(home / "new" / "sessions.db")
+                SqliteStore.open(home / "new" / "sessions.db")
             except StoreError as error:
                 print(error.code, error.next_step)
 
@@ -71,18 +73,18 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 def test_a_newer_database_is_refused_and_left_alone(file: Path):
     """A database of a newer version is refused with a sentence and not written to (SECURITY §3)."""
-    Store.open(file).close()
+    SqliteStore.open(file).close()
     with sqlite3.connect(file) as connection:
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
     before = snapshot(file.parent)
     with pytest.raises(StoreError, match=r"written by a newer Moryflow.*Next: .*pip install -U") as caught:
-        Store.open(file)
+        SqliteStore.open(file)
     assert caught.value.code == "newer"
     assert snapshot(file.parent) == before
 
 
-async def test_a_database_upgraded_by_another_process_is_not_written_to(store: Store, hold: Hold, file: Path):
+async def test_a_database_upgraded_by_another_process_is_not_written_to(store: SqliteStore, hold: SessionLock, file: Path):
     """A newer Moryflow that upgrades the file while this one runs stops this one's writes."""
     with closing(sqlite3.connect(file)) as connection:
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
@@ -101,7 +103,7 @@ def test_another_program_s_database_is_refused_and_left_alone(file: Path, marked
         connection.execute(f"PRAGMA application_id = {77 if marked else 0}")
     before = snapshot(file.parent)
     with pytest.raises(StoreError, match="another program") as caught:
-        Store.open(file)
+        SqliteStore.open(file)
     assert caught.value.code == "foreign"
     assert snapshot(file.parent) == before
 
@@ -110,7 +112,7 @@ def test_a_folder_in_the_place_of_the_database_is_named(tmp_path: Path) -> None:
     """What lies there is left as it is, and the sentence says what it is (SECURITY §3)."""
     (tmp_path / "sessions.db").mkdir()
     with pytest.raises(StoreError, match="this is a folder") as caught:
-        Store.open(tmp_path / "sessions.db")
+        SqliteStore.open(tmp_path / "sessions.db")
     assert caught.value.code == "foreign" and "move it away" in caught.value.next_step
 
 
@@ -118,7 +120,7 @@ async def test_an_empty_file_becomes_a_database(file: Path):
     """What a process killed right at the start leaves behind is taken over (SECURITY §3, empty)."""
     file.parent.mkdir()
     file.touch()
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     await store.create(vault="/v", agent="a", mode="agent")
     assert store.notices == []
     store.close()
@@ -128,8 +130,8 @@ def test_database_and_home_are_the_owner_s_alone(file: Path):
     """Conversations are nobody else's business: 0600 files in a 0700 folder."""
     old = os.umask(0)
     try:
-        Store.open(file).close()
-        store = Store.open(file)
+        SqliteStore.open(file).close()
+        store = SqliteStore.open(file)
         asyncio.run(store.create(vault="/v", agent="a", mode="agent"))
         modes = {path.name: path.stat().st_mode & 0o777 for path in file.parent.iterdir() if path.is_file()}
         store.close()
@@ -141,7 +143,7 @@ def test_database_and_home_are_the_owner_s_alone(file: Path):
 
 def test_a_failed_migration_leaves_the_version_before(file: Path):
     """A migration is one transaction: what fails in the middle leaves nothing behind (SECURITY §3)."""
-    Store.open(file).close()
+    SqliteStore.open(file).close()
 
     def breaks(connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE later (id)")
@@ -163,11 +165,11 @@ def test_a_file_where_the_home_should_be(tmp_path: Path):
     """A home that is not a folder is a sentence."""
     (tmp_path / "home").write_text("")
     with pytest.raises(StoreError, match="Next:") as caught:
-        Store.open(tmp_path / "home" / "sessions.db")
+        SqliteStore.open(tmp_path / "home" / "sessions.db")
     assert caught.value.code in ("io", "readonly")
 
 
-async def test_a_value_beyond_sqlite_s_numbers_is_refused(hold: Hold):
+async def test_a_value_beyond_sqlite_s_numbers_is_refused(hold: SessionLock):
     """A token count no column can hold is a sentence, and nothing is stored."""
     with pytest.raises(StoreError) as caught:
         await hold.commit(Commit(nodes=[NewNode("user", {"text": ""}, tokens=1 << 80)]))
@@ -175,7 +177,7 @@ async def test_a_value_beyond_sqlite_s_numbers_is_refused(hold: Hold):
     assert hold.path == []
 
 
-async def test_nothing_looks_at_all_sessions(store: Store, session: SessionRow, hold: Hold):
+async def test_nothing_looks_at_all_sessions(store: SqliteStore, session: SessionRow, hold: SessionLock):
     """With a million nodes beside it, a session's own queries use an index (SECURITY §3)."""
     await hold.commit(ONE)
     plans: list[str] = []
@@ -221,15 +223,15 @@ def test_a_store_that_another_process_is_preparing(file: Path, monkeypatch: pyte
     lock = FileLock(file.parent / "locks" / "store.lock")
     assert lock.acquire()
     with pytest.raises(StoreError, match="this process is preparing the session database") as caught:
-        Store.open(file)
+        SqliteStore.open(file)
     assert caught.value.code == "locked"
     lock.release()
-    Store.open(file).close()
+    SqliteStore.open(file).close()
 
 
-async def test_a_hold_that_fails_leaves_the_session_free(store: Store, session: SessionRow, file: Path):
+async def test_a_hold_that_fails_leaves_the_session_free(store: SqliteStore, session: SessionRow, file: Path):
     """Where the epoch cannot be stored, the lock is given back."""
-    impatient = Store.open(file, patience=0.1)
+    impatient = SqliteStore.open(file, patience=0.1)
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):
@@ -250,7 +252,7 @@ def test_a_database_that_cannot_be_folded_is_not_put_in_place(file: Path):
 
 async def test_a_journal_left_by_a_killed_program_is_rolled_back(file: Path, python):
     """Someone switched the journal and was killed: what was committed is there, the log is on again (SECURITY §3)."""
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     row = await store.create(vault="/v", agent="a", mode="agent")
     store.close()
     source = """
@@ -266,7 +268,7 @@ async def test_a_journal_left_by_a_killed_program_is_rolled_back(file: Path, pyt
     """
     python(source, str(file), check=False)
     assert beside(file, "-journal").exists()
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     assert (await store.session(row.id)).title == ""
     assert store.notices == []
     store.close()

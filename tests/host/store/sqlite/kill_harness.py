@@ -1,6 +1,6 @@
 """Kill a writer with SIGKILL at random moments, again and again, and look for what it had acknowledged.
 
-    python tests/host/store/kill_harness.py --kills 10000
+    python tests/host/store/sqlite/kill_harness.py --kills 10000
 
 A child opens the store, holds a session as the host does, commits, forks, switches, purges, searches and runs calls whose
 programs sleep, and writes a line to a pipe for everything that it was told was done. Afterwards each of those lines must be
@@ -37,9 +37,10 @@ from moryflow import open_host
 from moryflow.kernel.leftover_processes import call_mark
 from moryflow.kernel.turn_context import LiveSession
 from moryflow.runtime.session_lease import Holding
-from moryflow.store import CallRow, Commit, Hold, NewNode, Store
+from moryflow.store import CallRow, Commit, NewNode, SessionLock
 from moryflow.store.json_text import node_hash
 from moryflow.store.sqlite.schema import MIGRATIONS, migrate
+from moryflow.store.sqlite.store import SqliteStore
 from moryflow_sdk import Event
 from moryflow_sdk.inside_tool import CALL_MARK
 from moryflow_sdk.processes import end_marked, marked_environment
@@ -102,7 +103,7 @@ def writer(home: Path, pipe: int, seed: int) -> None:
 
     async def work() -> None:
         chance = random.Random(seed)
-        store = Store.open(home / "sessions.db")
+        store = SqliteStore.open(home / "sessions.db")
         row = await store.latest("/v") or await store.create(vault="/v", agent="a", mode="agent")
         say("take")
         async with Holding(store, home, row) as live:
@@ -148,7 +149,7 @@ def asleep(command: Sequence[str], mark: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=marked_environment(mark), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-async def call_asleep(home: Path, hold: Hold, chance: random.Random, say: Say) -> None:
+async def call_asleep(home: Path, hold: SessionLock, chance: random.Random, say: Say) -> None:
     """Run a call whose program sleeps, and end it after a while, if there is a while."""
     id = f"call_{chance.getrandbits(60):x}"
     row = CallRow(id, hold.session.id, "t", hold.session.active or "", 1, "bash", "{}", "", "running")
@@ -166,7 +167,7 @@ async def call_asleep(home: Path, hold: Hold, chance: random.Random, say: Say) -
 ACTS = {"commit": 65, "call": 15, "switch": 5, "fork": 5, "purge": 5, "search": 5}
 
 
-async def act(what: str, store: Store, home: Path, hold: Hold, chance: random.Random, say: Say) -> None:
+async def act(what: str, store: SqliteStore, home: Path, hold: SessionLock, chance: random.Random, say: Say) -> None:
     """Do one of the things that a session does, and say so once it is true."""
     row = hold.session
     match what:
@@ -221,7 +222,7 @@ def kill_once(body: Callable[[int], None], after: float, *, at_work: bool = Fals
 
 async def take_up(home: Path, told: Acknowledged) -> list[str]:
     """Hold the session for the last time; return what is wrong with its calls then."""
-    store, said = Store.open(home / "sessions.db"), list[str]()
+    store, said = SqliteStore.open(home / "sessions.db"), list[str]()
     problems = list(store.notices)
     row = await store.latest("/v")
     if row is not None:
@@ -381,7 +382,7 @@ def kill_migrations(kills: int, seed: int, folder: Path) -> tuple[int, list[str]
 
     for number in range(kills):
         path = folder / f"old{number}" / "sessions.db"
-        Store.open(path).close()
+        SqliteStore.open(path).close()
         kill_once(lambda pipe, path=path: upgrade(path), chance.uniform(0, 0.03))
         with closing(sqlite3.connect(path)) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -396,7 +397,7 @@ def kill_migrations(kills: int, seed: int, folder: Path) -> tuple[int, list[str]
 
 async def warm_up(home: Path) -> None:
     """Do everything once, so that what the children need is imported before they are forked."""
-    store, chance = Store.open(home / "sessions.db"), random.Random(0)
+    store, chance = SqliteStore.open(home / "sessions.db"), random.Random(0)
     row = await store.create(vault="/v", agent="a", mode="agent")
     async with Holding(store, home, row) as live:
         for what in ACTS:

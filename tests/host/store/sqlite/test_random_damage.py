@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow.store import Node, StaleEpoch, Store, StoreError
+from moryflow.store import Node, StaleEpoch, StoreError
+from moryflow.store.sqlite.store import SqliteStore
 
 Trees = dict[str, list[Node]]
 Filled = Callable[..., Coroutine[None, None, Trees]]
-Everything = Callable[[Store], Awaitable[Trees]]
+Everything = Callable[[SqliteStore], Awaitable[Trees]]
 
 
 @dataclass(repr=False)
@@ -60,7 +61,7 @@ def test_any_damage_is_survived(
 
 async def _survive(path: Path, before: Trees, everything: Everything) -> None:
     try:
-        store = Store.open(path)
+        store = SqliteStore.open(path)
     except StoreError as error:
         assert error.code in ("foreign", "newer"), error
         return

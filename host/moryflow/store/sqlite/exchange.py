@@ -1,28 +1,76 @@
-"""Check the lines of an exported session and of those it started, then store all of them or none.
+"""A session and those it started as JSON Lines: nothing left out, and the same bytes again after an import.
 
-What a file from elsewhere must not bring along is kept for the next export but has no effect: its mode, its grants, what
-started it and a parent that is not in the file (``held_back``), and its answers and file names (``imported``).
+Each session is a block: its first line is the session, the last one counts the lines; between them stand all nodes of all
+branches and the records beside them. The blocks of child sessions follow, each behind its parent; the last line of the first
+block says how many. `epoch` and the event numbers stay at home: they belong to the database, not to the session.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from moryflow_sdk import Artifact, Event
 from pydantic import ValidationError
 
-from moryflow.store.errors import StoreError, invalid
 from moryflow.store.json_text import decode, encode, has_its_arguments, node_hash, random_id
-from moryflow.store.payloads import counts, payload_problem
+from moryflow.store.protocol import StoreError, invalid
 from moryflow.store.records import CALL_STATES, KINDS, SessionRow, is_session_id
 
-from .export import FORMAT, TABLES
-from .queries import session_row
+from .queries import call_of, descendants, nodes_of, session_row
+from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, text
 from .statements import insert_session
-from .tables import SESSIONS, execute
+
+FORMAT = 1
+TABLES: dict[str, Table[Any]] = {
+    "node": NODES, "run": RUNS, "call": CALLS, "approval": APPROVALS, "hook_call": HOOK_CALLS, "artifact": ARTIFACTS,
+}  # fmt: skip
+_BREAKS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
+
+
+def export_lines(connection: sqlite3.Connection, session: str) -> Iterator[str]:
+    """Yield the lines of a session and of those below it, without their newlines."""
+    root, *below = descendants(connection, session)
+    yield from _block(connection, root, {"sessions": len(below)} if below else {})
+    for child in below:
+        yield from _block(connection, child, {})
+
+
+def _block(connection: sqlite3.Connection, session: str, about: Mapping[str, int]) -> Iterator[str]:
+    count = 0
+    for value in _values(connection, session):
+        count += 1
+        # Some readers end a line at these too.
+        yield encode(value).translate(_BREAKS)
+    yield encode({"type": "end", "lines": count + 1, **about})
+
+
+def _values(connection: sqlite3.Connection, session: str) -> Iterator[dict[str, Any]]:
+    yield _header(connection, session)
+    for node in nodes_of(connection, session):
+        yield {"type": "node", **{name: getattr(node, name) for name in NODES.columns if name != "session"}}
+    for kind, table in TABLES.items():
+        if table is NODES:
+            continue
+        for row in execute(connection, f"{table.select} WHERE session = ? ORDER BY number", (session,)):
+            fields = call_of(row)._asdict() if table is CALLS else table.fields(row)
+            del fields["session"]
+            yield {"type": kind, **fields}
+    for row in execute(connection, "SELECT type, ts, body FROM events WHERE session = ? ORDER BY seq", (session,)):
+        yield {"type": "event", "name": text(row[0]), "ts": text(row[1]), "body": decode_stored(row[2])}
+    statement = "SELECT plugin, scope, value FROM plugin_state WHERE session = ? ORDER BY number"
+    for row in execute(connection, statement, (session,)):
+        yield {"type": "plugin_state", "plugin": text(row[0]), "scope": text(row[1]), "value": decode_stored(row[2])}
+
+
+def _header(connection: sqlite3.Connection, session: str) -> dict[str, Any]:
+    row = session_row(connection, session)
+    fields = {name: getattr(row, name) for name in SESSIONS.columns if name != "epoch"}
+    held_back = execute(connection, "SELECT held_back FROM sessions WHERE id = ?", (session,)).fetchone()[0]
+    return {"type": "session", "format": FORMAT, **fields, **(decode_stored(held_back) if held_back else {})}
+
 
 _DEFAULTS: dict[str, Any] = {"mode": "agent", "grants": ()}
 _DEEPEST = 32
@@ -267,3 +315,83 @@ def _insert(connection: sqlite3.Connection, session: str, line: Line) -> None:
 def _insert_row(connection: sqlite3.Connection, table: str, columns: dict[str, Any]) -> None:
     marks = ", ".join("?" * len(columns))
     execute(connection, f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", list(columns.values()))
+
+
+Check = Callable[[Any], bool]
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _perhaps(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _object(value: Any) -> bool:
+    return value is None or isinstance(value, Mapping)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_text, value.values()))
+
+
+def counts(value: Any) -> bool:
+    """Tell whether these are the tokens of an answer or a turn, by their names."""
+    return isinstance(value, Mapping) and all(map(_count, value.values()))
+
+
+def _details(value: Any) -> bool:
+    protected = (value or {}).get("protected", ()) if _object(value) else None
+    return isinstance(protected, tuple) and all(map(_text, protected))
+
+
+def _several(required: tuple[str, ...], optional: tuple[str, ...] = ()) -> Check:
+    """Return the check of a list of objects with these texts."""
+
+    def check(value: Any) -> bool:
+        return isinstance(value, tuple) and all(
+            isinstance(item, Mapping)
+            and all(_text(item.get(name)) for name in required)
+            and all(_perhaps(item.get(name)) for name in optional)
+            for item in value
+        )
+
+    return check
+
+
+_IMAGES = _several(("media_type", "data"))
+_FIELDS: Mapping[str, Mapping[str, Check]] = {
+    "user": {"text": _text, "images": _IMAGES, "files": _several(("path", "text"))},
+    "assistant": {
+        "text": _text, "reasoning": _text, "calls": _several(("id", "name"), ("arguments", "problem")), "usage": counts,
+        "model": _perhaps, "finish": _perhaps,
+    },
+    "tool": {
+        "call_id": _text, "tool": _text, "status": _text, "output": _text, "title": _perhaps, "code": _perhaps,
+        "metadata": _object, "output_id": _perhaps, "path": _perhaps, "images": _IMAGES,
+    },
+    "compaction": {"summary": _text, "first_kept_node_id": _perhaps, "details": _details},
+    "prune": {"nodes": _texts},
+    "note": {"text": _text, "title": _perhaps, "task": _object},
+    "marker": dict.fromkeys(("mode", "model", "agent", "label", "void", "node"), _perhaps),
+}  # fmt: skip
+_NEEDED: Mapping[str, tuple[str, ...]] = {"tool": ("call_id",), "compaction": ("summary",)}
+
+
+def payload_problem(kind: str, payload: Mapping[str, Any]) -> str:
+    """Return what keeps the payload of a `kind` of node from being read; empty when nothing does.
+
+    Fields that are not known are let be: they are carried on and change nothing.
+    """
+    for name in _NEEDED.get(kind, ()):
+        if name not in payload:
+            return f"{name!r} is missing in the payload"
+    for name, check in _FIELDS[kind].items():
+        if name in payload and not check(payload[name]):
+            return f"{name!r} in the payload is not what a node of kind {kind!r} holds there"
+    return ""

@@ -14,8 +14,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from moryflow.store import Commit, Hold, NewNode, SessionRow, Store, StoreError
+from moryflow.store import Commit, NewNode, SessionLock, SessionRow, StoreError
 from moryflow.store.json_text import node_hash
+from moryflow.store.sqlite.store import SqliteStore
 
 HERE = Path(__file__).parent
 ONE = Commit(nodes=[NewNode("user", {"text": "one"})])
@@ -46,7 +47,7 @@ def test_the_nth_read_write_sync_or_truncation_fails(tmp_path: Path):
     assert ", 0 problems" in script("io_fault_harness.py", str(shim), "15", LD_PRELOAD=str(shim))
 
 
-async def test_a_full_database_keeps_what_it_has(store: Store, hold: Hold, session: SessionRow):
+async def test_a_full_database_keeps_what_it_has(store: SqliteStore, hold: SessionLock, session: SessionRow):
     """SQLite's own 'full': code `no_space`, memory as before, and after space is made the session goes on (SECURITY §3)."""
     await hold.commit(ONE)
     pages = await store._database.write(lambda to: to.execute("PRAGMA page_count").fetchone()[0])
@@ -65,9 +66,10 @@ FILL = """
 import asyncio, sys
 from pathlib import Path
 from moryflow.store import *
+from moryflow.store.sqlite.store import SqliteStore
 
 async def main():
-    store = Store.open(Path(sys.argv[1]) / "sessions.db")
+    store = open_store(Path(sys.argv[1]))
     row = await store.create(vault="/v", agent="a", mode="agent")
     hold = await store.hold(row.id)
     code = ""
@@ -83,7 +85,7 @@ async def main():
     except StoreError as error:
         print(error.code)
     store.close()
-    again = Store.open(Path(sys.argv[1]) / "sessions.db")
+    again = open_store(Path(sys.argv[1]))
     print(len(await again.path(row.id)), again.notices)
     again.close()
 
@@ -93,6 +95,7 @@ READ = """
 import asyncio, os, sys
 from pathlib import Path
 from moryflow.store import *
+from moryflow.store.sqlite.store import SqliteStore
 
 HOME = Path(sys.argv[1])
 FILE, FILLER = HOME / "sessions.db", HOME / "filler"
@@ -106,13 +109,13 @@ def fill():
             assert error.errno == 28, error
 
 async def made():
-    store = Store.open(FILE)
+    store = SqliteStore.open(FILE)
     row = await store.create(vault="/v", agent="a", mode="agent")
     (await store.hold(row.id)).release()
     return store, row.id
 
 async def read(id):
-    store = Store.open(FILE)
+    store = SqliteStore.open(FILE)
     try:
         return await store.path(id), [row.id for row in await store.sessions()], [line async for line in store.export(id)]
     finally:
@@ -122,7 +125,7 @@ async def main():
     store, id = await made()
     store.close()
     fill()
-    looking = Store.open(FILE)
+    looking = SqliteStore.open(FILE)
     print(len(await looking.sessions()), (await read(id))[1] == [id])
     FILLER.unlink()
     store, _ = await made()
@@ -179,7 +182,7 @@ def locked(file: Path) -> Iterator[sqlite3.Connection]:
         yield other
 
 
-async def test_a_lock_that_ends_is_waited_for(hold: Hold, file: Path):
+async def test_a_lock_that_ends_is_waited_for(hold: SessionLock, file: Path):
     """Locked for a while: the commit waits and succeeds (SECURITY §3)."""
     with locked(file) as other:
         asyncio.get_running_loop().call_later(0.3, other.execute, "ROLLBACK")
@@ -187,9 +190,9 @@ async def test_a_lock_that_ends_is_waited_for(hold: Hold, file: Path):
     assert len(hold.path) == 1
 
 
-async def test_a_lock_that_never_ends_is_a_sentence(hold: Hold, file: Path):
+async def test_a_lock_that_never_ends_is_a_sentence(hold: SessionLock, file: Path):
     """Locked for ever: `locked` after the patience is over, readers go on, later the session does too (SECURITY §3)."""
-    impatient = Store.open(file, patience=0.1)
+    impatient = SqliteStore.open(file, patience=0.1)
     with locked(file):
         with pytest.raises(StoreError, match=r"kept the session database locked.*Next:") as caught:
             await impatient.create(vault="/v", agent="a", mode="agent")
@@ -200,7 +203,7 @@ async def test_a_lock_that_never_ends_is_a_sentence(hold: Hold, file: Path):
     impatient.close()
 
 
-async def test_a_home_that_is_removed_while_running(store: Store, hold: Hold, file: Path):
+async def test_a_home_that_is_removed_while_running(store: SqliteStore, hold: SessionLock, file: Path):
     """What cannot be stored is refused as `gone` or `not_found`, never acknowledged; new sessions work (SECURITY §3)."""
     await hold.commit(ONE)
     shutil.rmtree(file.parent)
@@ -215,7 +218,9 @@ async def test_a_home_that_is_removed_while_running(store: Store, hold: Hold, fi
     again.release()
 
 
-async def test_a_database_removed_in_the_middle_of_a_commit(store: Store, hold: Hold, file: Path, session: SessionRow):
+async def test_a_database_removed_in_the_middle_of_a_commit(
+    store: SqliteStore, hold: SessionLock, file: Path, session: SessionRow
+):
     """A write into a file that is no longer there is not acknowledged (SECURITY §3)."""
 
     def work(connection: sqlite3.Connection) -> None:
@@ -227,13 +232,13 @@ async def test_a_database_removed_in_the_middle_of_a_commit(store: Store, hold: 
     assert caught.value.code == "gone"
 
 
-async def test_a_moved_database_does_not_take_the_new_one_s_log_along(store: Store, hold: Hold, file: Path):
+async def test_a_moved_database_does_not_take_the_new_one_s_log_along(store: SqliteStore, hold: SessionLock, file: Path):
     """Closing a database that was moved away must not remove, by name, the log of the one in its place."""
     await hold.commit(ONE)
     file.rename(file.with_name("old.db"))
     for suffix in ("-wal", "-shm"):
         file.with_name(file.name + suffix).rename(file.with_name("old.db" + suffix))
-    other = Store.open(file)
+    other = SqliteStore.open(file)
     row = await other.create(vault="/v", agent="a", mode="agent")
     log = file.with_name("sessions.db-wal")
     size = log.stat().st_size
@@ -243,16 +248,19 @@ async def test_a_moved_database_does_not_take_the_new_one_s_log_along(store: Sto
     other.close()
 
 
-async def test_opening_a_database_leaves_the_locks_of_this_process_alone(store: Store, hold: Hold, file: Path, python):
+async def test_opening_a_database_leaves_the_locks_of_this_process_alone(
+    store: SqliteStore, hold: SessionLock, file: Path, python
+):
     """While this process has the database open, another one that closes it does not remove the log (SECURITY §3)."""
     await hold.commit(ONE)
-    other = Store.open(file)
+    other = SqliteStore.open(file)
     await other.path(hold.session.id)
     source = """
         import asyncio, sys
         from pathlib import Path
         from moryflow.store import *
-        store = Store.open(Path(sys.argv[1]))
+        from moryflow.store.sqlite.store import SqliteStore
+        store = SqliteStore.open(Path(sys.argv[1]))
         asyncio.run(store.create(vault="/v", agent="a", mode="agent"))
         store.close()
     """
@@ -263,7 +271,7 @@ async def test_opening_a_database_leaves_the_locks_of_this_process_alone(store: 
     other.close()
 
 
-async def test_a_commit_found_on_the_disk_after_all_is_taken_in(store: Store, hold: Hold, session: SessionRow):
+async def test_a_commit_found_on_the_disk_after_all_is_taken_in(store: SqliteStore, hold: SessionLock, session: SessionRow):
     """Where the disk is ahead of the holder (a sync failed after the bytes were written), its path follows the disk."""
     await hold.commit(ONE)
 

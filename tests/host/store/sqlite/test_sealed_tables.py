@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from moryflow.store import Commit, Hold, NewNode, SessionRow, Store
+from moryflow.store import Commit, NewNode, SessionLock, SessionRow
 from moryflow.store.json_text import node_hash
 from moryflow.store.sqlite.database_file import connect
 from moryflow.store.sqlite.schema import MIGRATIONS, migrate, version_of
+from moryflow.store.sqlite.store import SqliteStore
 
 COLUMNS = "number, session, id, seq, parent, kind, payload, tokens, hash, created"
 OLD = '{"text":"old"}'
@@ -20,7 +21,7 @@ OWNED = ("nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approva
 
 
 @pytest.fixture
-def plain(file: Path, store: Store) -> Iterator[sqlite3.Connection]:
+def plain(file: Path, store: SqliteStore) -> Iterator[sqlite3.Connection]:
     """Another program's connection: nothing but what SQLite does by itself."""
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         assert connection.execute("PRAGMA recursive_triggers").fetchone()[0] == 0
@@ -38,7 +39,7 @@ def plain(file: Path, store: Store) -> Iterator[sqlite3.Connection]:
     ids=["all of it", "its number", "its id", "its seq"],
 )
 @pytest.mark.parametrize("verb", ["INSERT OR REPLACE", "INSERT OR IGNORE", "INSERT"])
-async def test_no_insert_takes_a_node_s_place(store: Store, say, plain: sqlite3.Connection, verb: str, taken: str):
+async def test_no_insert_takes_a_node_s_place(store: SqliteStore, say, plain: sqlite3.Connection, verb: str, taken: str):
     """REPLACE by a program without `recursive_triggers` rewrites nothing (S1.2, invariant 6)."""
     before = await say("one", "two")
     with pytest.raises(sqlite3.IntegrityError, match="append-only"):
@@ -70,7 +71,7 @@ PART = [
 
 @pytest.mark.parametrize("statements", PART)
 async def test_no_order_of_statements_leaves_a_part_of_a_session(
-    store: Store, say, session: SessionRow, plain: sqlite3.Connection, statements: list[str]
+    store: SqliteStore, say, session: SessionRow, plain: sqlite3.Connection, statements: list[str]
 ):
     """Whatever a program does around a purge, and wherever it commits, a session is whole or gone (invariant 6)."""
     nodes = await say("one", "two", "three")
@@ -82,7 +83,7 @@ async def test_no_order_of_statements_leaves_a_part_of_a_session(
         assert await store.nodes(session.id) in (nodes, [])  # each statement is committed by itself
 
 
-async def test_to_name_a_session_in_purges_takes_all_of_it(store: Store, session: SessionRow, plain: sqlite3.Connection):
+async def test_to_name_a_session_in_purges_takes_all_of_it(store: SqliteStore, session: SessionRow, plain: sqlite3.Connection):
     """One statement purges: nodes and every other row of the session, and nothing of others (invariant 6)."""
     for id in (session.id, (await store.create(vault="/v", agent="a", mode="agent")).id):
         plain.execute(f"INSERT INTO nodes ({COLUMNS}) VALUES (NULL, '{id}', 'n', 1, NULL, 'user', '{{}}', 0, '', '')")
@@ -101,7 +102,7 @@ async def test_to_name_a_session_in_purges_takes_all_of_it(store: Store, session
     assert plain.execute("SELECT count(*) FROM purges WHERE finished IS NULL").fetchone()[0] == 0
 
 
-async def test_what_was_purged_once_opens_nothing(store: Store, say, session: SessionRow, plain: sqlite3.Connection):
+async def test_what_was_purged_once_opens_nothing(store: SqliteStore, say, session: SessionRow, plain: sqlite3.Connection):
     """That another session was purged, or this one before, lets no node be deleted now (invariant 6)."""
     gone = await store.create(vault="/v", agent="a", mode="agent")
     await store.delete(gone.id)
@@ -115,7 +116,7 @@ async def test_what_was_purged_once_opens_nothing(store: Store, say, session: Se
             plain.execute(statement)
 
 
-async def test_the_writer_waits_for_the_disk(store: Store, session: SessionRow, hold: Hold):
+async def test_the_writer_waits_for_the_disk(store: SqliteStore, session: SessionRow, hold: SessionLock):
     """With less than FULL a commit that was told may be lost with the power (ARCHITECTURE §5, invariant 6)."""
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "one"})]))
     pragmas = ("synchronous", "recursive_triggers", "journal_mode", "secure_delete")
@@ -148,7 +149,7 @@ def old_database(file: Path) -> None:
 async def test_a_database_of_version_1_is_upgraded(file: Path):
     """What was in it is there, it goes on as it was, and the new rules hold (SECURITY §3)."""
     old_database(file)
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     (node,) = await store.nodes("s")
     assert node.payload == {"text": "old"}
     hold = await store.hold("s")
@@ -168,8 +169,8 @@ async def test_a_database_of_version_1_is_upgraded(file: Path):
 async def test_an_upgraded_database_has_the_tables_of_a_new_one(file: Path, tmp_path: Path):
     """An upgrade leads to the same tables, indexes and triggers as a new file has (SECURITY §3)."""
     old_database(file)
-    Store.open(file).close()
-    Store.open(tmp_path / "new" / "sessions.db").close()
+    SqliteStore.open(file).close()
+    SqliteStore.open(tmp_path / "new" / "sessions.db").close()
     schemas: list[set[tuple[str, str]]] = []
     for path in (file, tmp_path / "new" / "sessions.db"):
         with closing(sqlite3.connect(path)) as connection:
@@ -204,7 +205,7 @@ async def test_an_upgrade_killed_in_the_middle_is_done_by_the_next(file: Path, p
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
         assert version_of(connection) == 1
         assert names == {"nodes_never_change", "nodes_never_vanish", "purges_are_whole"}
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     assert [node.payload["text"] for node in await store.nodes("s")] == ["old"]
     with closing(sqlite3.connect(file)) as connection:
         assert version_of(connection) == len(MIGRATIONS)

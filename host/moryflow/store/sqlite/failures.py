@@ -1,4 +1,4 @@
-"""What can go wrong with the store, as sentences: what happened, which file, what to do next."""
+"""What SQLite and the operating system may raise, as sentences: what happened, which file, what to do next."""
 
 from __future__ import annotations
 
@@ -7,42 +7,12 @@ import os
 import sqlite3
 from pathlib import Path
 
-from moryflow_sdk import MoryflowError
+from moryflow.store.protocol import StoreError
 
-from .sqlite.locks import NO_LOCKS, has_locks
+from .locks import NO_LOCKS, has_locks
 
 _MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _FULL_DISK = 64 * 1024
-
-
-class StoreError(MoryflowError):
-    """The store could not do what was asked; nothing of it was kept.
-
-    :param code: ``no_space``, ``io``, ``locked``, ``readonly``, ``newer``, ``corrupt``, ``foreign``, ``gone``,
-        ``no_locks``, ``many_files``, ``not_found``, ``ambiguous``, ``invalid`` or ``too_large``.
-    """
-
-    def __init__(self, message: str, *, code: str, where: str = "", next_step: str = "") -> None:
-        super().__init__(message, where=where, next_step=next_step)
-        self.code = code
-
-
-class SessionBusy(MoryflowError):
-    """Another process, or another part of this one, holds the session."""
-
-    code = "busy"
-
-
-class StaleEpoch(MoryflowError):
-    """This holder lost its session to another one while it was stopped; it must not write any more."""
-
-    code = "stale"
-
-
-class Outdated(MoryflowError):
-    """What a commit was built on is not the active node any more; nothing was stored."""
-
-    code = "outdated"
 
 
 class Damaged(sqlite3.DatabaseError):
@@ -123,11 +93,6 @@ def store_error(error: BaseException, path: Path, *, reading: bool = False) -> S
     if reading and code == "no_space":
         message, next_step = _UNREAD, "free some space, then try again"
     return StoreError(f"{message} ({error})", code=code, where=str(path), next_step=next_step)
-
-
-def invalid(message: str, *, where: str = "", next_step: str = "") -> StoreError:
-    """Return the error for a value that must not be stored."""
-    return StoreError(message, code="invalid", where=where, next_step=next_step)
 
 
 def _opens_nothing() -> bool:

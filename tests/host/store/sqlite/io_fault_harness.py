@@ -18,7 +18,8 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from moryflow.store import Commit, Hold, NewNode, Store, StoreError
+from moryflow.store import Commit, NewNode, SessionLock, StoreError
+from moryflow.store.sqlite.store import SqliteStore
 
 KINDS = {"read": "r", "write": "w", "sync": "s", "truncate": "t"}
 ALLOWED = {"io", "no_space", "gone"}
@@ -26,7 +27,7 @@ ALLOWED = {"io", "no_space", "gone"}
 
 async def scenario(path: Path, say) -> None:
     """Open, make, hold, commit, switch, purge, search and close; go on after every refusal."""
-    store = Store.open(path)
+    store = SqliteStore.open(path)
     row = await store.create(vault="/v", agent="a", mode="agent")
     hold = await store.hold(row.id)
     for number in range(4):
@@ -47,7 +48,7 @@ async def scenario(path: Path, say) -> None:
     store.close()
 
 
-async def agree(store: Store, hold: Hold, say) -> None:
+async def agree(store: SqliteStore, hold: SessionLock, say) -> None:
     """The holder's memory is what the disk has, or may still get from a commit whose end was not seen."""
     try:
         stored = await store.path(hold.session.id)
@@ -91,7 +92,7 @@ def problems_after(path: Path, words: list[str]) -> list[str]:
     problems = [word for word in words if word.startswith("#")]
     problems += [f"code {word[1:]}" for word in words if word.startswith("!") and word[1:] not in ALLOWED]
     problems += [f"moved aside {file.name}" for file in path.parent.glob("*.corrupt-*")]
-    store = Store.open(path)
+    store = SqliteStore.open(path)
     problems += store.notices
     store.close()
     with closing(sqlite3.connect(path)) as connection:

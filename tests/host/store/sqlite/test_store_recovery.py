@@ -13,15 +13,17 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from moryflow.store import CallRow, Commit, NewNode, Node, StaleEpoch, Store, StoreError, path_to
-from moryflow.store.sqlite import fulltext, recovery
+from moryflow.store import CallRow, Commit, NewNode, Node, StaleEpoch, StoreError, path_to
+from moryflow.store.sqlite import recovery
+from moryflow.store.sqlite import search as fulltext
 from moryflow.store.sqlite.database_file import beside
+from moryflow.store.sqlite.store import SqliteStore
 from moryflow_sdk import Event
 
 PAGE = 4096
 Trees = dict[str, list[Node]]
 Filled = Callable[..., Awaitable[Trees]]
-Everything = Callable[[Store], Awaitable[Trees]]
+Everything = Callable[[SqliteStore], Awaitable[Trees]]
 
 
 def tables_page(path: Path) -> dict[str, int]:
@@ -63,7 +65,7 @@ async def test_a_damaged_database_is_replaced_by_what_is_readable(
     damage, least = TOTAL[name]
     damage(file)
     bytes_before = file.read_bytes()
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     (aside,) = asides(file)
     assert aside.read_bytes() == bytes_before
     assert len(store.notices) == 1
@@ -73,7 +75,7 @@ async def test_a_damaged_database_is_replaced_by_what_is_readable(
     assert count(saved) >= least * count(before)
     assert all(node in before[session] for session, nodes in saved.items() for node in nodes)
     store.close()
-    again = Store.open(file)
+    again = SqliteStore.open(file)
     assert again.notices == []
     again.close()
 
@@ -83,7 +85,7 @@ async def test_a_damaged_table_costs_only_what_was_in_it(file: Path, table: str,
     """The first page of one table is destroyed: all nodes of whole paths are kept, sessions get their nodes back (S1.6)."""
     before = await filled(file)
     overwrite(file, (tables_page(file)[table] - 1) * PAGE, b"\xff" * PAGE)
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     with_damage_met = [store.sessions(), store.nodes("s1"), store.events(None), store.calls("s1"), store.path("s1")]
     for read in with_damage_met:
         try:
@@ -105,7 +107,7 @@ async def test_one_bad_page_among_the_nodes_costs_little(file: Path, filled: Fil
     with closing(sqlite3.connect(file)) as connection:
         pages = [row[0] for row in connection.execute("SELECT pageno FROM dbstat WHERE name = 'nodes' AND pagetype = 'leaf'")]
     overwrite(file, (pages[len(pages) // 2] - 1) * PAGE, b"\0" * PAGE)
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     for session in before:
         await store.nodes(session)
     assert len(store.notices) == 1
@@ -123,7 +125,7 @@ async def test_a_changed_payload_is_not_believed(file: Path, filled: Filled):
         connection.execute('UPDATE nodes SET payload = \'{"text":"forged"}\' WHERE seq = 3')
         connection.commit()
     overwrite(file, 0, b"\0" * 100)
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     saved = await store.nodes("s0")
     assert [node.seq for node in saved] == [1, 2, 4, 5, 6, 7, 8, 9, 10]
     assert [node.seq for node in await store.path("s0")] == [1, 2]
@@ -138,7 +140,7 @@ async def test_parents_that_lead_in_a_circle_end_the_path(file: Path, filled: Fi
         connection.execute("DROP TRIGGER nodes_never_change")
         connection.execute("UPDATE nodes SET parent = ? WHERE seq = 2", (before["s0"][4].id,))
         connection.commit()
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     assert [node.seq for node in await store.path("s0")] == [1]
     lost = before["s0"][1].id
     assert (
@@ -154,8 +156,8 @@ async def test_damage_met_while_running_is_repaired_and_old_holders_stop(file: P
     """A process that meets damage goes on after the repair; who held a session before must take it again (SECURITY §3)."""
     before = await filled(file)
     overwrite(file, (tables_page(file)["events"] - 1) * PAGE, b"\xff" * PAGE)
-    store = Store.open(file)
-    other = Store.open(file)
+    store = SqliteStore.open(file)
+    other = SqliteStore.open(file)
     hold = await store.hold("s1")
     await other.sessions()
     with pytest.raises(StaleEpoch):
@@ -181,9 +183,9 @@ async def test_two_processes_that_meet_the_damage_repair_it_once(file: Path, chi
     source = """
         import asyncio, sys
         from pathlib import Path
-        from moryflow.store import Store
+        from moryflow.store.sqlite.store import SqliteStore
         sys.stdin.readline()
-        store = Store.open(Path(sys.argv[1]))
+        store = SqliteStore.open(Path(sys.argv[1]))
         print(len(store.notices), len(asyncio.run(store.nodes("s0"))), flush=True)
     """
     processes = [await child(source, str(file)) for _ in range(4)]
@@ -216,8 +218,8 @@ async def test_a_repair_that_is_cut_short_is_made_again(
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(recovery, point, killed)
-        Store.open(file)
-    store = Store.open(file)
+        SqliteStore.open(file)
+    store = SqliteStore.open(file)
     assert len(store.notices) == 1
     assert count(await everything(store)) == count(before)
     assert len(asides(file)) == 1
@@ -227,7 +229,7 @@ async def test_a_repair_that_is_cut_short_is_made_again(
 
 async def test_an_empty_file_beside_its_log_is_damage(file: Path):
     """A database cut to nothing while its log is there is saved from the log, not begun anew over it (SECURITY §3)."""
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     row = await store.create(vault="/v", agent="a", mode="agent")
     hold = await store.hold(row.id)
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "only in the log"})]))
@@ -236,7 +238,7 @@ async def test_an_empty_file_beside_its_log_is_damage(file: Path):
     store.close()
     os.truncate(file, 0)
     beside(file, "-wal").write_bytes(log)
-    again = Store.open(file)
+    again = SqliteStore.open(file)
     assert len(again.notices) == 1
     assert [node.payload["text"] for node in await again.path(row.id)] == ["only in the log"]
     again.close()
@@ -247,7 +249,7 @@ async def test_a_missing_file_beside_its_log_is_damage(file: Path, filled: Fille
     await filled(file, sessions=1, nodes=2)
     beside(file, "-wal").write_bytes(b"\x37\x7f\x06\x82" + os.urandom(8000))
     file.unlink()
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     assert len(store.notices) == 1
     assert await store.sessions() == []
     assert len(list(file.parent.glob("*.corrupt-*-wal"))) == 1
@@ -265,7 +267,7 @@ async def test_damage_on_a_disk_that_is_full_changes_nothing(file: Path, monkeyp
 
     monkeypatch.setattr(recovery, "make_database", full)
     with pytest.raises(StoreError, match="disk is full") as caught:
-        Store.open(file)
+        SqliteStore.open(file)
     assert caught.value.code == "no_space"
     assert file.read_bytes() == bytes_before
 
@@ -277,7 +279,7 @@ async def test_a_payload_that_is_no_longer_json_is_damage(file: Path, filled: Fi
         connection.execute("DROP TRIGGER nodes_never_change")
         connection.execute("UPDATE nodes SET payload = substr(payload, 2) WHERE seq = 6")
         connection.commit()
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     assert await store.nodes("s0") == before["s0"][:5]
     assert len(store.notices) == 1
     store.close()
@@ -290,7 +292,7 @@ async def test_a_table_that_was_dropped_is_damage(file: Path, filled: Filled):
         connection.execute("DROP TRIGGER nodes_never_vanish")
         connection.execute("DROP TABLE nodes")
         connection.commit()
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     assert len(store.notices) == 1
     assert {row.id: row.active for row in await store.sessions()} == {"s0": None, "s1": None}
     store.close()
@@ -320,7 +322,7 @@ def flip(path: Path, text: bytes) -> None:
 
 async def said(file: Path, *texts: str) -> list[Node]:
     """Make a database with one session of these prompts; return its nodes."""
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent", id="talk")).id)
     nodes = (await hold.commit(Commit(nodes=[NewNode("user", {"text": text}) for text in texts]))).nodes
     hold.release()
@@ -336,11 +338,11 @@ async def test_one_flipped_bit_is_named_and_never_passed_on(file: Path, way: str
     """A node that is not what was stored costs itself; session and node are named, and what follows is kept (S1.6)."""
     nodes = await said(file, "first", "second", "third", "fourth", "fifth")
     if way == "known_search":
-        store = Store.open(file)
+        store = SqliteStore.open(file)
         assert [hit.node for hit in await store.search("third")] == [nodes[2].id]
         store.close()
     flip(file, b':"third')
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     match way:
         case "search" | "known_search":  # the words as they were, and as they are now
             assert [await store.search(word) for word in ("third", "thire", "first")] == [[], [], [mock.ANY]]
@@ -367,7 +369,7 @@ async def test_one_flipped_bit_is_named_and_never_passed_on(file: Path, way: str
     lost = f"{nodes[2].id} of session talk is lost, so it goes on after {nodes[1].id}; later ones that are kept beside it: 2"
     assert f"{lost} (moryflow session tree talk)" in notice
     store.close()
-    again = Store.open(file)
+    again = SqliteStore.open(file)
     assert await again.path("talk") and again.notices == []
     again.close()
 
@@ -375,14 +377,14 @@ async def test_one_flipped_bit_is_named_and_never_passed_on(file: Path, way: str
 @pytest.mark.parametrize("way", ["first_prompt", "labels"])
 async def test_what_a_list_of_sessions_shows_is_compared_too(file: Path, way: str):
     """The first prompt and the labels are read without the path, and are compared all the same (S1.6)."""
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent", id="talk")).id)
     drafts = [NewNode("user", {"text": "prompt"}), NewNode("marker", {"label": "before", "node": None})]
     await hold.commit(Commit(nodes=drafts))
     hold.release()
     store.close()
     flip(file, b"prompt" if way == "first_prompt" else b"before")
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     assert not await (store.first_prompt("talk") if way == "first_prompt" else store.labels("talk"))
     assert "of session talk is lost" in store.notices[0]
     store.close()
@@ -392,7 +394,7 @@ async def test_what_a_list_of_sessions_shows_is_compared_too(file: Path, way: st
 async def test_arguments_that_are_not_what_was_judged_are_named(file: Path, way: str):
     """A flipped bit in what a call ran with is told with its row, and no trace or approval shows it (S1.6)."""
     await said(file, "first")
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     hold = await store.hold("talk")
     args = '{"command":"echo judged"}'
     row = CallRow("c", "talk", "t", "n", 1, "bash", args, sha256(args.encode()).hexdigest(), "completed")
@@ -400,7 +402,7 @@ async def test_arguments_that_are_not_what_was_judged_are_named(file: Path, way:
     hold.release()
     store.close()
     flip(file, b"judged")
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     if way == "export":
         with pytest.raises(StoreError, match="the arguments of call c of session talk are not what was stored"):
             [line async for line in store.export("talk")]
@@ -424,7 +426,7 @@ async def test_a_flipped_bit_beside_the_payload_is_found(file: Path, column: str
         connection.execute("DROP TRIGGER nodes_never_change")
         connection.execute(f"UPDATE nodes SET {column} = ? WHERE seq = 3", (flipped,))
         connection.commit()
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     hold = await store.hold("talk")
     assert [node.payload for node in hold.path] == [nodes[place].payload for place in left]
     hold.release()
@@ -448,7 +450,7 @@ async def test_leaves_are_saved_whatever_leads_to_them(file: Path, seed: int, fi
     with closing(sqlite3.connect(file)) as connection:
         counts = [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("nodes", "events", "calls")]
     assert counts == [count(before), count(before) // 2, count(before) // 2]
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     assert {session: await store.path(session) for session in before} == before
     await everything(store)
     store.close()
@@ -457,12 +459,12 @@ async def test_leaves_are_saved_whatever_leads_to_them(file: Path, seed: int, fi
 async def test_what_was_purged_does_not_come_back_from_the_leaves(file: Path, filled: Filled):
     """A page that was freed holds nothing that a repair could find (S1.6)."""
     await filled(file)
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     await store.delete("s1")
     store.close()
     overwrite(file, (tables_page(file)["nodes"] - 1) * PAGE, b"\xff" * PAGE)
     assert recovery.recover(file)
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     assert [row.id for row in await store.sessions()] == ["s2", "s0"] and await store.nodes("s1") == []
     assert await store.nodes("s0") and await store.calls("s1") == [] and await store.events("s1") == []
     store.close()
@@ -470,7 +472,7 @@ async def test_what_was_purged_does_not_come_back_from_the_leaves(file: Path, fi
 
 async def test_the_log_is_read_where_the_first_page_is_lost(file: Path):
     """What only the log has is saved, and what leads to the rest is not needed (SECURITY §3)."""
-    store = Store.open(file)
+    store = SqliteStore.open(file)
     hold = await store.hold((await store.create(vault="/v", agent="a", mode="agent", id="talk")).id)
     await hold.commit(Commit(nodes=[NewNode("user", {"text": "only in the log"})]))
     log, data = beside(file, "-wal").read_bytes(), file.read_bytes()
@@ -478,6 +480,6 @@ async def test_the_log_is_read_where_the_first_page_is_lost(file: Path):
     store.close()
     file.write_bytes(b"\0" * 200 + data[200:])
     beside(file, "-wal").write_bytes(log)
-    again = Store.open(file)
+    again = SqliteStore.open(file)
     assert [node.payload["text"] for node in await again.path("talk")] == ["only in the log"]
     again.close()
