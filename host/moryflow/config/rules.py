@@ -51,7 +51,8 @@ def lost_rules(layer: Layer) -> list[Rule]:
     fields = {"source": _source(layer), "file": layer.file if layer.is_file else None}
     if layer.lost:
         return [not_understood(ANY_DOMAIN, layer.lost, **fields)]
-    for place, value in _unread(layer.value, ()):
+    for place, item in _unread(layer.value, ()):
+        value = {place[-1]: item}
         if holds_deny(value) or _holds_ask(value):
             problem = f"rules are not read at {dotted(place)}"
             decision = "deny" if holds_deny(value) else "ask"
@@ -66,10 +67,11 @@ def _unread(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[t
         if place == RULES and isinstance(item, list):
             continue
         on_the_way = place == RULES[: len(place)]
-        if (on_the_way or not _named_like_rules(key)) and isinstance(item, Mapping) and place != RULES:
+        is_like = path == RULES[:-1] or _named_like_rules(key)
+        if (on_the_way or not is_like) and isinstance(item, Mapping) and place != RULES:
             if place[0] not in _OF_OTHERS:
                 yield from _unread(item, place)
-        elif on_the_way or _named_like_rules(key):
+        elif on_the_way or is_like:
             yield place, item
 
 
@@ -84,7 +86,8 @@ def _source(layer: Layer) -> Literal["inline", "user"]:
 def holds_deny(value: Any) -> bool:
     """Whether `value`, which stands where nothing is read, holds what may have been meant as a deny."""
     if isinstance(value, Mapping):
-        return ("decision" in value and may_deny(value)) or any(map(holds_deny, value.values()))
+        is_entry = "decision" in value and may_deny(value)
+        return is_entry or any(map(holds_deny, (*value, *value.values())))  # {"deny": [...]} is how others write it
     if isinstance(value, list):
         return any(map(holds_deny, value))
     return isinstance(value, str) and value.strip().casefold() == "deny"
@@ -92,5 +95,5 @@ def holds_deny(value: Any) -> bool:
 
 def _holds_ask(value: Any) -> bool:
     if isinstance(value, Mapping | list):
-        return any(map(_holds_ask, value.values() if isinstance(value, Mapping) else value))
+        return any(map(_holds_ask, (*value, *value.values()) if isinstance(value, Mapping) else value))
     return isinstance(value, str) and value.strip().casefold() == "ask"

@@ -82,7 +82,7 @@ class _Search:
             self._reports += 1
             text = f'unknown key "{dotted(place)}"'
             meant, hint = self._meant(path, str(key), shape)
-            lost = (meant or place)[:1] in TIGHTENING or holds_deny(item)
+            lost = (meant or place)[:1] in TIGHTENING or holds_deny({key: item})
             yield self._layer.problem(place, text, hint, code="config_unknown_key", fatal=lost)
 
     def _meant(self, path: tuple[str | int, ...], key: str, shape: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:

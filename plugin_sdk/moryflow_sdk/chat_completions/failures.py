@@ -41,7 +41,8 @@ _ADVICE = (
     ),
     (r"(?i)\bproxy\b", "check the proxy in HTTPS_PROXY or HTTP_PROXY, or add the server to NO_PROXY"),
     (
-        r"(?i)\b(tools?|function)( use| calling|s)? (is|are) not supported|not support (tools?|functions?)\b",
+        r"(?i)\b(tools?|functions?)`?( use| calls?| calling)? ((is|are) not (supported|enabled)|param requires --jinja)"
+        r"|support (the )?[`'\"]?(tools?|functions?)\b|(enable-auto-tool-choice|supplied: (tools|functions))\b",
         "choose a model that calls tools with -m (moryflow model list), or set"
         " models.providers.{label}.models.NAME.tools to false, and it gets none",
     ),

@@ -348,6 +348,24 @@ ADVICE = {
 }
 
 
+NO_TOOLS = [
+    failure(400, "`tools` is not supported in this model"),
+    failure(400, "Function calling is not enabled for models/gemma-3-4b-it"),
+    failure(400, "This model does not support function calling"),
+    failure(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+    failure(400, "Unrecognized request argument supplied: tools"),
+    failure(404, 'No endpoints found that support tool use. Try disabling "bash".'),
+    failure(500, "tools param requires --jinja flag"),
+]
+"""What services say when a model cannot call tools: groq, Google, OpenAI, vLLM, OpenRouter, llama.cpp."""
+
+
+@pytest.mark.parametrize("reply", NO_TOOLS)
+async def test_a_model_without_tools_is_known_by_what_its_service_says(reply: Reply) -> None:
+    """Each has its own words (S4.7)."""
+    assert "models.NAME.tools to false" in (await fails(reply)).next_step
+
+
 @pytest.mark.parametrize("name", ADVICE)
 async def test_the_next_step_is_what_helps(name: str) -> None:
     """Not the advice for the status in general (S4.7)."""

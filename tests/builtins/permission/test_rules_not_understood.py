@@ -156,6 +156,10 @@ MISPLACED = {
     "one rule, one letter": {"agents": {"runtime": {"permission": {"rule": [RM]}}}},
     "at the top": {"permission": {"rules": [RM]}},
     "in another system's words": {"permission": {"bash": {"rm *": "ask"}}},
+    "these words at the right place": {"agents": {"runtime": {"permission": {"bash": {"rm *": "deny"}}}}},
+    "lists by decision": {"permissions": {"deny": ["Bash(rm *)"]}},
+    "a list to ask about": {"permissions": {"allow": ["Bash(*)"], "ask": ["Bash(rm *)"]}},
+    "lists by decision at the right place": {"agents": {"runtime": {"permission": {"deny": ["Bash(rm *)"]}}}},
     "a section that is a list": {"agents": [tree([RM])["agents"]]},
 }
 
