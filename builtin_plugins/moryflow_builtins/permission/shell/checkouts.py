@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .git_store import GitStore, Unknown
+from .git_store import FAILURES, GitStore, Unknown
 from .options import Found
-from .repositories import repository, tracked_paths
+from .repositories import repository, selected, tracked_paths
 from .words import Arg
 
 _PATTERN = re.compile(r"[*?\[]|\A:")
@@ -107,8 +105,8 @@ def brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list[str]]
         if checkout.unknown:
             raise Unknown(checkout.unknown)
         return _brought(checkout, base, moved, GitStore(git))
-    except (OSError, ValueError, zlib.error, struct.error, IndexError, RuntimeError) as error:
-        raise Unknown(f"the repository cannot be read ({error})") from None
+    except FAILURES as error:
+        raise error if isinstance(error, Unknown) else Unknown(f"the repository cannot be read ({error})") from None
 
 
 def _brought(checkout: Checkout, base: str, moved: str, store: GitStore) -> tuple[Path, list[str]]:
@@ -124,24 +122,12 @@ def _brought(checkout: Checkout, base: str, moved: str, store: GitStore) -> tupl
         if moved and (set(revision.text) & set("~^@-{") or revision.text.endswith("HEAD")):
             raise Unknown(f"an earlier part of the command changes what {revision.text} means")
     if checkout.against == "stash":
-        stash = store.stashed(*(revision.text for revision in revisions))
-        parents = store.parents(stash)
-        found |= dict.fromkeys(store.changes(store.tree(parents[0]), store.tree(stash)))
-        found |= dict.fromkeys(store.changes("", store.tree(parents[2])) if len(parents) > 2 else ())
-        return store.root, list(found)
+        return store.root, list(store.stash_changes(*(revision.text for revision in revisions)))
     for commit in [store.commit(revision.text) for revision in revisions]:
         before = store.parents(commit) or [""] if checkout.against == "parents" else [store.commit("HEAD")]
         for other in before:
-            found |= dict.fromkeys(store.changes(store.tree(other) if other else "", store.tree(commit)))
-    return store.root, _below(checkout.paths, list(found), base, str(store.root))
-
-
-def _below(paths: Sequence[Arg], found: list[str], base: str, root: str) -> list[str]:
-    """Return those of `found` that are below `paths`; all of them where a path is a pattern."""
-    if not paths or any(not path.static or _PATTERN.search(path.text) for path in paths):
-        return found
-    places = [os.path.relpath(os.path.realpath(Path(base, path.text)), os.path.realpath(root)) for path in paths]
-    return [one for one in found if any(place == "." or f"{one}/".startswith(f"{place}/") for place in places)]
+            found |= dict.fromkeys(store.changes(other, commit))
+    return store.root, list(filter(selected(checkout.paths, base, str(store.root)), found))
 
 
 def _is_path(word: Arg, base: str) -> bool:

@@ -12,6 +12,7 @@ from .words import Arg
 if TYPE_CHECKING:
     from .arrivals import Arrival
     from .checkouts import Checkout
+    from .git_shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class Facts:
     :ivar moves: where ``cd`` leads; `moved` when the folder changes in a way that is not known.
     :ivar patches: texts that say what it changes; `arrivals`: folders and archives whose content arrives somewhere.
     :ivar checkout: commits whose content it brings; `moves_names`: which names of git mean something else afterwards.
+    :ivar shown: content that it prints from git's store.
     :ivar stdin: a here-document or here-string that is fed in; `stdin_file`: a file that is.
     :ivar runs: files whose content is run; `sought` those that the program finds by itself.
     :ivar code: texts in other languages that are run; only what no mode opens is looked for in them.
@@ -136,6 +138,7 @@ class Facts:
     patches: list[Patch] = field(default_factory=list[Patch])
     arrivals: list[Arrival] = field(default_factory=list["Arrival"])
     checkout: Checkout | None = None
+    shown: Shown | None = None
     moves_names: str = ""
     stdin: Word | None = None
     stdin_file: Arg | None = None

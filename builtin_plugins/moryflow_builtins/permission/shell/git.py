@@ -8,17 +8,22 @@ from collections.abc import Sequence
 from .arrivals import Arrival
 from .checkouts import checkout_of, moved_by
 from .facts import Facts, InnerText, Write
+from .git_shown import shown_by
 from .operands import take_option
 from .options import Found, read_options, spec
 from .patches import git_patch
+from .repositories import EXCLUDED
 from .trees import Tree, git_trees
 from .words import Arg
 
 _GLOBAL = spec(
     "c=c config-env=c C=d exec-path=r git-dir=r work-tree=r namespace=v super-prefix=v attr-source=v list-cmds=v p=g "
-    "paginate=g shallow-file=r bare=g"
+    "paginate=g shallow-file=r bare=g literal-pathspecs=g glob-pathspecs=g noglob-pathspecs=g icase-pathspecs=g"
 )
-_GUARDED_GLOBAL = frozenset({"c", "config-env", "exec-path", "git-dir", "work-tree", "p", "paginate", "shallow-file", "bare"})
+_GUARDED_GLOBAL = frozenset(
+    {"c", "config-env", "exec-path", "git-dir", "work-tree", "p", "paginate", "shallow-file", "bare"}
+    | {f"{kind}-pathspecs" for kind in ("literal", "glob", "noglob", "icase")}
+)
 
 _ORDINARY = frozenset(
     {
@@ -59,7 +64,9 @@ _COMMON = (
     "message=v author=v date=v format=v pretty=n grep=v committer=v since=v until=v after=v before=v max-count=v "
     "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
     "origin=v jobs=v filter=v sort=v contains=v points-at=v merged=n color=n stat=n word-diff=n word-diff-regex=v "
-    "diff-filter=v unified=v inter-hunk-context=v onto=v exclude=v trailer=v set-upstream-to=v "
+    "patch=n patch-with-stat=n patch-with-raw=n cc=n dd=n binary=n remerge-diff=n diff-merges=v color-words=n "
+    "function-context=n numstat=n shortstat=n dirstat=n compact-summary=n name-only=n name-status=n summary=n "
+    "raw=n no-patch=n quiet=n diff-filter=v unified=v inter-hunk-context=v onto=v exclude=v trailer=v set-upstream-to=v "
 )
 _SHORT: dict[str, str] = {
     "grep": "O=x e=v f=r m=v A=v B=v C=v untracked=n no-exclude-standard=n exclude-standard=n",
@@ -156,6 +163,7 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
         checkout_of(name, following, first_path, marked=first_path < len(args)),
         moved_by(name),
     )
+    facts.shown = shown_by(name, args, following, first_path)
     if name in ("apply", "am"):
         git_patch(name, following, facts)
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")
@@ -178,7 +186,7 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
                 facts.guard(found.index, "a transport of git can run programs")
             if creates and "://" not in found.value.text:
                 facts.writes.append(Write(found.value, asks=True))
-            facts.perhaps += _paths(found.value)
+            facts.perhaps += [] if EXCLUDED.match(found.value.text) else _paths(found.value)
     if name == "init" and not facts.writes:
         facts.writes.append(Write(Arg("."), asks=True))
 

@@ -10,8 +10,10 @@ import re
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from heapq import heapify, heappop, heappush
+from itertools import islice
 from pathlib import Path
 
 from moryflow_sdk.git_files import read_start
@@ -41,6 +43,10 @@ class Unknown(Exception):
     """It cannot be told from the repository."""
 
 
+FAILURES = (Unknown, OSError, ValueError, zlib.error, struct.error, IndexError, RuntimeError)
+"""What reading a repository may raise, whatever stands in its files."""
+
+
 class GitStore:
     """The objects and names of the repository whose git directory is `git`."""
 
@@ -49,6 +55,7 @@ class GitStore:
         linked = git / "commondir"
         self._common = (git / linked.read_text().strip()).resolve() if linked.is_file() else git
         self._trees: dict[str, dict[str, tuple[str, bool]]] = {}
+        self._heads: dict[str, list[bytes]] = {}
         self._visited = 0
 
     @property
@@ -63,14 +70,21 @@ class GitStore:
 
     def commit(self, text: str) -> str:
         """Return the commit that a revision names: a branch, a tag, a hash or a part of one, with ``~2`` or ``^`` behind it."""
+        kind, found = self.object(text)
+        if kind != "commit":
+            raise Unknown(f"{text!r} is no commit")
+        return found
+
+    def object(self, text: str) -> tuple[str, str]:
+        """Return the kind and the hash of what a revision names, behind all tags."""
         match = _REVISION.fullmatch(text)
         assert match is not None
-        found = self._named({"@": "HEAD"}.get(match.group(1), match.group(1)))
+        kind, found = self._named({"@": "HEAD"}.get(match.group(1), match.group(1)))
         for step in re.findall(r"[~^]\d*", match.group(2)):
             count = int(step[1:] or 1)
             for _ in range(count if step[0] == "~" else min(count, 1)):
                 found = self._at(self.parents(found), 0 if step[0] == "~" else count - 1)
-        return found
+        return kind, found
 
     def stashed(self, text: str = "stash") -> str:
         """Return the commit of a stash: ``stash@{1}``, or ``1``."""
@@ -80,14 +94,20 @@ class GitStore:
         lines = self._read("logs/refs/stash").splitlines()
         return self._at([line.split(b" ")[1].decode() for line in reversed(lines)], int(match.group(1) or 0))
 
+    def tips(self) -> list[str]:
+        """Return the commits of all branches and tags, here and of other repositories, and of the last stash."""
+        loose = {path.relative_to(self._common).as_posix() for path in (self._common / "refs").rglob("*") if path.is_file()}
+        packed = re.findall(rb"^[0-9a-f]{40} (refs/\S+)$", self._read("packed-refs"), re.MULTILINE)
+        return [self.commit(name) for name in ("HEAD", *sorted(loose | {name.decode() for name in packed})) if self.has(name)]
+
     def has(self, text: str) -> bool:
         """Whether a revision is known."""
         try:
             return bool(self.commit(text))
-        except (Unknown, OSError, ValueError, zlib.error, struct.error, IndexError):
+        except FAILURES:
             return False
 
-    def _named(self, name: str) -> str:
+    def _named(self, name: str) -> tuple[str, str]:
         if name == "-":
             moves = _MOVED.findall(read_start(self._git / "logs" / "HEAD", MAX_BYTES))
             return self._named(self._at([move.decode() for move in reversed(moves)], 0))
@@ -101,9 +121,7 @@ class GitStore:
         kind, content = self.read(found)
         while kind == "tag":
             kind, content = self.read(found := content[7:47].decode())
-        if kind != "commit":
-            raise Unknown(f"{name!r} is no commit")
-        return found
+        return kind, found
 
     def _ref(self, name: str, depth: int = 0) -> str:
         for folder in (self._git, self._common):
@@ -147,27 +165,84 @@ class GitStore:
     # ---------------------------------------------------------------------------------------- commits and trees
 
     def parents(self, commit: str) -> list[str]:
-        """Return the parents of a commit."""
+        """Return the parents of a commit that are here."""
+        if commit.encode() in self._shallow:
+            return []
         return [line[7:47].decode() for line in self._head(commit) if line.startswith(b"parent ")]
 
-    def tree(self, commit: str) -> str:
-        """Return the tree of a commit."""
-        return self._head(commit)[0][5:45].decode()
+    def tree(self, name: str) -> str:
+        """Return the tree of a commit; a tree is its own."""
+        head = self._head(name)
+        return head[0][5:45].decode() if head[0].startswith(b"tree ") else name
+
+    def history(self, tips: Sequence[str], without: Sequence[str] = ()) -> Iterator[str]:
+        """Yield the commits that lead to `tips`, newest first, but none of those that surely lead to `without` too."""
+        dark, met = set(without), {*tips, *without}
+        waiting = [(-self._date(one), one) for one in met]
+        heapify(waiting)
+        while any(one not in dark for _, one in waiting):
+            _, commit = heappop(waiting)
+            parents = self.parents(commit)
+            if commit in dark:
+                dark.update(parents)
+            else:
+                yield commit
+            for one in parents:
+                if one not in met:
+                    met.add(one)
+                    heappush(waiting, (-self._date(one), one))
+
+    def _date(self, commit: str) -> int:
+        line = next(line for line in self._head(commit) if line.startswith(b"committer "))
+        return int(line.rsplit(b" ", 2)[1])
+
+    def own_changes(self, name: str) -> Iterator[str]:
+        """Yield the paths in which a commit differs from each of its parents; none for a tree."""
+        if self.tree(name) != name:
+            for parent in self.parents(name) or [""]:
+                yield from self.differing(parent, name)
+
+    def stash_changes(self, text: str = "stash") -> Iterator[str]:
+        """Yield the paths that a stash holds."""
+        stash = self.stashed(text)
+        parents = self.parents(stash)
+        yield from self.differing(parents[0], stash)
+        if len(parents) > 2:
+            yield from self.files(parents[2])
+
+    def files(self, name: str) -> Iterator[str]:
+        """Yield every path of a commit or a tree."""
+        return self.differing("", name)
+
+    def blob(self, name: str, path: str) -> str:
+        """Return the hash of a file in a commit or a tree; empty where it is not in there."""
+        found, folder = self.tree(name), True
+        for part in path.split("/"):
+            found, folder = self._entries(found).get(part, ("", False)) if folder else ("", False)
+        return "" if folder else found[:40]
 
     def _head(self, commit: str) -> list[bytes]:
-        return self.read(commit)[1].partition(b"\n\n")[0].split(b"\n")
+        if commit not in self._heads:
+            self._heads[commit] = self.read(commit)[1].partition(b"\n\n")[0].split(b"\n")
+        return self._heads[commit]
+
+    @cached_property
+    def _shallow(self) -> bytes:
+        return self._read("shallow")
 
     def changes(self, one: str, other: str) -> list[str]:
-        """Return the paths that differ between two trees, either of which may be empty: ``""``.
+        """Return the paths that differ between two commits or trees, either of which may be nothing: ``""``.
 
         :raises Unknown: there are more than :data:`MAX_PATHS`, or something is not there.
         """
-        found: list[str] = []
-        for path in self._differing(one, other, ""):
-            found.append(path)
-            if len(found) > MAX_PATHS:
-                raise Unknown(f"it changes more than {MAX_PATHS:,} files")
+        found = list(islice(self.differing(one, other), MAX_PATHS + 1))
+        if len(found) > MAX_PATHS:
+            raise Unknown(f"it changes more than {MAX_PATHS:,} files")
         return found
+
+    def differing(self, one: str, other: str) -> Iterator[str]:
+        """Yield the same, however many there are."""
+        return self._differing(self.tree(one) if one else "", self.tree(other) if other else "", "")
 
     def _differing(self, one: str, other: str, above: str) -> Iterator[str]:
         self._visited += 1

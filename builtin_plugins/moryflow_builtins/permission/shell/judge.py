@@ -13,6 +13,7 @@ from moryflow_builtins.permission.rules import CompiledRule, RuleHit
 
 from .checkouts import Checkout
 from .facts import Facts, Inner, InnerText
+from .git_shown import Shown
 from .git_store import Unknown
 from .inspect import inspect, name_of
 from .line import Line, Where, assignments, denies, forbidden, stdin, stdin_file
@@ -132,6 +133,8 @@ class Judge:
             self._patch(patch, line.plain, there, bases if patch.outside else there, changed=changed, exact=exact)
         if facts.checkout is not None:
             self._checkout(facts.checkout, line.plain, there, exact=exact)
+        if facts.shown is not None:
+            self._shown(facts.shown, line.plain, there, changed=changed, exact=exact)
         self._moved_names = "all" if "all" in (self._moved_names, facts.moves_names) else facts.moves_names or self._moved_names
         for arrival in facts.arrivals:
             self._places.arrival(arrival, bases if arrival.outside else there, changed=changed, exact=exact)
@@ -223,6 +226,14 @@ class Judge:
         except Unknown as problem:
             if not exact:
                 self.ask(command, f"what git {checkout.verb} brings is not known: {problem}")
+
+    def _shown(self, shown: Shown, command: str, bases: Bases, *, changed: bool, exact: bool) -> None:
+        """Judge what git prints from its store."""
+        try:
+            self._places.shown(shown, bases, self._moved_names, changed=changed)
+        except Unknown as problem:
+            if not exact:
+                self.ask(command, f"what {shown.why} shows is not known: {problem}")
 
     def _repository(self, command: str, bases: Bases, *, changed: bool) -> None:
         """Ask before git uses a repository that is not the vault's own, or may not be when the command gets there."""

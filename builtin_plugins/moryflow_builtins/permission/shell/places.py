@@ -21,6 +21,7 @@ from .arrivals import Arrival, judge_arrival
 from .bound import contents_of, lapsed
 from .checkouts import Checkout, brought
 from .facts import Facts
+from .git_shown import Shown, paths_shown
 from .patches import MAX_BYTES, Patch, Unreadable, paths_in
 from .repositories import strange_repository
 from .tree_files import TreeFiles
@@ -75,8 +76,6 @@ class Places:
         roots = [root.path for root in tree.roots if root.static] if tree.roots else ["."]
         for base, root in product(sorted(filter(None, bases)), roots):
             target = self._resolved(root, "read", base)
-            if tree.tracked and target.identity is None:  # a revision: all of it
-                target = self._resolved(".", "read", base)
             part = self._trees.judge(target, tree)
             if part is not None:
                 self._add(part)
@@ -98,6 +97,19 @@ class Places:
             if found is not None:
                 for part in judge_paths(self._policy, self._resolved(str(found[0]), "edit", None), found[1]):
                     self._add(_asked(part))
+
+    def shown(self, shown: Shown, bases: Bases, moved: str, *, changed: bool) -> None:
+        """Ask where git prints a file that is asked about.
+
+        :raises Unknown: what it prints cannot be told before it runs.
+        """
+        for base in sorted(filter(None, bases)):
+            found = paths_shown(shown, base, moved, changed=changed)
+            if found is not None:
+                root = self._resolved(str(found.root), "read", None)
+                part = self._trees.judge_shown(root, shown.why, found.paths, found.same)
+                if part is not None:
+                    self._add(part)
 
     def patched(self, patch: Patch, bases: Bases) -> list[str]:
         """Return the paths that a patch changes.

@@ -7,10 +7,16 @@ is looked for here is a little wider than what git accepts, so that no repositor
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
+import re
+import struct
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 
 from moryflow_sdk.git_files import read_start
+
+from .git_store import FAILURES, Unknown
+from .words import Arg
 
 _LONGEST_LINK = 8192
 _LONGEST_INDEX = 1 << 30
@@ -71,33 +77,87 @@ def _is_worktree_of(found: Path, own: Path) -> bool:
     return found.parent == own / "worktrees"
 
 
+def index_entries(git: Path) -> dict[str, str]:
+    """Return the paths in the index of a git directory with the hashes of their content; none for what is not merged.
+
+    :raises Unknown: it is not understood.
+    """
+    try:
+        data = read_start(git / "index", _LONGEST_INDEX)
+    except FileNotFoundError:
+        return {}
+    mark, version, count = struct.unpack_from(">4sII", data)
+    if mark != b"DIRC" or version not in (2, 3, 4):
+        raise Unknown("the index is of another version")
+    found: dict[str, str] = {}
+    place, name = 12, b""
+    for _ in range(count):
+        flags = int.from_bytes(data[place + 60 : place + 62], "big")
+        start, kept = place + (64 if flags & 0x4000 else 62), 0
+        if version == 4:
+            start, dropped = _number(data, start)
+            kept = len(name) - dropped
+        end = data.index(b"\0", start)
+        name = name[:kept] + data[start:end]
+        found[os.fsdecode(name)] = "" if flags & 0x3000 else data[place + 40 : place + 60].hex()
+        place = end + 1 if version == 4 else place + (end - place + 8 & ~7)
+    while place < len(data) - 20:  # extensions: in a split or sparse index entries are elsewhere
+        if data[place : place + 4] in (b"link", b"sdir"):
+            raise Unknown("the index is in parts")
+        place += 8 + int.from_bytes(data[place + 4 : place + 8], "big")
+    if place != len(data) - 20:
+        raise Unknown("the index is not understood")
+    return found
+
+
+def _number(data: bytes, start: int) -> tuple[int, int]:
+    """Return where a number of variable length ends, and the number."""
+    value = data[start] & 127
+    while data[start] & 128:
+        start += 1
+        value = (value + 1 << 7) | data[start] & 127
+    return start + 1, value
+
+
 def tracked_paths(folder: Path) -> Callable[[Path], bool] | None:
     """Return what tells whether git tracks a path, for the repository that `folder` is in; ``None`` where nothing can."""
     found = repository(folder)
     if found is None or found.name != ".git":
         return None
     try:
-        index = read_start(found / "index", _LONGEST_INDEX)
-    except FileNotFoundError:
-        return lambda _: False
-    except OSError:
+        names = {name: None for path in index_entries(found) for name in (path, *map(str, PurePosixPath(path).parents))}
+    except FAILURES:
         return None
-    readable = index[:4] == b"DIRC" and index[4:8] in (b"\0\0\0\2", b"\0\0\0\3") and b"link" not in index[-4096:]
-    return (lambda path: _is_entry(index, os.fsencode(path.relative_to(found.parent)))) if readable else None
+    return lambda path: str(path.relative_to(found.parent)) in names
 
 
-def _is_entry(index: bytes, name: bytes) -> bool:
-    """Whether an index has an entry `name`, or entries below it.
+EXCLUDED = re.compile(r":(?:[!^]|\(exclude\))")
+"""How a pathspec begins that leaves paths out."""
 
-    Before the name stand its length and, in entries with more flags, two bytes more.
-    """
-    place = index.find(name)
-    while place >= 0:
-        length = index.find(b"\0", place) - place
-        end = place + len(name)
-        for back in (2, 4) if index[end : end + 1] in (b"\0", b"/") else ():
-            flags = int.from_bytes(index[place - back : place - back + 2], "big")
-            if flags & 0xFFF == min(length, 0xFFF) and bool(flags & 0x4000) == (back == 4):
-                return True
-        place = index.find(name, place + 1)
-    return False
+
+def selected(paths: Sequence[Arg], base: str, root: str) -> Callable[[str], bool]:
+    """Return what tells whether pathspecs choose a path from the root of the repository; in doubt they do."""
+    chosen, left_out = set[str](), set[str]()
+    for path in paths:
+        excluded = EXCLUDED.match(path.text)
+        text = path.text[excluded.end() :] if excluded else path.text
+        if not path.static or re.search(r"[\[\\]|\A:", text):
+            chosen |= set() if excluded else {"."}
+            continue
+        whole = os.path.join(os.path.realpath(base), text)  # noqa: PTH118
+        places = {
+            os.path.relpath(place, os.path.realpath(root)) for place in (os.path.normpath(whole), os.path.realpath(whole))
+        }
+        (left_out if excluded else chosen).update(places if not excluded or len(places) == 1 else ())
+
+    def choose(name: str) -> bool:
+        out = any(_is_below(name, place) or fnmatchcase(name, place) for place in left_out)
+        return not out and (
+            not chosen or any(_is_below(name, p) or fnmatchcase(name, p) or fnmatchcase(name, f"{p}/*") for p in chosen)
+        )
+
+    return choose
+
+
+def _is_below(name: str, place: str) -> bool:
+    return place == "." or f"{name}/".startswith(f"{place}/")

@@ -18,7 +18,6 @@ from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
 from .ignore_files import IgnoreFiles
-from .repositories import tracked_paths
 from .trees import Tree
 
 MAX_ENTRIES = 50_000
@@ -77,10 +76,16 @@ class TreeFiles:
             self._asking[key] = tuple(self._judged(root, listing.files))
         found = [part for path, part in self._asking[key] if reads(tree, root, path)]
         found += [part for _, part in self._judged(root, listing.links, every=True)] if tree.links else []
-        found = _tracked(found, root, self._policy) if tree.tracked else found
-        return _question(tree, found) if found else None
+        return _question(tree.why, found) if found else None
 
-    def _judged(self, root: Target, paths: Iterable[str], *, every: bool = False) -> Iterator[tuple[str, Judgement]]:
+    def judge_shown(self, root: Target, why: str, paths: Iterable[str], same: Callable[[str], bool]) -> Judgement | None:
+        """Return the question about what git shows of `paths` below `root`, whatever a sandbox hides of the files."""
+        found = [part for path, part in self._judged(root, paths, in_store=True) if not same(path)]
+        return _question(why, found) if found else None
+
+    def _judged(
+        self, root: Target, paths: Iterable[str], *, every: bool = False, in_store: bool = False
+    ) -> Iterator[tuple[str, Judgement]]:
         """Yield what below `root` is not simply allowed; only what may not be is judged, unless `every`."""
         texts = {f"{root.text.rstrip('/')}/{path}" if root.text != "vault:/" else f"vault:/{path}": path for path in paths}
         suspects = texts.keys() if every else self._suspects(texts, root)
@@ -90,7 +95,11 @@ class TreeFiles:
                 yield texts[text], Judgement("read", text, "ask", "there are more files that could be asked about")
                 return
             part = judge_file(self._policy, self._resolve(whole, "read", None), "read", whole=False)
-            if part.decision != "allow" and not self._policy.hides(whole) and not _is_plain_git_config(whole, part):
+            if (
+                part.decision != "allow"
+                and (in_store or not self._policy.hides(whole))
+                and not _is_plain_git_config(whole, part)
+            ):
                 yield texts[text], part
 
     def _suspects(self, texts: dict[str, str], root: Target) -> set[str]:
@@ -146,22 +155,11 @@ def _is_plain_git_config(path: str, part: Judgement) -> bool:
     return without_git_credentials(text) == text
 
 
-def _question(tree: Tree, found: list[Judgement]) -> Judgement:
+def _question(why: str, found: list[Judgement]) -> Judgement:
     worst = max(found, key=lambda part: part.severity)
     names = [part.target.removeprefix("vault:/").removeprefix("fs:") for part in found]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    reason = f"{tree.why} also reads {', '.join(names[:NAMED])}{more}: {worst.reason}"
-    return replace(worst, reason=reason, remember=None)
-
-
-def _tracked(found: list[Judgement], root: Target, policy: Policy) -> list[Judgement]:
-    known = tracked_paths(Path(root.path or policy.vault))
-    return [part for part in found if known is None or known(_place(part.target, policy))]
-
-
-def _place(text: str, policy: Policy) -> Path:
-    kind, _, rest = text.partition(":")
-    return Path(f"{policy.vault}{rest}") if kind == "vault" else Path(rest)
+    return replace(worst, reason=f"{why} also reads {', '.join(names[:NAMED])}{more}: {worst.reason}", remember=None)
 
 
 # ------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ class Tree:
     :param hidden: names that begin with a dot are read too.
     :param depth: how many folders down it reads.
     :param links: links are followed.
-    :param tracked: it reads only what git tracks; `repository`: never git's own folder.
+    :param repository: it never reads git's own folder.
     """
 
     why: str
@@ -43,7 +43,6 @@ class Tree:
     depth: int | None = None
     links: bool = False
     follows: Follows = "nothing"
-    tracked: bool = False
     repository: bool = False
 
 
@@ -120,27 +119,25 @@ def git_trees(verb: str, found: Sequence[Found]) -> list[Tree]:
             every = letters & {"a", "all"}
             return [Tree(f"git stash {'-a' if every else '-u'}", follows="nothing" if every else "git", repository=True)]
         case "grep":
-            return [_git_grep(letters, operands)]
+            return _git_grep(letters, operands)
         case "diff" if "no-index" in letters:
             return [Tree("git diff --no-index", paths)]
-        case "archive":
-            return [Tree("git archive", tracked=True, repository=True)]
         case _:
             return []
 
 
-def _git_grep(letters: set[str], operands: Sequence[Arg]) -> Tree:
+def _git_grep(letters: set[str], operands: Sequence[Arg]) -> list[Tree]:
+    """Return what it reads besides the files that git tracks."""
     patterns = letters & {"e", "f", "regexp", "file"}
-    paths = [arg for arg in (operands if patterns else operands[1:]) if not _REVISION.search(arg.text)]
-    roots = () if any(_BEYOND.search(arg.text) for arg in paths) else tuple(paths)
+    paths = tuple(arg for arg in (operands if patterns else operands[1:]) if not _REVISION.search(arg.text))
+    roots = () if any(_BEYOND.search(arg.text) for arg in paths) else paths
     if "no-index" in letters:
-        return Tree(
-            "git grep --no-index", roots, follows="git" if "exclude-standard" in letters else "nothing", repository=True
-        )
+        follows = "git" if "exclude-standard" in letters else "nothing"
+        return [Tree("git grep --no-index", roots, follows=follows, repository=True)]
     if "untracked" in letters:
-        followed = "nothing" if "no-exclude-standard" in letters else "git"
-        return Tree("git grep --untracked", roots, follows=followed, repository=True)
-    return Tree("git grep", roots, tracked=True, repository=True)
+        follows = "nothing" if "no-exclude-standard" in letters else "git"
+        return [Tree("git grep --untracked", roots, follows=follows, repository=True)]
+    return []
 
 
 def _grep(name: str, found: Sequence[Found], letters: set[str], operands: tuple[Arg, ...]) -> list[Tree]:

@@ -1,0 +1,285 @@
+"""Content that git prints from its store: differences, commits, whole trees, by the paths that it may show.
+
+Never fewer paths than git prints, but for two things that cannot be told cheaply: a revision that is not understood here
+stands for every file that is tracked now, and of a long history only the last :data:`MAX_COMMITS` are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha1
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from moryflow_sdk.git_files import read_start
+
+from .git_store import FAILURES, GitStore, Unknown
+from .options import Found
+from .repositories import index_entries, repository, selected
+from .words import Arg
+
+MAX_COMMITS = 100
+"""How many commits of a history are looked at: so many take a fifth of a second."""
+
+_LARGEST = 1 << 22
+"""The largest file whose content is compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Content that a verb of git prints.
+
+    :param why: the verb, for the question.
+    :param how: ``files``: all of the revisions, or of the index; ``differences``: between revisions, the index and the
+        files; ``commits``: what each of them changed; ``history``: the same for those before them; ``stash``; ``object``.
+    :param words: revisions, then paths, as git tells them apart; `paths` stand behind ``--``.
+    :param most: how many commits of a history; `several`: of all branches and tags, whatever is named.
+    :param every: it may show everything that is tracked.
+    """
+
+    why: str
+    how: Literal["files", "differences", "commits", "history", "stash", "object"]
+    words: tuple[Arg, ...] = ()
+    paths: tuple[Arg, ...] = ()
+    most: int = MAX_COMMITS
+    several: bool = False
+    every: bool = False
+
+
+_PATCH = frozenset(
+    {
+        "p", "u", "U", "c", "m", "W", "patch", "unified", "cc", "dd", "patch-with-stat", "patch-with-raw", "binary",
+        "word-diff", "word-diff-regex", "color-words", "function-context", "remerge-diff", "diff-merges", "check",
+    }
+)  # fmt: skip
+"""Options with which a verb prints content."""
+
+_NAMES_ONLY = frozenset(
+    {
+        "stat", "numstat", "shortstat", "dirstat", "compact-summary", "name-only", "name-status", "summary", "raw", "s",
+        "no-patch", "quiet", "q",
+    }
+)  # fmt: skip
+_NO_FILTERS = frozenset({*_PATCH, *_NAMES_ONLY, "n", "max-count", "oneline", "color", "no-color", "stdout", *"0123456789"})
+"""Options beside which ``-3`` means the last three commits and none before them."""
+
+_SEVERAL_ROOTS = frozenset({"all", "branches", "tags", "remotes", "glob", "g", "walk-reflogs", "reflog", "stdin", "bisect"})
+_INTERACTIVE = frozenset({"add", "stage", "checkout", "restore", "reset", "commit", "stash"})
+
+
+def shown_by(verb: str, args: Sequence[Arg], found: Sequence[Found], first_path: int) -> Shown | None:
+    """Return what a verb prints; `first_path` is the place of the ``--`` before paths."""
+    letters = {item.name for item in found if not item.operand}
+    written = {arg.text[2:].partition("=")[0] for arg in args[:first_path] if arg.text[:2] == "--"} - letters
+    letters |= {name for name in _PATCH for part in written if name.startswith(part)}
+    operands = [(item.index, item.value) for item in found if item.operand and item.value is not None]
+    words = tuple(value for index, value in operands if index < first_path)
+    paths = tuple(value for index, value in operands if index > first_path)
+    shown = _shown(verb, letters, words)
+    if shown is None:
+        return None
+    several = shown.several or (shown.how == "history" and bool(letters & _SEVERAL_ROOTS))
+    return replace(shown, why=f"git {verb}", paths=(*shown.paths, *paths), most=_count(found, letters), several=several)
+
+
+def _shown(verb: str, letters: set[str], words: tuple[Arg, ...]) -> Shown | None:
+    patch = bool(letters & _PATCH)
+    first = words[0].text if words else ""
+    match verb:
+        case "diff" if "no-index" not in letters and (patch or not letters & _NAMES_ONLY):
+            return Shown(verb, "differences", words)
+        case "diff-index" | "diff-files" if patch:
+            return Shown(verb, "differences", words)
+        case "diff-tree" if patch:
+            return Shown(verb, "differences" if len(words) > 1 else "commits", words)
+        case "show" if patch or not letters & _NAMES_ONLY:
+            return Shown(verb, "commits", words or (Arg("HEAD"),))
+        case "log" | "whatchanged" if patch:
+            return Shown(verb, "history", words)
+        case "reflog" if patch:
+            return Shown(verb, "history", several=True)
+        case "format-patch":
+            alone = len(words) == 1 and ".." not in first and not letters & set("0123456789n")
+            return Shown(verb, "history", (Arg(f"{first}..HEAD", words[0].why),) if alone else words)
+        case "range-diff":
+            return Shown(verb, "history", words)
+        case "stash" if first == "show" and patch:
+            return Shown(verb, "stash", words[1:])
+        case "grep":
+            return Shown(verb, "files", words if letters & {"e", "f", "regexp", "file"} else words[1:])
+        case "archive":
+            return Shown(verb, "files", words[:1], words[1:])
+        case "cat-file" if letters & {"p", "textconv", "filters"} or first == "blob":
+            return Shown(verb, "object", words[-1:])
+        case "status" | "commit" if letters & {"v", "verbose"}:
+            return Shown(verb, "differences")
+        case "rerere" if first == "diff":
+            return Shown(verb, "differences")
+        case "rebase" | "am" if "show-current-patch" in letters:
+            return Shown(verb, "commits", every=True)
+        case _ if verb in _INTERACTIVE and letters & {"p", "patch"}:
+            return Shown(verb, "differences", words if verb in ("checkout", "reset") else ())
+        case _:
+            return None
+
+
+def _count(found: Sequence[Found], letters: set[str]) -> int:
+    """Return how many commits are shown, where nothing but a number chooses them."""
+    digits = "".join(item.name for item in found if not item.operand and item.name.isdecimal())
+    given = [
+        item.value.text for item in found if item.name in ("n", "max-count") and item.value is not None and not item.operand
+    ]
+    text = (given or [digits])[-1]
+    plain = letters <= _NO_FILTERS and text.isdecimal() and len(text) < 4
+    return min(int(text), MAX_COMMITS) if plain else MAX_COMMITS
+
+
+@dataclass(frozen=True, slots=True)
+class PathsShown:
+    """Paths below the folder `root` that may be shown; `same` tells those that are the same in all that is compared."""
+
+    root: Path
+    paths: list[str]
+    same: Callable[[str], bool]
+
+
+def paths_shown(shown: Shown, base: str, moved: str, *, changed: bool) -> PathsShown | None:
+    """Return what a verb may show; ``None`` where there is no repository.
+
+    :param moved: which names an earlier part of the command may have changed; `changed`: it may have changed files.
+    :raises Unknown: it cannot be told.
+    """
+    try:
+        git = repository(Path(base))
+        if git is None or not (git / "HEAD").is_file():
+            return None
+        reading = _Reading(shown, base, git)
+        names = reading.everything() if moved or shown.every else reading.names()
+        chosen = selected(reading.paths, base, str(reading.store.root))
+        surely = shown.how == "differences" and not (changed or moved)
+        same = reading.same if surely else lambda _: False
+        return PathsShown(reading.store.root, [name for name in names if chosen(name)], same)
+    except FAILURES as error:
+        raise Unknown(str(error) if isinstance(error, Unknown) else f"the repository cannot be read ({error})") from None
+
+
+_RANGE = re.compile(r"(.*?)(\.\.\.?)(.*)")
+_PATTERN = re.compile(r"[*?]|\A:[!^(]")
+
+
+class _Reading:
+    """One verb in one repository."""
+
+    def __init__(self, shown: Shown, base: str, git: Path) -> None:
+        self._how, self._most, self._several, self._base, self._git = shown.how, shown.most, shown.several, base, git
+        self.store = GitStore(git)
+        self._last = ""
+        count = next((place for place, word in enumerate(shown.words) if self._is_path(word)), len(shown.words))
+        self._words = [word.text if word.static else "?" for word in shown.words[:count]]
+        self.paths = (*shown.words[count:], *shown.paths)
+
+    @cached_property
+    def _index(self) -> dict[str, str]:
+        return index_entries(self._git)
+
+    def _is_path(self, word: Arg) -> bool:
+        if not word.static or self.store.has(word.text) or _RANGE.fullmatch(word.text):
+            return False
+        return _PATTERN.search(word.text) is not None or (Path(self._base) / word.text).exists()
+
+    def everything(self) -> Iterable[str]:
+        """Return all that is tracked now, in the index or in the last commit."""
+        try:
+            return {**self._index, **dict.fromkeys(self.store.files(self.store.commit("HEAD")))}
+        except FAILURES:
+            return self._index
+
+    def names(self) -> Iterable[str]:
+        """Return the paths that may be shown; where a revision is not understood, everything that is tracked."""
+        try:
+            named = (
+                []
+                if self._how in ("history", "stash")
+                else [word for word in self._words if ".." not in word and ":" not in word]
+            )
+            objects = [self.store.object(word) for word in named]
+            blobs = [name for kind, name in objects if kind == "blob"]
+            return self._of_blobs(blobs) if blobs else self._names([name for _, name in objects])
+        except _NotTracked as problem:
+            raise Unknown(str(problem)) from None
+        except FAILURES:
+            return self.everything()
+
+    def _names(self, objects: list[str]) -> Iterable[str]:
+        store = self.store
+        match self._how:
+            case "files":
+                return self._files() if self._words else self._index
+            case "stash":
+                return store.stash_changes(*self._words)
+            case "commits":
+                ranges = [word for word in self._words if ".." in word]
+                return [*self._history(ranges), *(name for one in objects for name in store.own_changes(one))]
+            case "differences" if any("..." in word for word in self._words):
+                return self._history(self._words)
+            case "differences" if any(":" in word for word in self._words):
+                return self._files()
+            case "differences":
+                ends = [end for word in self._words for end in word.split("..")]
+                return self._differences([store.object(end or "HEAD")[1] for end in ends])
+            case "history":
+                return self._history(self._words or ["HEAD"], store.tips() if self._several else ())
+            case _:
+                return ()
+
+    def _files(self) -> Iterable[str]:
+        """Return all files of the revisions; of one with a path behind it, those elsewhere too."""
+        starts = dict.fromkeys(word.partition(":")[0] or "HEAD" for word in self._words)
+        return {**self._index, **dict.fromkeys(name for one in starts for name in self.store.files(self.store.object(one)[1]))}
+
+    def _of_blobs(self, blobs: Sequence[str]) -> list[str]:
+        if not set(blobs) <= set(self._index.values()):
+            raise _NotTracked(f"which file has the content {blobs[0][:12]} is not looked up")
+        return [path for path, content in self._index.items() if content in blobs]
+
+    def _differences(self, objects: list[str]) -> Iterable[str]:
+        if len(objects) > 1:
+            return [name for other in objects[1:] for name in self.store.differing(objects[0], other)]
+        self._last = objects[0] if objects else self.store.commit("HEAD") if self.store.has("HEAD") else ""
+        return {**self._index, **dict.fromkeys(self.store.files(self._last) if objects else ())}
+
+    def same(self, path: str) -> bool:
+        """Whether a file has one content in the folder, the index and the commit, so that nothing of it is shown."""
+        if not self._last or not self._index.get(path):
+            return False
+        try:
+            content = read_start(self.store.root / path, _LARGEST + 1)
+        except OSError:
+            return False
+        name = sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        plain = len(content) <= _LARGEST and b"\r" not in content
+        return plain and self._index[path] == name == self.store.blob(self._last, path)
+
+    def _history(self, words: Sequence[str], more: Iterable[str] = ()) -> Iterable[str]:
+        """Return what the commits changed that `words` stand for; of a long history also everything that is tracked."""
+        tips, without = list(more), list[str]()
+        for word in words:
+            found = _RANGE.fullmatch(word)
+            one, dots, other = found.groups() if found else ("", "", word.removeprefix("^"))
+            last = self.store.commit(other or "HEAD")
+            (without if word.startswith("^") else tips).append(last)
+            if dots == ".." or (dots and self._how == "differences"):
+                without.append(self.store.commit(one or "HEAD"))
+            elif dots:
+                tips.append(self.store.commit(one or "HEAD"))
+        commits = list(islice(self.store.history(tips, without), self._most))
+        found_names = dict.fromkeys(name for one in commits for name in self.store.own_changes(one))
+        return {**found_names, **dict.fromkeys(self.everything())} if len(commits) == MAX_COMMITS else found_names
+
+
+class _NotTracked(Exception):
+    """The content of no file that is tracked now."""
