@@ -203,7 +203,9 @@ class GitStore:
                 yield from self.differing(parent, name)
 
     def stash_changes(self, text: str = "stash") -> Iterator[str]:
-        """Yield the paths that a stash holds."""
+        """Yield the paths that a stash holds; none where nothing was ever stashed."""
+        if not self._read("logs/refs/stash"):
+            return
         stash = self.stashed(text)
         parents = self.parents(stash)
         yield from self.differing(parents[0], stash)
