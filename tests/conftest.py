@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -56,9 +57,20 @@ SMALLEST = 0.005
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave what is slow to the CI, unless it is asked for by a path or by ``-m``."""
-    if config.args_source is config.ArgsSource.TESTPATHS and not config.option.markexpr:
+    """Leave what is slow to the CI, unless it is asked for by a path or by ``-m``.
+
+    A worker of pytest-xdist asks its controller: what stands in PYTEST_ADDOPTS does not reach it.
+    """
+    if told := getattr(config, "workerinput", None):
+        config.option.markexpr = told["markexpr"]
+    elif config.args_source is config.ArgsSource.TESTPATHS and not config.option.markexpr:
         config.option.markexpr = "not slow"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker what is to be run."""
+    node.workerinput["markexpr"] = node.config.option.markexpr
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
