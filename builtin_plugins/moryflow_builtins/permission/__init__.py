@@ -31,8 +31,7 @@ config_model = Configured
 @hookimpl
 async def tool_gate(call: ToolCall, turn: Turn) -> Verdict:
     """Judge a call by the rules of the person, of the session and of the agent."""
-    from .confined import in_sandbox
-    from .gate import decide, is_long, policy_of
+    from .gate import decide, in_sandbox, is_long, policy_of
 
     policy = policy_of(turn)
     if not is_long(call):

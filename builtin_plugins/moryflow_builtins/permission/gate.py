@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
-from moryflow_sdk import Remember, Rule, Target, ToolCall, Turn
+from moryflow_sdk import Allow, Ask, Remember, Rule, Target, ToolCall, Turn, Verdict
 from moryflow_sdk.git_files import named_by_git
 from moryflow_sdk.patterns import escape
 from moryflow_sdk.urls import RefusedUrl, Url, parse_url
 
-from .confined import hidden_files
 from .defaults import default_rules, escape_path
-from .files import judge_file
-from .folders import is_folder, judge_folder
+from .files import is_folder, judge_file, judge_folder
 from .judgement import Decision, Judgement, decision_of, stored_rule_answers
-from .policy import Policy, make_policy
-from .rules import text_probe
+from .policy import Policy, Resolve, make_policy, text_probe
 
 INLINE_COMMAND = 2048
 """Commands up to this many characters are judged on the loop; longer ones in a thread."""
 
 
-def policy_of(turn: Turn, rules: Sequence[Rule] | None = None) -> Policy:
+def policy_of(
+    turn: Turn, rules: Sequence[Rule] | None = None, *, home: Path | None = None, resolve: Resolve | None = None
+) -> Policy:
     """Return the policy that holds in `turn` now.
 
     :param rules: judge by these instead of the configured ones (``permission test``, ``whatif``).
+    :param home: Moryflow's own folder, where it is not that of the turn.
+    :param resolve: resolves paths, where ``~`` stands for another home.
     """
-    files = turn.files
+    files, home = turn.files, home or turn.home
 
-    def resolve(path: str, domain: str, base: str | None) -> Target:
+    def resolve_here(path: str, domain: str, base: str | None) -> Target:
         return files.resolve(path, domain=domain, base=base)
 
     configured = turn.rules.all() if rules is None else rules
-    defaults = default_rules(str(turn.home), tuple(getattr(turn.config, "servers", ())), named_by_git(turn.vault))
-    places = {"home": turn.home, "vault": turn.vault, "watched": turn.watched, "hides": hidden_files(turn)}
-    return make_policy((*defaults, *configured), **places, resolve=resolve, agent=turn.agent.rules)
+    defaults = default_rules(str(home), tuple(getattr(turn.config, "servers", ())), named_by_git(turn.vault))
+    places = {"home": home, "vault": turn.vault, "watched": turn.watched, "hides": hidden_files(turn)}
+    return make_policy((*defaults, *configured), **places, resolve=resolve or resolve_here, agent=turn.agent.rules)
 
 
 def decide(policy: Policy, call: ToolCall) -> Decision:
@@ -134,3 +137,66 @@ def _reason(answer: Judgement) -> str:
     if answer.domain == "tool":
         return f"the tool {subject!r} declares no domain, so it is asked about"
     return f"{subject!r} of an MCP server that is not configured" if answer.domain == "mcp" else answer.reason
+
+
+# ------------------------------------------------------------------------------------------------
+# Commands in a sandbox
+# ------------------------------------------------------------------------------------------------
+
+_VAULT = "vault:"
+
+
+def hidden_files(turn: Turn) -> Callable[[str], bool]:
+    """Return what says of an absolute path that a command of `turn` finds nothing there: its sandbox hides the file.
+
+    Files that are named are asked about all the same; this is for what a command would read without naming it.
+    """
+
+    @cache  # only commands ask, so that other calls are judged without a look at the sandbox
+    def used() -> bool:
+        from moryflow_sdk.sandbox import confinement, known_sandbox
+
+        return known_sandbox() is not None and confinement(turn.rules.all()).used
+
+    def hides(path: str) -> bool:
+        from moryflow_sdk.sandbox import secret_places
+
+        if not used():
+            return False
+        vault = f"{turn.vault}/"
+        if path.startswith(vault):
+            names = path.removeprefix(vault).split("/")
+            return names[-2:] == [".git", "config"] or not _SHOWN.intersection(names[:-1])
+        return any(Path(path).is_relative_to(place) for place in (*secret_places(Path.home()), turn.home))
+
+    return hides
+
+
+_SHOWN = frozenset({".git", "site-packages", "dist-packages", "node_modules"})
+"""The keys of other people's packages are not hidden, and in a repository the secrets of its configuration alone."""
+
+
+def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
+    """Return the verdict of `decision`; a question that only the defaults ask about a command is left out.
+
+    What a rule of a person or of an agent asks, what no mode lifts, and files of the vault that are named are asked about
+    all the same.
+    """
+    verdict = decision.verdict
+    if tool != "bash" or not isinstance(verdict, Ask):
+        return verdict
+    asked = [part for part in decision.parts if part.decision == "ask"]
+    named = [part for part in asked if part.domain in ("read", "edit") and part.target.startswith(f"{_VAULT}/")]
+    if named:
+        verdict = verdict.replace(opens=tuple(_paths(named, turn)))
+    if named or verdict.bypass == "never" or any(part.rule and part.rule.source != "default" for part in asked):
+        return verdict
+    from moryflow_sdk.sandbox import confinement, known_sandbox
+
+    if not confinement(turn.rules.all()).unasked or known_sandbox() is None:
+        return verdict
+    return Allow(reason="in the sandbox, which a rule lets run unasked", rule=verdict.rule)
+
+
+def _paths(parts: Iterable[Judgement], turn: Turn) -> Iterable[str]:
+    return dict.fromkeys(f"{turn.vault}{part.target.removeprefix(_VAULT)}" for part in parts)

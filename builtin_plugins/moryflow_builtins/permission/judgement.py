@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from moryflow_sdk import Allow, Ask, Deny, FrozenDict, Remember, Rule, Verdict, thaw
 from moryflow_sdk.patterns import compile_rule
 from moryflow_sdk.verdicts import Bypass, Cause
 
-from .rules import STRENGTH, Strength
-
+Strength = Literal["allow", "ask", "deny"]
+STRENGTH: dict[str, int] = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
 MOST = 8
 """How many reasons are told, and how many patterns one answer may store."""
 

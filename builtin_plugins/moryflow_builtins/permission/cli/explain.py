@@ -13,11 +13,9 @@ from moryflow_sdk.sandbox import find_sandbox
 from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
-from moryflow_builtins.permission.confined import in_sandbox
-from moryflow_builtins.permission.gate import judge_target, policy_of
+from moryflow_builtins.permission.gate import in_sandbox, judge_target, policy_of
 from moryflow_builtins.permission.judgement import Decision, Judgement, place_of, rule_json, rule_words
-from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.rules import Probe, RuleSet
+from moryflow_builtins.permission.policy import Policy, Probe, RuleSet
 
 from .lint import stops_at_slash
 from .prediction import MODES, outcome, unacceptable

@@ -17,7 +17,7 @@ from moryflow_sdk.urls import RefusedUrl, parse_url
 
 from moryflow_builtins.permission.defaults import default_rules, protects
 from moryflow_builtins.permission.judgement import place_of, rule_json, rule_words
-from moryflow_builtins.permission.rules import compile_rules, text_probe
+from moryflow_builtins.permission.policy import compile_rules, text_probe
 
 from .overlap import Nearby, Shape, shapes
 from .text import visible

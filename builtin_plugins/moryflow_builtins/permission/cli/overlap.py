@@ -14,7 +14,7 @@ from moryflow_sdk.patterns import PREFIXES, address_pattern
 from moryflow_sdk.patterns.globs import TooMany, braces
 from moryflow_sdk.sandbox import COMMANDS, NETWORK
 
-from moryflow_builtins.permission.rules import CompiledRule, RuleHit, compile_rules, text_probe
+from moryflow_builtins.permission.policy import CompiledRule, RuleHit, compile_rules, text_probe
 
 EVERYTHING = frozenset({"*", "**"})
 _PATHS = ("read", "edit", "web_fetch")

@@ -16,9 +16,8 @@ from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 
-from moryflow_builtins.permission.confined import hidden_files
 from moryflow_builtins.permission.defaults import default_rules, escape_path
-from moryflow_builtins.permission.gate import decide
+from moryflow_builtins.permission.gate import decide, hidden_files
 from moryflow_builtins.permission.policy import Policy, make_policy
 from moryflow_builtins.permission.shell import MAX_BYTES
 

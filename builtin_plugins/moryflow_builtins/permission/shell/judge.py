@@ -8,8 +8,7 @@ from dataclasses import replace
 from moryflow_sdk import FrozenDict
 
 from moryflow_builtins.permission.judgement import MOST, Judgement, place_of
-from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.rules import CompiledRule, RuleHit
+from moryflow_builtins.permission.policy import CompiledRule, Policy, RuleHit
 
 from .checkouts import Checkout
 from .facts import Facts, Inner, InnerText

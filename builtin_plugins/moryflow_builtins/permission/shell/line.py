@@ -11,7 +11,7 @@ from moryflow_sdk import Rule
 from moryflow_sdk.patterns import Pattern, compile_rule
 from moryflow_sdk.targets import UNKNOWN_FOLDER
 
-from moryflow_builtins.permission.rules import CompiledRule, RuleHit, RuleSet
+from moryflow_builtins.permission.policy import CompiledRule, RuleHit, RuleSet
 
 from .facts import Facts, Guard
 from .inspect import basename, name_of

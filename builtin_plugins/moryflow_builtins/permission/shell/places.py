@@ -12,8 +12,7 @@ from itertools import dropwhile, islice, product
 from moryflow_sdk import Rule, Target
 from moryflow_sdk.targets import UNKNOWN_FOLDER
 
-from moryflow_builtins.permission.files import judge_file
-from moryflow_builtins.permission.folders import judge_paths
+from moryflow_builtins.permission.files import judge_file, judge_paths
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
