@@ -60,6 +60,6 @@ def check_rules(rules: Sequence[Rule]) -> Iterator[tuple[Rule, str]]:
 
 
 def _group() -> Any:
-    from .cli.group import permission
+    from .cli import permission
 
     return permission

@@ -46,7 +46,7 @@ class Judgement:
 
     def as_json(self) -> dict[str, object]:
         """Return what ``permission explain`` prints of it."""
-        shown = {"target": self.target, "decision": self.decision, "rule": rule_json(self.rule)}
+        shown = {"target": self.target, "decision": self.decision, "rule": rule_json(self.rule) if self.rule else None}
         extra = {"domain": self.domain, "reason": self.reason, "cause": self.cause, "bypass": self.bypass}
         return {**shown, **(extra if self.decision != "allow" else {"domain": self.domain})}
 
@@ -134,9 +134,7 @@ def rule_words(rule: Rule) -> str:
     return f"rule {rule.decision} {shown!r}{f' in {rule.folder}' if rule.folder else ''} ({place_of(rule)})"
 
 
-def rule_json(rule: Rule | None) -> dict[str, object] | None:
+def rule_json(rule: Rule) -> dict[str, object]:
     """Return the fields of a rule that are set."""
-    if rule is None:
-        return None
     fields = ("source", "file", "line", "index", "domain", "pattern", "decision", "folder", "contents", "problem")
     return {name: thaw(value) for name in fields if (value := getattr(rule, name)) not in (None, {}, "")}

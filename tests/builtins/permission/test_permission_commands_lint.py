@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 from moryflow_builtins.permission.cli.lint import few, remarks
-from moryflow_builtins.permission.cli.overlap import Nearby, shapes
-from moryflow_builtins.permission.cli.presets import PRESETS
+from moryflow_builtins.permission.cli.reach import LaterRules
+from moryflow_builtins.permission.cli.rules import PRESETS
 from moryflow_sdk import Rule
 
 
@@ -96,7 +96,7 @@ TEXT = st.text(alphabet="ab *", min_size=1, max_size=6)
 @given(earlier=TEXT, later=TEXT, filling=st.text(alphabet="ab ;/", max_size=3))
 def test_a_covering_rule_matches_all_that_the_other_does(earlier, later, filling):
     """Whatever the star of the earlier pattern stands for, the later one matches it (D4, D6)."""
-    one, other = shapes(made(("bash", earlier, "ask"), ("bash", later, "deny")))
+    one, other = LaterRules(made(("bash", earlier, "ask"), ("bash", later, "deny"))).reaches
     text = "shell:" + earlier.replace("*", filling)
     if other.covers(one) and one.compiled.matches(text):
         assert other.compiled.matches(text)
@@ -111,7 +111,7 @@ PATH = st.lists(st.sampled_from(["a", "*", "**", "b*", "?", "[ab]"]), min_size=1
 @given(earlier=PATH, later=PATH, target=st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=6).map("/".join))
 def test_a_covering_path_rule_matches_all_that_the_other_does(earlier, later, target):
     """The same for paths, where a star stops at a slash (D4, D6)."""
-    one, other = shapes(made(("read", f"vault:/{earlier}", "ask"), ("read", f"vault:/{later}", "deny")))
+    one, other = LaterRules(made(("read", f"vault:/{earlier}", "ask"), ("read", f"vault:/{later}", "deny"))).reaches
     text = f"vault:/{target}"
     if other.covers(one) and one.compiled.matches(text) and not re.search(r"\[", later):
         assert other.compiled.matches(text)
@@ -151,18 +151,13 @@ ROW = st.one_of(
 @given(rows=st.lists(ROW, max_size=12))
 def test_the_few_rules_that_are_looked_at_are_enough(rows):
     """The same rule is found as by holding every rule against every later one (D4)."""
-    every = shapes(made(*rows))
-    nearby = Nearby((), every)
-    for index, shape in enumerate(every):
-        later = (other for other in every[index + 1 :] if other.rule.domain == shape.rule.domain and other.covers(shape))
-        assert nearby.covering(index) is next(later, None)
-        for target in shape.examples:
-            deciding = nearby.deciding(shape.rule.domain, target)
-            assert deciding is not None
-            assert (
-                deciding.rule
-                == [one.rule for one in every if one.rule.domain == shape.rule.domain and one.compiled.matches(target)][-1]
-            )
+    later = LaterRules(made(*rows))
+    every = later.reaches
+    for place, reach in enumerate(every):
+        others = [other for other in every[place + 1 :] if other.rule.domain == reach.rule.domain]
+        assert later.covering(place) is next((other for other in others if other.covers(reach)), None)
+        for target in reach.examples:
+            assert later.decides(place, target) is not any(other.compiled.matches(target) for other in others)
 
 
 @pytest.mark.parametrize(

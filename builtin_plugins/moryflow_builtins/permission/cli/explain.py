@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from itertools import starmap
 from typing import Any
 
 import click
@@ -17,11 +18,12 @@ from moryflow_builtins.permission.gate import in_sandbox, judge_target, policy_o
 from moryflow_builtins.permission.judgement import Decision, Judgement, place_of, rule_json, rule_words
 from moryflow_builtins.permission.policy import Policy, Probe, RuleSet
 
-from .lint import stops_at_slash
-from .prediction import MODES, outcome, unacceptable
-from .text import table, visible
+from .call_judge import MODES, outcome, unacceptable
+from .reach import wider_address
+from .rule_text import table, visible
 
 _KINDS: dict[str, tuple[Any, str]] = {
+    "bash": ("shell", "shell:"),
     "web_fetch": ("url", "url:"),
     "web_search": ("query", "query:"),
     "mcp": ("mcp", "mcp:"),
@@ -31,7 +33,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
 
 
 @dataclass(frozen=True)
-class Watched(Policy):
+class WatchedPolicy(Policy):
     """A policy that keeps which rules matched something; it judges like any other."""
 
     matched: set[Rule] = field(default_factory=set[Rule])
@@ -56,15 +58,24 @@ class Watched(Policy):
         """The configured rules, then those of agents."""
         return (self.configured, *self.narrowing)
 
+    @property
+    def unmatched(self) -> Iterator[Rule]:
+        """The rules that matched nothing."""
+        return (rule for layer in self.layers for rule in layer.rules if rule not in self.matched)
+
 
 @dataclass(frozen=True)
 class Explained:
-    """An input, judged; `folder` is where a command runs."""
+    """An input, judged.
+
+    :param chain: the rules in the order they are matched, and whether each matched something.
+    :param folder: where a command runs.
+    """
 
     judged: tuple[Judgement, ...]
     verdict: Verdict
-    chain: tuple[dict[str, Any], ...]
     mode: str
+    chain: tuple[tuple[Rule, bool], ...] = ()
     folder: str | None = None
     remarks: tuple[str, ...] = ()
 
@@ -80,17 +91,17 @@ class Explained:
             "mode": self.mode,
             **({"folder": self.folder} if self.folder else {}),
             "targets": [part.as_json() for part in self.judged],
-            "chain": list(self.chain),
-            "otherwise": {name: dict(zip(("decision", "cause"), found, strict=True)) for name, found in self.otherwise()},
+            "chain": [{**rule_json(rule), "matched": matched} for rule, matched in self.chain],
+            "otherwise": {name: {"decision": found, "cause": why} for name, found, why in self.otherwise()},
             "remarks": list(self.remarks),
             "remember": [item.model_dump() for item in getattr(self.verdict, "remember", ())],
         }
 
-    def otherwise(self) -> Iterator[tuple[str, tuple[str, str]]]:
+    def otherwise(self) -> Iterator[tuple[str, str, str]]:
         """Yield what happens in each mode, with somebody to ask and without."""
         for mode in MODES:
-            yield mode, outcome(self.verdict, mode=mode, headless=False)
-        yield "headless", outcome(self.verdict, mode=self.mode, headless=True)
+            yield mode, *outcome(self.verdict, mode=mode, headless=False)
+        yield "headless", *outcome(self.verdict, mode=self.mode, headless=True)
 
 
 @click.command()
@@ -123,43 +134,24 @@ def explained(turn: Turn, domain: str, given: str, mode: str, workdir: str | Non
     """Judge `given` as the gate would in `turn`; a command in the folder `workdir`."""
     if domain == "bash":
         find_sandbox()
-    policy = watched(policy_of(turn))
-    kind, prefix = ("shell", "shell:") if domain == "bash" else _KINDS.get(domain, ("file", ""))
+    kind, prefix = _KINDS.get(domain, ("file", ""))
     problem = unacceptable(given, kind)
     if problem:
-        verdict = Deny(problem, cause="invalid_input")
-        judged = (Judgement(domain, f"{prefix}{given[:200]}", "deny", problem, "invalid_input", "never"),)
-        return Explained(judged, verdict, (), mode)
+        judged = Judgement(domain, f"{prefix}{given[:200]}", "deny", problem, "invalid_input", "never")
+        return Explained((judged,), Deny(problem, cause="invalid_input"), mode)
+    plain = policy_of(turn)
+    policy = WatchedPolicy(**{item.name: getattr(plain, item.name) for item in fields(Policy)})
     target = target_of(turn, domain, given, workdir)
     decision = judge_target(policy, target)
     policy.matched.update(part.rule for part in decision.parts if part.rule and not compile_rule(part.rule).problem)
-    verdict = in_sandbox(decision, domain, turn)  # of the domain bash, the tool bash
-    folder = target.folder.text if target.folder is not None else None
-    remarks = (*_missed_by_a_slash(policy, decision), *_matched_in_part(policy, decision))
-    return Explained(decision.parts, verdict, tuple(_chain(policy, decision)), mode, folder, remarks)
-
-
-def _missed_by_a_slash(policy: Watched, decision: Decision) -> Iterator[str]:
-    """Name each rule for addresses that does not match because its star stops at a slash."""
-    for rule in (rule for layer in policy.layers for rule in layer.rules if rule not in policy.matched):
-        wider = stops_at_slash(rule)
-        pattern = compile_rule(rule.replace(pattern=wider)) if wider else None
-        if pattern and any(pattern.matches(part.target) for part in decision.parts):
-            yield f"{rule_words(rule)} does not match, because its * stops at the next /; {wider} would"
-
-
-def _matched_in_part(policy: Watched, decision: Decision) -> Iterator[str]:
-    """Name each expression that would allow the input if it need not match all of it."""
-    for rule in (rule for layer in policy.layers for rule in layer.rules if rule not in policy.matched):
-        if rule.decision == "allow" and rule.pattern.startswith("regex:"):
-            searched = compile_rule(rule.replace(decision="ask"))
-            if any(part.domain == rule.domain and searched.matches(part.target) for part in decision.parts):
-                yield f"{rule_words(rule)} does not match, because an expression that allows must match all of a target"
-
-
-def watched(policy: Policy) -> Watched:
-    """Return `policy`, watched."""
-    return Watched(**{item.name: getattr(policy, item.name) for item in fields(Policy)})
+    return Explained(
+        decision.parts,
+        in_sandbox(decision, domain, turn),  # of the domain bash, the tool bash
+        mode,
+        tuple(_chain(policy, decision)),
+        target.folder.text if target.folder is not None else None,
+        tuple(_near_misses(policy, decision)),
+    )
 
 
 def target_of(turn: Turn, domain: str, given: str, workdir: str | None = None) -> Target:
@@ -177,13 +169,25 @@ def target_of(turn: Turn, domain: str, given: str, workdir: str | None = None) -
     return Target(domain=domain, kind=kind, text=f"{prefix}{given}", given=given)
 
 
-def _chain(policy: Watched, decision: Decision) -> Iterator[dict[str, Any]]:
-    """Yield the rules of every domain that was asked about, in the order they are matched."""
+def _chain(policy: WatchedPolicy, decision: Decision) -> Iterator[tuple[Rule, bool]]:
+    """Yield the rules of every domain that was asked about, in the order they are matched, and whether each matched."""
     domains = policy.asked | {part.domain for part in decision.parts}
-    for layer in policy.layers:
-        for rule in layer.rules:
-            if rule.domain in domains or rule.problem:
-                yield {**(rule_json(rule) or {}), "matched": rule in policy.matched}
+    rules = (rule for layer in policy.layers for rule in layer.rules)
+    return ((rule, rule in policy.matched) for rule in rules if rule.domain in domains or rule.problem)
+
+
+def _near_misses(policy: WatchedPolicy, decision: Decision) -> Iterator[str]:
+    """Name each rule that was probably meant to match: its star stops at a slash, or its expression matches a part only."""
+    for rule in policy.unmatched:
+        if wider := wider_address(rule):
+            meant, why = rule.replace(pattern=wider), f"its * stops at the next /; {wider} would"
+        elif rule.decision == "allow" and rule.pattern.startswith("regex:"):
+            meant, why = rule.replace(decision="ask"), "an expression that allows must match all of a target"
+        else:
+            continue
+        pattern = compile_rule(meant)
+        if any(part.domain == rule.domain and pattern.matches(part.target) for part in decision.parts):
+            yield f"{rule_words(rule)} does not match, because {why}"
 
 
 # ------------------------------------------------------------------------------------------------
@@ -202,9 +206,9 @@ def _lines(found: Explained) -> Iterator[str]:
     yield from table(((part.decision, part.domain, part.target, _by(part)) for part in found.judged), indent="  ")
     if found.chain:
         yield from ("", "rules, the last that matches decides ('>' matches)")
-        yield from table(map(_row, found.chain), indent="  ")
+        yield from table(starmap(_row, found.chain), indent="  ")
     yield ""
-    for name, (otherwise, why) in found.otherwise():
+    for name, otherwise, why in found.otherwise():
         yield f"{name:<12} {otherwise}  ({why})"
     yield from (visible(f"remark       {remark}") for remark in found.remarks)
     for item in getattr(found.verdict, "remember", ()):
@@ -215,8 +219,6 @@ def _by(part: Judgement) -> str:
     return rule_words(part.rule) if part.rule else part.reason or part.cause
 
 
-def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    rule = Rule.model_validate({key: value for key, value in entry.items() if key != "matched"})
-    mark = ">" if entry["matched"] else " "
+def _row(rule: Rule, matched: bool) -> tuple[str, ...]:
     pattern = visible(stored_words(rule.pattern, rule.folder, rule.contents), 60)
-    return mark, rule.domain, rule.decision, pattern, rule.source, place_of(rule)
+    return ">" if matched else " ", rule.domain, rule.decision, pattern, rule.source, place_of(rule)

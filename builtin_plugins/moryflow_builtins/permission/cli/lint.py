@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,99 +10,14 @@ from typing import Any, Literal
 
 import click
 from moryflow_sdk import CommandContext, Rule, Turn
-from moryflow_sdk.patterns import Pattern, address_pattern
 from moryflow_sdk.sensitive import sensitive
-from moryflow_sdk.urls import RefusedUrl, parse_url
 
 from moryflow_builtins.permission.defaults import default_rules, protects
 from moryflow_builtins.permission.judgement import place_of, rule_json, rule_words
 from moryflow_builtins.permission.policy import compile_rules, text_probe
 
-from .overlap import Nearby, Shape, shapes
-from .text import visible
-
-_JOINED = re.compile(r"(?:^|\s)(?:&&|\|\||\||&)(?:\s|$)|;(?:\s|$)")
-_REDIRECTED = re.compile(r"(?:^|\s)\d?(?:>>?|<)\s*\S")
-_QUOTES = re.compile(r"['\"\\]")
-
-
-def mistake(rule: Rule, pattern: Pattern) -> str:
-    """Return why `rule` can never match; empty when it can, or when that cannot be told."""
-    text = rule.pattern
-    if text in ("*", "**") or text.startswith(("regex:", "tool:")):
-        return ""
-    match rule.domain:
-        case "read" | "edit":
-            return _path(text.partition(":")[2] if text.startswith(("vault:", "fs:")) else text)
-        case "bash":
-            return _command(text.removeprefix("shell:"), allows=rule.decision == "allow")
-        case "web_fetch":
-            full = address_pattern(text.removeprefix("url:"), allows=rule.decision == "allow")
-            return _url(full, exact=pattern.exact)
-        case "mcp":
-            body = text.removeprefix("mcp:")
-            return "" if "/" in body or "*" in body else "tools of a server are written SERVER/TOOL; a star stands for all"
-        case _:
-            return ""
-
-
-def _path(body: str) -> str:
-    if re.search(r"(?:^|/)\.{1,2}(?:/|$)", body):
-        return "targets are resolved, so none has . or .. in it"
-    if "//" in body:
-        return "targets are resolved, so none has // in it"
-    if body.endswith("/") and body != "/":
-        return f"targets do not end with a slash; write {body}** for what is in the folder"
-    return ""
-
-
-def _command(body: str, *, allows: bool) -> str:
-    if body != body.strip(" "):
-        return "commands are matched without blanks around them"
-    if _QUOTES.search(body):
-        return ""
-    if _JOINED.search(body):
-        return "every command of a line is judged alone; write a rule for each"
-    if "  " in body:
-        return "words are matched with one blank between them"
-    if allows and _REDIRECTED.search(body):
-        return "redirections are judged as reading and editing, not as part of the command"
-    if allows and ("$(" in body or "`" in body):
-        return "an allow never covers what is known only when it runs"
-    return ""
-
-
-def _url(body: str, *, exact: bool) -> str:
-    if exact:
-        return _exact_url(body)
-    if re.search(r"[\[{]", body):
-        return ""
-    literal = body[: body.index("*")] if "*" in body else body
-    if not any(literal.startswith(start) or start.startswith(literal) for start in ("http://", "https://")):
-        return "addresses begin with http:// or https://; write docs.python.org or https://docs.python.org/** for a whole site"
-    if "://" in literal and "**" not in body and "/" not in body.partition("://")[2]:
-        return f"an address has a path after its host, and * stops at a slash; write {body.rstrip('*')}/**"
-    return ""
-
-
-def stops_at_slash(rule: Rule) -> str:
-    """Return the pattern that was probably meant where the last star of one for addresses stops at a slash; else nothing."""
-    pattern = rule.pattern
-    if rule.domain != "web_fetch" or pattern == "*" or pattern.startswith(("regex:", "tool:")):
-        return ""
-    full = address_pattern(pattern, allows=rule.decision == "allow")
-    return f"{pattern}*" if full.endswith("*") and not full.endswith(("**", "\\*")) else ""
-
-
-def _exact_url(body: str) -> str:
-    try:
-        canonical = str(parse_url(body))
-    except RefusedUrl as error:
-        if error.service is None:
-            return f"no such address is fetched: {error}"
-        canonical = str(error.service)
-    return "" if canonical == body else f"addresses are matched in one form; this one is {canonical}"
-
+from .reach import LaterRules, Reach, mistake, wider_address
+from .rule_text import visible
 
 Kind = Literal["invalid", "dead", "narrow", "shadowed", "silences", "dangerous"]
 
@@ -113,7 +27,6 @@ _PROTECTED = (
     ".github/workflows/ci.yml", ".bashrc",
 )  # fmt: skip
 """Names that a default asks about; a rule that covers one of them is told so."""
-
 
 STILL_ASKED: tuple[tuple[str, str], ...] = (
     ("words that are known only when the command runs", "echo $X"),
@@ -150,8 +63,7 @@ class Remark:
     def sentence(self) -> str:
         """The remark with the rule it is about."""
         rule = self.rule
-        shown = f"{rule.domain} rule {rule.decision} {shortened(rule.pattern)!r}: " if rule else ""
-        return shown + self.message
+        return f"{rule.domain} rule {rule.decision} {_short(rule.pattern)!r}: {self.message}" if rule else self.message
 
     @property
     def severity(self) -> Literal["error", "warning"]:
@@ -164,55 +76,41 @@ def remarks(rules: Sequence[Rule], home: Path | None = None) -> Iterator[Remark]
 
     :param home: Moryflow's own folder, where known.
     """
-    every = shapes(rules)
-    built_in = compile_rules(default_rules(str(home or "")))
-    nearby = Nearby((one for domain in built_in.by_domain for one in built_in.of(domain)), every)
-    for index, shape in enumerate(every):
-        problem = shape.compiled.pattern.problem
-        if problem:
-            yield Remark("invalid", f"it can never match: {problem}", shape.rule)
+    every = LaterRules(rules)
+    for place, reach in enumerate(every.reaches):
+        rule, pattern = reach.rule, reach.compiled.pattern
+        never = pattern.problem or mistake(rule, pattern)
+        if never:
+            yield Remark("invalid" if pattern.problem else "dead", f"it can never match: {never}", rule)
             continue
-        if shape.about_the_sandbox:
-            continue
-        dead = mistake(shape.rule, shape.compiled.pattern)
-        if dead:
-            yield Remark("dead", f"it can never match: {dead}", shape.rule)
-            continue
-        if wider := stops_at_slash(shape.rule):
-            message = f"its * stops at the next /, so it matches no address further down; write {shortened(wider)} for all"
-            yield Remark("narrow", message, shape.rule)
-        later = nearby.covering(index)
-        if later is not None:
-            yield Remark("shadowed", _shadowed(shape.rule, later.rule), shape.rule, later.rule)
-        elif shape.rule.decision == "allow":
-            yield from _loose(shape, nearby, home)
+        if wider := wider_address(rule):
+            message = f"its * stops at the next /, so it matches no address further down; write {_short(wider)} for all"
+            yield Remark("narrow", message, rule)
+        if later := every.covering(place):
+            what = "says the same" if rule.decision == later.rule.decision else "always wins"
+            message = f"it has no effect: the later {rule_words(later.rule)} covers all of it and {what}"
+            yield Remark("shadowed", message, rule, later.rule)
+        elif rule.decision == "allow":
+            loose = _loose_file(every, place, home) if rule.domain in ("read", "edit") else _loose(reach)
+            if loose:
+                yield Remark(*loose, rule)
 
 
 def few(found: Iterable[Remark], each: int = 3) -> Iterator[Remark]:
     """Yield `found` without the many rules that one later rule shadows: the first `each` of them say enough."""
-    seen: Counter[Rule] = Counter()
-    kept = list(found)
-    every = Counter(remark.by for remark in kept if remark.by)
-    for remark in kept:
-        if remark.by is None:
-            yield remark
-            continue
+    found = list(found)
+    every, seen = Counter(remark.by for remark in found), Counter[Rule | None]()
+    for remark in found:
         seen[remark.by] += 1
         more = every[remark.by] - each
-        if seen[remark.by] == each and more > 0:
-            yield replace(remark, message=f"{remark.message}; so it does with {more} more, see `permission lint --json`")
-        elif seen[remark.by] <= each:
+        if remark.by is None or seen[remark.by] < each or (seen[remark.by] == each and more <= 0):
             yield remark
+        elif seen[remark.by] == each:
+            yield replace(remark, message=f"{remark.message}; so it does with {more} more, see `permission lint --json`")
 
 
-def shortened(pattern: str) -> str:
-    """Return a pattern as a sentence shows it."""
+def _short(pattern: str) -> str:
     return pattern if len(pattern) <= 80 else f"{pattern[:77]}…"
-
-
-def _shadowed(rule: Rule, later: Rule) -> str:
-    what = "says the same" if rule.decision == later.decision else "always wins"
-    return f"it has no effect: the later {rule_words(later)} covers all of it and {what}"
 
 
 # ------------------------------------------------------------------------------------------------
@@ -220,58 +118,44 @@ def _shadowed(rule: Rule, later: Rule) -> str:
 # ------------------------------------------------------------------------------------------------
 
 
-def _loose(shape: Shape, nearby: Nearby, home: Path | None) -> Iterator[Remark]:
-    rule = shape.rule
-    match rule.domain:
-        case "read" | "edit":
-            yield from _loose_files(shape, nearby, home)
-        case "bash":
-            yield from _loose_commands(shape)
-        case "mcp" | "tool" if shape.everything:
-            what = "every tool of every server" if rule.domain == "mcp" else "every tool that does not say what it touches"
-            yield Remark("dangerous", f"it lets {what} run without a question, also those that come later", rule)
-        case _:
-            pass
-
-
-def _loose_commands(shape: Shape) -> Iterator[Remark]:
-    pattern = shape.compiled.pattern
-    if shape.everything:
+def _loose(reach: Reach) -> tuple[Kind, str] | None:
+    """Return what a rule for commands or tools opens that was hardly meant."""
+    rule, pattern = reach.rule, reach.compiled.pattern
+    if rule.domain in ("mcp", "tool") and reach.everything:
+        what = "every tool of every server" if rule.domain == "mcp" else "every tool that does not say what it touches"
+        return "dangerous", f"it lets {what} run without a question, also those that come later"
+    if rule.domain != "bash" or pattern.exact:
+        return None
+    if reach.everything:
         still = "; ".join(f"{what} ({example})" for what, example in STILL_ASKED)
-        yield Remark("dangerous", f"any program runs, but not every command goes unasked. Still asked: {still}", shape.rule)
-    elif shape.rule.pattern.startswith("regex:") and not pattern.exact and " " not in pattern.literal:
-        yield Remark("dangerous", "the expression does not begin with one whole program name", shape.rule)
-    elif not pattern.exact and not pattern.literal:
-        yield Remark("dangerous", "it begins with *, so it covers any program", shape.rule)
-    elif not pattern.exact and " " not in pattern.literal:
-        name = pattern.literal
-        hint = f"write {name + ' *'!r} for {name} with any arguments"
-        yield Remark("dangerous", f"it covers every program whose name begins with {name!r}; {hint}", shape.rule)
+        return "dangerous", f"any program runs, but not every command goes unasked. Still asked: {still}"
+    if " " in pattern.literal:
+        return None
+    if rule.pattern.startswith("regex:"):
+        return "dangerous", "the expression does not begin with one whole program name"
+    if not pattern.literal:
+        return "dangerous", "it begins with *, so it covers any program"
+    hint = f"write {pattern.literal + ' *'!r} for {pattern.literal} with any arguments"
+    return "dangerous", f"it covers every program whose name begins with {pattern.literal!r}; {hint}"
 
 
-def _loose_files(shape: Shape, nearby: Nearby, home: Path | None) -> Iterator[Remark]:
-    rule, exact = shape.rule, shape.compiled.pattern.exact
+def _loose_file(every: LaterRules, place: int, home: Path | None) -> tuple[Kind, str] | None:
+    """Return which files a rule opens that the defaults guard."""
+    reach = every.reaches[place]
+    rule, exact = reach.rule, reach.compiled.pattern.exact
     if home is not None and rule.domain == "edit" and exact and f"fs:{home}" in rule.pattern:
-        yield Remark("dead", f"it has no effect: nothing below {home} is changed by a tool, in any mode", rule)
-        return
-    if rule.domain == "edit" and not exact and _decides(shape, nearby, "fs:/etc/x", "fs:/usr/local/bin/x", "fs:/home/u/x.md"):
-        yield Remark("dangerous", "it lets files outside the vault be changed without a question", rule)
-        return
-    silenced = next((text for text in _witnesses(shape) if _decides(shape, nearby, text) and _guarded(rule.domain, text)), "")
-    if silenced.startswith("fs:"):
-        yield Remark("dangerous", f"it opens files of secrets outside the vault, for example {silenced}", rule)
-    elif silenced:
-        yield Remark("silences", f"it silences the default that asks about {silenced}", rule)
+        return "dead", f"it has no effect: nothing below {home} is changed by a tool, in any mode"
+    elsewhere = ("fs:/etc/x", "fs:/usr/local/bin/x", "fs:/home/u/x.md")
+    if rule.domain == "edit" and not exact and any(every.decides(place, target) for target in elsewhere):
+        return "dangerous", "it lets files outside the vault be changed without a question"
+    silenced = (text for text in _guarded_files(reach) if every.decides(place, text) and _is_guarded(rule.domain, text))
+    text = next(silenced, "")
+    if text.startswith("fs:"):
+        return "dangerous", f"it opens files of secrets outside the vault, for example {text}"
+    return ("silences", f"it silences the default that asks about {text}") if text else None
 
 
-def _decides(shape: Shape, nearby: Nearby, *targets: str) -> bool:
-    """Whether the rule is the one that decides about any of `targets`."""
-    matched = (target for target in targets if shape.compiled.matches(target))
-    hits = (nearby.deciding(shape.rule.domain, target) for target in matched)
-    return any(hit is not None and hit.rule == shape.rule for hit in hits)
-
-
-def _guarded(domain: str, target: str) -> bool:
+def _is_guarded(domain: str, target: str) -> bool:
     """Whether the defaults ask about `target` because of its name."""
     if target.startswith("fs:"):
         return sensitive(target)
@@ -279,14 +163,14 @@ def _guarded(domain: str, target: str) -> bool:
     return hit is not None and protects(hit.rule)
 
 
-def _witnesses(shape: Shape) -> Iterator[str]:
+def _guarded_files(reach: Reach) -> Iterator[str]:
     """Yield protected files that the rule may cover: where its pattern begins, and anywhere."""
-    pattern = shape.compiled.pattern
+    pattern = reach.compiled.pattern
     kind, _, rest = pattern.literal.partition(":")
     if kind not in ("vault", "fs"):
         kind, rest = "vault", pattern.literal
     if pattern.exact:
-        yield f"{kind}:{rest}" if rest.startswith("/") else f"{kind}:/{rest}"
+        yield f"{kind}:/{rest.removeprefix('/')}"
         return
     folder = rest.rpartition("/")[0].rstrip("/")
     for place in dict.fromkeys((f"{kind}:{folder}", f"{kind}:{folder}/x", "vault:", "vault:/x", "fs:/home/u", "fs:/etc")):
@@ -309,25 +193,17 @@ def command(context: CommandContext, strict: bool) -> None:
 
     count, found = context.run(work)
     errors = sum(remark.severity == "error" for remark in found)
-    summary = {"type": "summary", "rules": count, "errors": errors, "warnings": len(found) - errors}
-    document = {"v": 1, "type": "lint", "remarks": [_remark_json(remark) for remark in found], "summary": summary}
-    context.print(document, text="\n".join(_lines(found, summary)))
+    summary: dict[str, Any] = {"type": "summary", "rules": count, "errors": errors, "warnings": len(found) - errors}
+    rows = [*map(_remark_json, found)]
+    lines = [*map(_line, few(found)), f"{count} rules, {errors} errors, {len(found) - errors} warnings"]
+    context.print({"v": 1, "type": "lint", "remarks": rows, "summary": summary}, text="\n".join(lines))
     if errors or (strict and found):
         raise SystemExit(3)
 
 
 def _remark_json(remark: Remark) -> dict[str, Any]:
-    return {
-        "severity": remark.severity,
-        "kind": remark.kind,
-        "message": remark.message,
-        "rule": rule_json(remark.rule),
-    }
-
-
-def _lines(found: Sequence[Remark], summary: dict[str, Any]) -> list[str]:
-    lines = [_line(remark) for remark in few(found)]
-    return [*lines, f"{summary['rules']} rules, {summary['errors']} errors, {summary['warnings']} warnings"]
+    rule = rule_json(remark.rule) if remark.rule else None
+    return {"severity": remark.severity, "kind": remark.kind, "message": remark.message, "rule": rule}
 
 
 def _line(remark: Remark) -> str:

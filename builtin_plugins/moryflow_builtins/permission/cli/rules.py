@@ -1,22 +1,29 @@
-"""``permission rules``, ``allow``, ``ask``, ``deny``: list the rules, and write one to the configuration."""
+"""``permission rules``, ``allow``, ``ask``, ``deny`` and ``preset``: list the rules, and write some to the configuration.
+
+A preset is a set of ordinary rules to begin with; what a person writes after them wins.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import click
 from moryflow_sdk import DOMAINS, CommandContext, ConfigError, Rule, Turn, thaw
 from moryflow_sdk.inside_tool import refuse_inside_tool
 from moryflow_sdk.patterns import compile_rule
+from moryflow_sdk.protected_files import SECRETS
 from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
 from moryflow_builtins.permission.gate import policy_of
-from moryflow_builtins.permission.judgement import place_of, rule_json
+from moryflow_builtins.permission.judgement import place_of, rule_json, rule_words
 
-from .lint import mistake, remarks
-from .presets import in_force
-from .text import table, visible
+from .lint import remarks
+from .reach import mistake
+from .rule_text import table, visible
 
 _EPILOG = "The rule is added at the end of yours, and the last that matches decides. Hard limits and other gates stay."
 
@@ -31,7 +38,7 @@ def _adds(decision: str, about: str) -> click.Command:
         refuse_inside_tool(f"moryflow permission {decision}")
         if workdir is not None and domain != "bash":
             raise click.UsageError("--workdir says where a command runs; it goes with the domain bash only")
-        rule = checked(Rule.model_validate({"domain": domain, "pattern": pattern, "decision": decision}))
+        rule = matchable(Rule.model_validate({"domain": domain, "pattern": pattern, "decision": decision}))
         document = context.run(lambda turn: _add(turn, rule, workdir))
         for warning in document["warnings"]:
             click.echo(visible(f"moryflow: {warning}"), err=True)
@@ -42,7 +49,7 @@ def _adds(decision: str, about: str) -> click.Command:
     return command
 
 
-def checked(rule: Rule) -> Rule:
+def matchable(rule: Rule) -> Rule:
     """Return `rule` if it can ever match.
 
     :raises ConfigError: its pattern is none, or is written as targets never are.
@@ -58,8 +65,8 @@ def checked(rule: Rule) -> Rule:
 async def _add(turn: Turn, rule: Rule, workdir: str | None) -> dict[str, Any]:
     if workdir is not None:
         rule = rule.replace(folder=_folder(turn, workdir))
-    mine = [one for one in turn.rules.all() if one.source == "user"]
-    there = in_force([one for one in mine if one.domain == rule.domain], rule)
+    mine = _own(turn)
+    there = in_force(mine, rule)
     where = await turn.rules.append(rule, scope="user")
     row = _row(rule)
     found = remarks([*(one for one in mine if _row(one) != row), rule], turn.home)
@@ -83,6 +90,16 @@ def _row(rule: Rule) -> dict[str, Any]:
     return {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to}
 
 
+def _own(turn: Turn) -> list[Rule]:
+    return [rule for rule in turn.rules.all() if rule.source == "user"]
+
+
+def in_force(held: Sequence[Rule], rule: Rule) -> bool:
+    """Whether `rule` is among `held` and none of its domain after it may overrule it, as when an *always* is stored."""
+    same = [one for one in held if one.domain == rule.domain]
+    return _row(rule) in map(_row, takewhile(lambda one: one.decision == rule.decision, reversed(same)))
+
+
 allow = _adds("allow", "Let calls whose target matches PATTERN run unasked; of commands, what a wildcard covers.")
 ask = _adds("ask", "Ask about every call whose target matches PATTERN.")
 deny = _adds("deny", "Refuse every call whose target matches PATTERN, in every mode.")
@@ -102,7 +119,7 @@ def command(context: CommandContext, domain: str | None, session: str | None) ->
 
     rules: list[Rule] = context.run(work, session=session)
     rows = [(rule.source, rule.domain, rule.decision, _pattern(rule), _place(rule)) for rule in rules]
-    document = [{**(rule_json(rule) or {}), "problem": compile_rule(rule).problem or None} for rule in rules]
+    document = [{**rule_json(rule), "problem": compile_rule(rule).problem or None} for rule in rules]
     context.print(document, text="\n".join(table(rows, limit=100)) or "no rules")
 
 
@@ -115,3 +132,137 @@ def _place(rule: Rule) -> str:
     problem = compile_rule(rule).problem
     place = "" if rule.source == "default" else place_of(rule)
     return f"{place}  (not usable: {problem})" if problem else place
+
+
+# ------------------------------------------------------------------------------------------------
+# Presets
+# ------------------------------------------------------------------------------------------------
+
+
+class Preset(NamedTuple):
+    """A named set of rules.
+
+    :ivar about: one sentence for the list.
+    """
+
+    about: str
+    rows: tuple[tuple[str, str, str], ...]
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The rules, in order."""
+        return [Rule.model_validate(dict(zip(("domain", "pattern", "decision"), row, strict=True))) for row in self.rows]
+
+
+def _runs(*patterns: str) -> tuple[tuple[str, str, str], ...]:
+    return tuple(("bash", pattern, "allow") for pattern in patterns)
+
+
+_AS_BY_DEFAULT = (("read", "fs:**", "ask"), ("bash", "*", "ask"))
+"""Undoes what a more trusting preset said before."""
+
+_LOOK = _runs(
+    "pwd", "ls", "ls *", "tree", "tree *", "cat *", "head *", "tail *", "wc *", "file *", "stat *", "du *", "diff *",
+    "grep *", "rg *", "find *", "sort *", "date", "which *",
+    "git status", "git status *", "git diff", "git diff *", "git log", "git log *", "git show", "git show *",
+    "git blame *", "git branch --show-current", "git rev-parse *", "git ls-files", "git ls-files *",
+)  # fmt: skip
+
+_BUILD = _runs(
+    "git add *", "git commit -m *", "git stash", "git stash list", "mkdir *", "touch *",
+    "pytest", "pytest *", "python -m pytest", "python -m pytest *", "ruff *", "mypy *", "pyright", "pyright *",
+    "uv run pytest", "uv run pytest *", "npm test", "npm run lint", "npm run build", "npm run test", "pnpm test",
+    "cargo build", "cargo check", "cargo test", "cargo test *", "cargo clippy", "go build ./...", "go vet ./...",
+    "go test ./...", "make", "make test", "make build", "make lint",
+)  # fmt: skip
+
+_SECRETS = tuple(
+    ("read", f"fs:**/{{{','.join(names)}}}{below}", "ask") for names, below in ((SECRETS.files, ""), (SECRETS.folders, "/**"))
+)
+"""What a rule for the whole disk would silence, asked about again."""
+
+PRESETS: Mapping[str, Preset] = {
+    "readonly": Preset(
+        "look at everything in the vault, change nothing",
+        (*_AS_BY_DEFAULT, *_LOOK, ("edit", "*", "deny"), ("mcp", "*", "ask"), ("tool", "*", "ask")),
+    ),
+    "develop": Preset("look, build and test without a question; all else as by default", (*_AS_BY_DEFAULT, *_LOOK, *_BUILD)),
+    "trusting": Preset(
+        "run any program and read everywhere; still asked: secrets, what runs later, sudo, push, and what no rule can see",
+        (
+            ("bash", "*", "allow"),
+            ("bash", "sudo *", "ask"),
+            ("bash", "git push", "ask"),
+            ("bash", "git push *", "ask"),
+            ("read", "fs:**", "allow"),
+            *_SECRETS,
+        ),
+    ),
+}
+"""The presets by name, the strictest first."""
+
+
+@click.command()
+@click.argument("name", required=False, type=click.Choice(tuple(PRESETS)), metavar="[NAME]")
+@click.pass_obj
+def preset(context: CommandContext, name: str | None) -> None:
+    """Add a set of rules to your configuration: readonly, develop or trusting. Without NAME list them.
+
+    What would be added is shown first. They are ordinary rules at the end of yours; take them out again in config.jsonc.
+    """
+    if name is None:
+        listed = [{"name": key, "about": one.about, "rules": [*map(_row, one.rules)]} for key, one in PRESETS.items()]
+        lines = table((key, f"{len(one.rows)} rules", one.about) for key, one in PRESETS.items())
+        hint = "moryflow permission preset NAME shows its rules and asks before it writes them"
+        context.print(listed, text="\n".join([*lines, "", hint]))
+        return
+
+    refuse_inside_tool("moryflow permission preset")
+
+    async def read(turn: Turn) -> list[Rule]:
+        return _own(turn)
+
+    async def write(turn: Turn) -> None:
+        for rule in new:
+            await turn.rules.append(rule, scope="user")
+
+    mine: list[Rule] = context.run(read)
+    new = missing(mine, PRESETS[name].rules)
+    if not context.as_json or not context.yes:
+        click.echo("\n".join(_changes(mine, PRESETS[name].rules, new)), err=context.as_json)
+    if new and not context.yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody can be asked here; -y writes without asking")
+        click.confirm(f"Add these {len(new)} rules?", abort=True, err=True)
+    context.run(write)
+    text = f"{len(new)} rules added; `moryflow config path` says where" if new else "nothing to do"
+    context.print({"v": 1, "type": "preset", "name": name, "added": [*map(_row, new)]}, text=text)
+
+
+def missing(mine: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
+    """Return the rules of `wanted` that have to be added for it to hold, domain by domain, in order."""
+    added: list[Rule] = []
+    for domain in dict.fromkeys(rule.domain for rule in wanted):
+        held = [rule for rule in mine if rule.domain == domain]
+        rules = [rule for rule in wanted if rule.domain == domain]
+        if [*map(_row, held[-len(rules) :])] == [*map(_row, rules)]:
+            continue
+        for rule in rules:
+            if not in_force([*held, *added], rule):
+                added.append(rule)
+    return added
+
+
+def _changes(mine: Sequence[Rule], wanted: Sequence[Rule], new: Sequence[Rule]) -> Iterator[str]:
+    """Yield what changes: rules that are added, those of the person that no longer decide, and wide ones that still do."""
+    yield from table(("+", rule.domain, rule.decision, visible(rule.pattern, 90)) for rule in new)
+    if not new:
+        yield "all of its rules are in force already"
+    for remark in remarks([*mine, *new]):
+        old, by = remark.rule, remark.by
+        if old in mine and by in new and old and by and old.decision != by.decision:
+            yield f"! your {rule_words(old)} no longer decides; {by.decision} {by.pattern!r} comes after it"
+    spoken = {rule.domain for rule in wanted}
+    for rule in mine:
+        if rule.pattern in ("*", "**") and rule.decision != "allow" and rule.domain not in spoken:
+            yield f"! your {rule_words(rule)} for {rule.domain} still holds; delete it there if you do not want it"

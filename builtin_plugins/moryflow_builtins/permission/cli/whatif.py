@@ -14,9 +14,8 @@ from typing import Any
 import click
 from moryflow_sdk import CommandContext, Rule, StoredCall, Turn
 
-from .prediction import JudgedPlace, verdict_of
-from .rule_input import given_rules
-from .text import table, visible
+from .call_judge import CallJudge
+from .rule_text import given_rules, table, visible
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -38,18 +37,54 @@ class Flip:
 
 
 @dataclass
-class Comparison:
+class WhatIf:
     """What came out: every flip, and how many calls there were."""
 
     flips: list[Flip] = field(default_factory=list[Flip])
     judged: int = 0
     unknown: Counter[str] = field(default_factory=Counter[str])
 
+    @property
+    def kinds(self) -> Counter[str]:
+        """How often each change comes."""
+        return Counter(f"{flip.before} -> {flip.after}" for flip in self.flips)
+
+    def add(self, judge: CallJudge, calls: Sequence[StoredCall], rules: Sequence[Rule]) -> None:
+        """Judge `calls` by the rules that hold there and by `rules`, and note what differs."""
+        tools = judge.context.tools
+        now, other = judge.policy(judge.turn.rules.all()), judge.policy(rules)
+        for call in calls:
+            tool = tools.get(call.tool)
+            if tool is None:
+                self.unknown[call.tool] += 1
+                continue
+            self.judged += 1
+            before, after = (judge.verdict(policy, tool, call.args) for policy in (now, other))
+            if before.decision != after.decision:
+                self.flips.append(Flip(call, before.decision, after.decision, after.reason or before.reason))
+
     def document(self) -> dict[str, Any]:
         """Return the JSON of it."""
-        kinds = Counter(f"{flip.before} -> {flip.after}" for flip in self.flips)
-        summary = {"judged": self.judged, "flips": len(self.flips), "kinds": dict(kinds), "unknown": dict(self.unknown)}
-        return {"v": 1, "type": "whatif", "flips": [flip.document() for flip in self.flips], "summary": summary}
+        counts = {"judged": self.judged, "flips": len(self.flips), "kinds": dict(self.kinds), "unknown": dict(self.unknown)}
+        return {"v": 1, "type": "whatif", "flips": [flip.document() for flip in self.flips], "summary": counts}
+
+    def lines(self) -> list[str]:
+        """Return it for people."""
+        rows = [
+            (
+                flip.call.created[:19].replace("T", " "),
+                flip.call.session[:12],
+                f"{flip.before} -> {flip.after}",
+                flip.call.tool,
+                visible(json.dumps(dict(flip.call.args), ensure_ascii=False, default=str), 80),
+            )
+            for flip in self.flips
+        ]
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common())
+        lines = [*table(rows), f"{self.judged} calls judged, {len(self.flips)} flip{f': {kinds}' if kinds else ''}"]
+        if self.unknown:
+            lines.append(f"{self.unknown.total()} calls not judged, their tools are gone: {', '.join(sorted(self.unknown))}")
+        return lines
 
 
 @click.command()
@@ -66,16 +101,16 @@ def command(context: CommandContext, rules_: str, sessions: tuple[str, ...], sin
     rules = given_rules(rules_)
     start = _moment(since) if since else None
 
-    async def work(turn: Turn) -> Comparison:
-        found = Comparison()
+    async def work(turn: Turn) -> WhatIf:
+        found = WhatIf()
         for session, calls in await _calls(context, turn, sessions, start):
             async with context.turn(session=session) as its:
-                compare(context, its, rules, calls, found)
+                found.add(CallJudge(its, context), calls, rules)
         found.flips.sort(key=lambda flip: flip.call.created)
         return found
 
-    found: Comparison = context.run(work)
-    context.print(found.document(), text="\n".join(_lines(found)))
+    found: WhatIf = context.run(work)
+    context.print(found.document(), text="\n".join(found.lines()))
 
 
 async def _calls(
@@ -92,22 +127,6 @@ async def _calls(
     return found
 
 
-def compare(context: CommandContext, turn: Turn, rules: Sequence[Rule], calls: Sequence[StoredCall], into: Comparison) -> None:
-    """Judge `calls` by the rules that hold in `turn` and by `rules`, and note what differs."""
-    place, tools = JudgedPlace(turn), context.tools
-    now, other = place.policy(turn.rules.all()), place.policy(rules)
-    for call in calls:
-        tool = tools.get(call.tool)
-        if tool is None:
-            into.unknown[call.tool] += 1
-            continue
-        into.judged += 1
-        before = verdict_of(place, now, context, tool, call.args)
-        after = verdict_of(place, other, context, tool, call.args)
-        if before.decision != after.decision:
-            into.flips.append(Flip(call, before.decision, after.decision, after.reason or before.reason))
-
-
 def _moment(text: str) -> str:
     """Return a time as it is stored: ``30m``, ``2h``, ``7d`` ago, or a date or time in ISO 8601."""
     ago = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip())
@@ -120,22 +139,3 @@ def _moment(text: str) -> str:
     except (ValueError, OverflowError) as error:
         raise click.BadParameter(f"{text!r} is no time; try 30m, 2h, 7d or 2026-01-31", param_hint="--since") from error
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _lines(found: Comparison) -> list[str]:
-    rows = [
-        (
-            flip.call.created[:19].replace("T", " "),
-            flip.call.session[:12],
-            f"{flip.before} -> {flip.after}",
-            flip.call.tool,
-            visible(json.dumps(dict(flip.call.args), ensure_ascii=False, default=str), 80),
-        )
-        for flip in found.flips
-    ]
-    kinds = Counter(f"{flip.before} -> {flip.after}" for flip in found.flips)
-    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    lines = [*table(rows), f"{found.judged} calls judged, {len(found.flips)} flip" + (f": {told}" if told else "")]
-    if found.unknown:
-        lines.append(f"{found.unknown.total()} calls not judged, their tools are gone: {', '.join(sorted(found.unknown))}")
-    return lines

@@ -7,40 +7,45 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Literal
 
 import click
-from moryflow_sdk import CommandContext, Rule, Tool, Turn
+from moryflow_sdk import CommandContext, Tool, Turn
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
 
 from moryflow_builtins.permission.policy import Policy
 
-from .prediction import MODES, JudgedPlace, outcome, verdict_of
-from .rule_input import read_rules
-from .text import table
-
-_DECISIONS = ("allow", "ask", "deny", "stop")
-_WORDS = {"ask": "agent"}
+from .call_judge import CallJudge, outcome
+from .rule_text import read_rules, table
 
 
 class BadLine(ValueError):
     """A line that is no example."""
 
 
-@dataclass(frozen=True)
-class Example:
+def _folder(text: str) -> str:
+    if not Path(text).is_absolute() or "\0" in text:
+        raise ValueError("must be an absolute path")
+    return text.rstrip("/") or "/"
+
+
+_Folder = Annotated[StrictStr, AfterValidator(_folder)]
+
+
+class Example(BaseModel):
     """One line of the file."""
 
-    id: str
-    tool: str
-    args: Mapping[str, Any]
-    rules: object = None
-    mode: str = "agent"
-    headless: bool = False
-    vault: str | None = None
-    home: str | None = None
-    expect: str | None = None
+    model_config = ConfigDict(frozen=True)
+
+    tool: StrictStr
+    args: dict[str, Any] = Field(default_factory=dict[str, Any])
+    rules: Any = None
+    mode: Literal["agent", "full_access", "ask"] = "agent"
+    headless: StrictBool = False
+    vault: _Folder | None = None
+    home: _Folder | None = None
+    expect: Literal["allow", "ask", "deny", "stop"] | None = None
 
 
 class Examples:
@@ -51,7 +56,7 @@ class Examples:
         self._opened = turns
         self._tools: Mapping[str, Tool] = context.tools
         self._turns: dict[str | None, Turn] = {}
-        self._policies: dict[tuple[str | None, str | None, str], tuple[JudgedPlace, Policy]] = {}
+        self._policies: dict[tuple[str | None, str | None, str], tuple[CallJudge, Policy]] = {}
 
     async def judge(self, example: Example) -> tuple[str, str]:
         """Return decision and cause.
@@ -61,32 +66,27 @@ class Examples:
         tool = self._tools.get(example.tool)
         if tool is None:
             raise BadLine(f"there is no tool {example.tool!r}; `moryflow tool list` names them")
-        place, policy = await self._placed(example)
-        verdict = verdict_of(place, policy, self._context, tool, example.args)
-        decision, cause = outcome(verdict, mode=example.mode, headless=example.headless)
+        judge, policy = await self._policy(example)
+        mode = "agent" if example.mode == "ask" else example.mode
+        decision, cause = outcome(judge.verdict(policy, tool, example.args), mode=mode, headless=example.headless)
         return "deny" if decision == "stop" else decision, cause
 
-    async def _placed(self, example: Example) -> tuple[JudgedPlace, Policy]:
+    async def _policy(self, example: Example) -> tuple[CallJudge, Policy]:
         key = (example.vault, example.home, json.dumps(example.rules))
         if key not in self._policies:
-            place = JudgedPlace(await self._turn(example), example.home)
-            self._policies[key] = place, place.policy(_rules(place, example))
+            judge = CallJudge(await self._turn(example.vault), self._context, example.home)
+            try:
+                rules = judge.turn.rules.all() if example.rules is None else read_rules(example.rules)
+            except ValueError as problem:
+                raise BadLine(str(problem)) from problem
+            self._policies[key] = judge, judge.policy(rules)
         return self._policies[key]
 
-    async def _turn(self, example: Example) -> Turn:
-        if example.vault not in self._turns:
-            vault = Path(example.vault).resolve() if example.vault else None
-            self._turns[example.vault] = await self._opened.enter_async_context(self._context.turn(vault=vault))
-        return self._turns[example.vault]
-
-
-def _rules(place: JudgedPlace, example: Example) -> Sequence[Rule]:
-    if example.rules is None:
-        return place.turn.rules.all()
-    try:
-        return read_rules(example.rules)
-    except ValueError as problem:
-        raise BadLine(str(problem)) from problem
+    async def _turn(self, vault: str | None) -> Turn:
+        if vault not in self._turns:
+            where = Path(vault).resolve() if vault else None
+            self._turns[vault] = await self._opened.enter_async_context(self._context.turn(vault=where))
+        return self._turns[vault]
 
 
 @click.command()
@@ -107,7 +107,7 @@ def command(context: CommandContext, file: Any) -> None:
             examples = Examples(context, turns)
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    results.append(await _judged(examples, f"{file.name}:{number}", line))
+                    results.append(await _result(examples, f"{file.name}:{number}", line))
                     if context.as_json:
                         context.print(results[-1])
 
@@ -122,17 +122,20 @@ def command(context: CommandContext, file: Any) -> None:
         raise SystemExit(3)
 
 
-async def _judged(examples: Examples, where: str, line: bytes) -> dict[str, Any]:
+async def _result(examples: Examples, where: str, line: bytes) -> dict[str, Any]:
     """Judge one line; one that cannot be judged is named and the others still count."""
     number = where.rpartition(":")[2]
     result: dict[str, Any] = {"id": f"line {number}", "decision": None, "cause": "bad_line", "expect": None, "ok": False}
     try:
         raw = _object(line)
         result |= {"id": raw.get("id", result["id"]), "expect": raw.get("expect")}
-        example = read_example(raw, str(result["id"]))
+        example = Example.model_validate(raw)
         decision, cause = await examples.judge(example)
     except BadLine as problem:
         return {**result, "where": where, "line": int(number), "error": str(problem)}
+    except ValidationError as error:
+        first = error.errors()[0]
+        return {**result, "where": where, "line": int(number), "error": f'"{first["loc"][0]}": {first["msg"]}'}
     expect = "deny" if example.expect == "stop" else example.expect
     return {**result, "decision": decision, "cause": cause, "ok": expect in (None, decision)}
 
@@ -140,53 +143,11 @@ async def _judged(examples: Examples, where: str, line: bytes) -> dict[str, Any]
 def _object(line: bytes) -> dict[str, Any]:
     try:
         raw = json.loads(line.decode("utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise BadLine(f"not JSON: {error.msg} (column {error.colno})") from error
     except (ValueError, RecursionError) as error:
         raise BadLine(f"not JSON: {error}") from error
     if not isinstance(raw, dict):
         raise BadLine(f'a line is an object like {{"id": "a", "tool": "read", "args": {{}}}}, not {line.decode()[:40].strip()}')
-    return cast("dict[str, Any]", raw)
-
-
-def read_example(raw: Mapping[str, Any], name: str) -> Example:
-    """Return what a line says.
-
-    :raises BadLine: it says something that no line may.
-    """
-    tool, args = raw.get("tool"), raw.get("args", {})
-    if not isinstance(tool, str):
-        raise BadLine('"tool" must name a tool')
-    if not isinstance(args, dict):
-        raise BadLine('"args" must be an object')
-    given = raw.get("mode", "agent")
-    mode = _WORDS.get(given, given) if isinstance(given, str) else given
-    if mode not in MODES:
-        raise BadLine(f'"mode" is agent or full_access, not {given!r}')
-    if raw.get("expect") not in (None, *_DECISIONS):
-        raise BadLine(f'"expect" is allow, ask or deny, not {raw["expect"]!r}')
-    if not isinstance(raw.get("headless", False), bool):
-        raise BadLine('"headless" is true or false')
-    return Example(
-        id=name,
-        tool=tool,
-        args=cast("dict[str, Any]", args),
-        rules=raw.get("rules"),
-        mode=mode,
-        headless=raw.get("headless", False),
-        vault=_folder(raw, "vault"),
-        home=_folder(raw, "home"),
-        expect=raw.get("expect"),
-    )
-
-
-def _folder(raw: Mapping[str, Any], key: str) -> str | None:
-    value = raw.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not Path(value).is_absolute() or "\0" in value:
-        raise BadLine(f'"{key}" is an absolute path')
-    return value.rstrip("/") or "/"
+    return raw
 
 
 def _row(result: Mapping[str, Any]) -> Sequence[str]:
