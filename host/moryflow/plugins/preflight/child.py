@@ -27,11 +27,9 @@ from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import told
 from moryflow.plugins.plugin_context import plain_context
 
-from .module_state import ModuleWatch
-from .process_state import Guarded, harm, line_of, remarks, take
+from .process_state import ProcessState, harm, line_of, remarks, take
+from .shared_code import SharedCode
 
-WATCH = ModuleWatch()
-"""What everyone's modules are; the helper begins it before it forks."""
 Mark = Callable[[str], None]
 
 
@@ -54,9 +52,10 @@ class ProbeSettings:
         return self
 
 
-def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[str, Any]:
     """Return the verdict on one candidate, as JSON.
 
+    :param shared: what the helper had loaded before it forked.
     :param mark: told the stage that begins.
     """
     sys.path[:] = request["path"]
@@ -68,7 +67,6 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     forked: list[bool] = []
     os.register_at_fork(before=lambda: forked.append(True))
     before = take()
-    WATCH.reading.begin()
     started = time.perf_counter()
     mark("import")
     raised = False
@@ -77,7 +75,7 @@ def examine(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     except BaseException as error:  # the isolation boundary of the probe, where nobody can press Ctrl-C
         raised = True
         found = _raised(error, str(request.get("root") or request.get("file")))
-    harmed = _harmed(before)  # also of one that failed: the host would import it once more to say how
+    harmed = _harmed(before, shared)  # also of one that failed: the host would import it once more to say how
     harmed += ["what runs: it forks this process"] if forked else []
     if found["ok"] or raised:
         with suppress(BaseException):  # what it is told with may be broken by now
@@ -104,11 +102,11 @@ def _raised(error: BaseException, root: str) -> dict[str, Any]:
     return found
 
 
-def _harmed(before: Guarded) -> list[str]:
+def _harmed(before: ProcessState, shared: SharedCode) -> list[str]:
     """Return what was changed that others rely on; that the comparison itself cannot go on is one such change."""
     found: list[str] = []
     try:
-        found.extend(WATCH.changes())  # first: it mends what the rest needs
+        found.extend(shared.changes())  # first: it mends what the rest needs
         found.extend(harm(before, take()))
         if not atexit._ncallbacks():
             found.append("what runs at the end of the program (atexit)")

@@ -18,16 +18,27 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from moryflow_sdk.processes import adopt_orphans, children
 
-from . import limits
-from .limits import filled, machine_memory, most_memory
+if TYPE_CHECKING:
+    from .shared_code import SharedCode
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that there are for this process and all others beside it."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
+    return min(found)
+
 
 AT_ONCE = 2
 _FILES = 256
-_MEMORY = most_memory()
+_MEMORY = min(512 << 20, machine_memory() // 4)
+"""Bytes: importing torch or pandas takes half of that. Files that are only mapped, as large libraries are, do not count."""
 _FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
 _MOST_READS = 64
 """Times that 64 KB are read of a pipe at the end: what a child left behind may write into it for ever."""
@@ -83,64 +94,91 @@ def main() -> None:
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
     adopt_orphans()
-    _preload()
-    _serve(source, sink)
+    Helper(source, sink, _preload()).serve()
 
 
-def _preload() -> None:
-    """Import what every probe needs, so that a fork has it."""
+def _preload() -> SharedCode:
+    """Import what every probe needs, so that a fork has it; return what there is then."""
     import asyncio.runners
-    import gc
     import sqlite3
 
     from pydantic import BaseModel, create_model
 
     from . import child
+    from .shared_code import SharedCode
 
-    os._exit = limits.leave
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
-    assert asyncio.runners and sqlite3
-    child.WATCH.begin()
-    gc.collect()
-    gc.freeze()
+    assert asyncio.runners and sqlite3 and child
+    os._exit = _leave_traced
+    return SharedCode()
 
 
-def _serve(source: int, sink: int) -> None:
-    _say(sink, b"{}")  # callers measure their wait from here
-    waiting: deque[dict[str, Any]] = deque()
-    running: list[RunningProbe] = []
-    rest = b""
-    while True:
-        while waiting and len(running) < AT_ONCE:
-            running.append(_fork(waiting.popleft(), source, sink, running))
-        pipes = {pipe: each for each in running for pipe in each.pipes}
-        readable, _, _ = select.select([source, *pipes], (), (), _patience(running))
-        if source in readable:
-            data = os.read(source, 1 << 16)
-            if not data:
-                break
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                _accept(json.loads(line), waiting)
+@dataclass
+class Helper:
+    """Forks a child per request and writes what became of it.
+
+    :param source: where requests come from; `sink` takes verdicts.
+    :param shared: what is loaded, which no plugin may change.
+    """
+
+    source: int
+    sink: int
+    shared: SharedCode
+    waiting: deque[dict[str, Any]] = field(default_factory=deque[dict[str, Any]])
+    running: list[RunningProbe] = field(default_factory=list[RunningProbe])
+    rest: bytes = b""
+
+    def serve(self) -> None:
+        """Answer until the source ends."""
+        _say(self.sink, b"{}")  # callers measure their wait from here
+        while self._step():
+            for each in [each for each in self.running if _settled(each, self.sink)]:
+                self.running.remove(each)
+            _end_strays(self.running)
+        for each in self.running:
+            _kill(each)
+        _end_strays([])
+
+    def _step(self) -> bool:
+        """Begin what waits, and take what has been said meanwhile; return whether the source still gives."""
+        while self.waiting and len(self.running) < AT_ONCE:
+            self.running.append(self._fork(self.waiting.popleft()))
+        pipes = {pipe: each for each in self.running for pipe in each.pipes}
+        readable, _, _ = select.select([self.source, *pipes], (), (), _patience(self.running))
         for pipe in readable:
             if pipe in pipes:
                 _hear(pipes[pipe], pipe)
-        for each in [each for each in running if _settled(each, sink)]:
-            running.remove(each)
-        _end_strays(running)
-    for each in running:
-        _kill(each)
-    _end_strays([])
+        if self.source not in readable:
+            return True
+        data = os.read(self.source, 1 << 16)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self._accept(json.loads(line))
+        return bool(data)
 
+    def _accept(self, message: dict[str, Any]) -> None:
+        """Let a request wait for its turn, or move one to the front."""
+        if "hurry" not in message:
+            self.waiting.append(message)
+            return
+        for request in [request for request in self.waiting if request["id"] == message["hurry"]]:
+            self.waiting.remove(request)
+            self.waiting.appendleft(request)
 
-def _accept(message: dict[str, Any], waiting: deque[dict[str, Any]]) -> None:
-    """Let a request wait for its turn, or move one to the front."""
-    if "hurry" not in message:
-        waiting.append(message)
-        return
-    for request in [request for request in waiting if request["id"] == message["hurry"]]:
-        waiting.remove(request)
-        waiting.appendleft(request)
+    def _fork(self, request: dict[str, Any]) -> RunningProbe:
+        hear, report = os.pipe()
+        look, trace = os.pipe()
+        read, output = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            for pipe in (self.source, self.sink, hear, look, read, *(pipe for each in self.running for pipe in each.pipes)):
+                os.close(pipe)
+            _be_child(request, self.shared, report, trace, output)
+        for pipe in (report, trace, output):
+            os.close(pipe)
+        with suppress(OSError):
+            os.setpgid(pid, pid)  # here too: parent and child race
+        return RunningProbe(pid, pid, request, hear, look, read, time.monotonic() + float(request["seconds"]))
 
 
 def _patience(running: list[RunningProbe]) -> float | None:
@@ -150,24 +188,7 @@ def _patience(running: list[RunningProbe]) -> float | None:
     return max(0.0, min(left, _LOOK))
 
 
-def _fork(request: dict[str, Any], source: int, sink: int, running: list[RunningProbe]) -> RunningProbe:
-    hear, report = os.pipe()
-    look, trace = os.pipe()
-    read, output = os.pipe()
-    seconds = float(request["seconds"])
-    pid = os.fork()
-    if pid == 0:
-        for pipe in (source, sink, hear, look, read, *(pipe for each in running for pipe in each.pipes)):
-            os.close(pipe)
-        _be_child(request, seconds, report, trace, output)
-    for pipe in (report, trace, output):
-        os.close(pipe)
-    with suppress(OSError):
-        os.setpgid(pid, pid)  # here too: parent and child race
-    return RunningProbe(pid, pid, request, hear, look, read, time.monotonic() + seconds)
-
-
-def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, output: int) -> None:
+def _be_child(request: dict[str, Any], shared: SharedCode, report: int, trace: int, output: int) -> None:
     """Do the probe and leave. Never returns."""
     import faulthandler
 
@@ -175,20 +196,34 @@ def _be_child(request: dict[str, Any], seconds: float, report: int, trace: int, 
 
     with suppress(OSError):
         os.setpgid(0, 0)
-    limits.trace = trace
+    seconds = float(request["seconds"])
+    _TRACES.append(trace)
     child.silence(output)
     _limit(seconds)
     signal.alarm(int(seconds) + 2)  # should the helper be gone
     faulthandler.enable(trace, all_threads=False)
     faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
     try:
-        found = child.examine(request, lambda stage: _say(report, stage.encode()))
+        found = child.examine(request, shared, lambda stage: _say(report, stage.encode()))
         with suppress(BaseException):
             sys.stdout.flush()
         _say(report, _VERDICT + _packed(found).hex().encode())
         _leave(0)
     finally:
         _leave(70)
+
+
+_TRACES: list[int] = []
+"""In a child, the descriptor that takes where it stands."""
+
+
+def _leave_traced(status: int) -> NoReturn:
+    """Leave as ``os._exit`` does, but say where the process stands, so that the line can be named."""
+    import faulthandler
+
+    with suppress(BaseException):
+        faulthandler.dump_traceback(_TRACES[0], all_threads=False)
+    _leave(status)
 
 
 def _say(report: int, line: bytes) -> None:
@@ -274,6 +309,16 @@ def _overfull(child: RunningProbe) -> dict[str, Any] | None:
     if child.trace in select.select([child.trace], (), (), _FOR_A_TRACE)[0]:
         _drain(child, child.trace)
     return _fatal(child, _TOO_FULL) | {"hint": _LESS}
+
+
+def filled(pid: int) -> int:
+    """Return the bytes that a process and those that it began have filled by now; 0 where the system does not say."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return 0
+    own = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
+    return own + sum(filled(child) for child in children(pid))
 
 
 def _overdue(child: RunningProbe) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The shared state of a process: recorded before a plugin is imported and compared afterwards."""
+"""The state of a process that all its code shares: recorded before a plugin is imported and compared afterwards."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from operator import gt, lt, ne
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _FACTS = (
     "argv", "byteorder", "dont_write_bytecode", "exec_prefix", "executable", "flags", "hexversion", "maxsize", "platform",
@@ -28,88 +29,6 @@ _NEEDED = ("HOME", "MORYFLOW_")
 """Beginnings of the variables that may not be changed; others may be set, but not taken away."""
 _ALARM = 0.5
 """Seconds by which two looks at the same alarm may differ."""
-_TIMERS = {signal.ITIMER_REAL: "ITIMER_REAL", signal.ITIMER_VIRTUAL: "ITIMER_VIRTUAL", signal.ITIMER_PROF: "ITIMER_PROF"}
-
-
-@dataclass(frozen=True)
-class Guarded:
-    """One moment of what is guarded: what must stay as it is, what should, and what may only grow."""
-
-    fixed: dict[str, Any]
-    polite: dict[str, Any]
-    timers: dict[str, float]
-    environ: dict[str, str]
-    lists: dict[str, list[Any]]
-    errors: int
-    recursion: int
-    threads: set[int | None]
-    children: bool
-
-
-def take() -> Guarded:
-    """Return the state of this moment."""
-    return Guarded(
-        fixed={name: _read(read) for name, read in _FIXED.items()} | _handlers(),
-        polite={name: _read(read) for name, read in _POLITE.items()},
-        timers=_timers(),
-        environ=dict(os.environ),
-        lists={"sys.path": list(sys.path), "sys.meta_path": list(sys.meta_path), "sys.path_hooks": list(sys.path_hooks)},
-        errors=_errors(),
-        recursion=sys.getrecursionlimit(),
-        threads={thread.ident for thread in threading.enumerate()},
-        children=_has_children(),
-    )
-
-
-def harm(before: Guarded, after: Guarded) -> Iterator[str]:
-    """Say what was changed that others rely on."""
-    yield from (name for name, value in before.fixed.items() if not _same(value, after.fixed[name]))
-    if any(abs(after.timers[name] - at) > _ALARM for name, at in before.timers.items()):
-        yield "the alarm of this process"
-    if after.recursion < before.recursion:
-        yield "the recursion limit"
-    for name, entries in before.lists.items():
-        if any(entry not in after.lists[name] for entry in entries):
-            yield name
-    if after.errors > before.errors:
-        yield "the warnings filter (warnings become errors)"
-    names = {*before.environ, *after.environ}
-    lost = [name for name in names if before.environ.get(name) != after.environ.get(name) and _is_needed(name, after)]
-    if lost:
-        yield f"os.environ ({', '.join(sorted(lost)[:3])})"
-    yield from _lingering(before)
-    yield from _unusable()
-
-
-def remarks(before: Guarded, after: Guarded) -> Iterator[str]:
-    """Say what was changed that is bad manners and no more."""
-    names = sorted(name for name in {*before.environ, *after.environ} if before.environ.get(name) != after.environ.get(name))
-    if names:
-        yield f"os.environ ({', '.join(names[:5])})"
-    path, now = before.lists["sys.path"], after.lists["sys.path"]
-    if now[: len(path)] != path and all(entry in now for entry in path):
-        yield "the beginning of sys.path"
-    if any(finder not in before.lists["sys.meta_path"] and not _ours(finder) for finder in after.lists["sys.meta_path"]):
-        yield "sys.meta_path"
-    if after.recursion > before.recursion:
-        yield "the recursion limit"
-    yield from (name for name, value in before.polite.items() if not _same(value, after.polite[name]))
-    for thread in threading.enumerate():
-        if thread.ident not in before.threads and thread.daemon and not _is_known(thread):
-            yield f"its thread {thread.name!r} goes on"
-    if after.children and not before.children:
-        yield "a process that it started goes on"
-
-
-# ---------------------------------------------------------------- what is looked at
-
-
-def _read(read: Callable[[], Any]) -> Any:
-    """Return one state; what it is read with may be broken by now, which is a state too."""
-    try:
-        return read()
-    except BaseException as error:
-        return type(error).__name__
 
 
 def _streams() -> list[Any]:
@@ -134,23 +53,11 @@ def _status(number: int) -> os.stat_result | None:
         return None
 
 
-def _handlers() -> dict[str, Any]:
-    names = {number: signal.Signals(number).name for number in signal.Signals}
-    return {f"the handler of {name}": signal.getsignal(number) for number, name in names.items()}
-
-
 def _limits() -> Any:
     import resource
 
     kinds = (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC)
     return [resource.getrlimit(kind) for kind in kinds]
-
-
-def _folder() -> str:
-    try:
-        return str(Path.cwd())
-    except OSError:
-        return ""
 
 
 def _mask() -> int:
@@ -165,10 +72,6 @@ def _policy() -> int:
     # Python 3.14 warns about the public name and uses this one itself.
     ask = getattr(asyncio.events, "_get_event_loop_policy", None) or asyncio.get_event_loop_policy
     return id(ask())
-
-
-def _tracing() -> Any:
-    return sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()
 
 
 def _wakeup() -> int:
@@ -189,43 +92,152 @@ def _start_method() -> Any:
     return known.get_start_method(allow_none=True) if known is not None else None
 
 
-_FIXED: dict[str, Callable[[], Any]] = {
-    "sys.stdin, sys.stdout or sys.stderr": _streams,
-    "the files behind the standard streams": _descriptors,
-    "the limits of this process": _limits,
-    "the priority of this process": lambda: os.getpriority(os.PRIO_PROCESS, 0),
-    "the process group": lambda: (os.getpgrp(), os.getsid(0)),
-    "the user of this process": lambda: (os.geteuid(), os.getegid()),
-    "the event loop policy": _policy,
-    "the current folder": _folder,
-    "the umask": _mask,
-    "the tracing of this process": _tracing,
-    "the signals that are blocked": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-    "the descriptor that signals wake": _wakeup,
-    "the garbage collector": lambda: (gc.isenabled(), gc.get_threshold()[0] > 0, list(gc.callbacks)),
-    "the default timeout of sockets": socket.getdefaulttimeout,
-    "what is logged (logging.disable)": lambda: logging.root.manager.disable,
-    "what sys says of this process": lambda: [repr(getattr(sys, name, None)) for name in _FACTS],
-    "the time that threads get": sys.getswitchinterval,
-}
-_POLITE: dict[str, Callable[[], Any]] = {
-    "the warnings filter": lambda: list(warnings.filters),
-    "the root logger": _logging,
-    "the locale": lambda: locale.setlocale(locale.LC_ALL),
-    "the longest number that is read": sys.get_int_max_str_digits,
-    "how multiprocessing starts": _start_method,
-}
-
-
-def _timers() -> dict[str, float]:
+def _alarms() -> list[float]:
     """Return when each alarm rings; the clock stands in for an alarm that is off, so that only the difference counts."""
     now = time.monotonic()
-    return {name: now + left if (left := signal.getitimer(kind)[0]) else 0.0 for kind, name in _TIMERS.items()}
+    kinds = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+    return [now + left if (left := signal.getitimer(kind)[0]) else 0.0 for kind in kinds]
+
+
+def _moved(before: list[float], after: list[float]) -> bool:
+    return any(abs(now - then) > _ALARM for then, now in zip(before, after, strict=True))
 
 
 def _errors() -> int:
     """Return how many filters turn warnings into errors, no matter who set them."""
     return sum(action == "error" and not (module or message) for action, message, _, module, _ in warnings.filters)
+
+
+def _lost(before: list[Any], after: list[Any]) -> bool:
+    return any(entry not in after for entry in before)
+
+
+def _pushed(before: list[Any], after: list[Any]) -> bool:
+    return after[: len(before)] != before and not _lost(before, after)
+
+
+def _found_otherwise(before: list[Any], after: list[Any]) -> bool:
+    return any(finder not in before and not str(type(finder).__module__).startswith("moryflow") for finder in after)
+
+
+class _State(NamedTuple):
+    """One state: what it is called, how it is read, which calls change it, and which difference counts."""
+
+    name: str
+    read: Callable[[], Any]
+    calls: str = ""
+    differs: Callable[[Any, Any], Any] = ne
+
+
+_HARMFUL = (
+    _State("sys.stdin, sys.stdout or sys.stderr", _streams),
+    _State("the files behind the standard streams", _descriptors, r"dup2|close"),
+    _State("the limits of this process", _limits, r"setrlimit"),
+    _State("the priority of this process", lambda: os.getpriority(os.PRIO_PROCESS, 0), r"nice|setpriority"),
+    _State("the process group", lambda: (os.getpgrp(), os.getsid(0))),
+    _State("the user of this process", lambda: (os.geteuid(), os.getegid())),
+    _State("the event loop policy", _policy, r"set_event_loop_policy"),
+    _State("the current folder", lambda: str(Path.cwd()), r"chdir"),
+    _State("the umask", _mask, r"umask"),
+    _State(
+        "the tracing of this process",
+        lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
+        r"settrace|setprofile",
+    ),
+    _State("the signals that are blocked", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()), r"pthread_sigmask"),
+    _State("the descriptor that signals wake", _wakeup),
+    _State("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold()[0] > 0, list(gc.callbacks)), r"gc\."),
+    _State("the default timeout of sockets", socket.getdefaulttimeout, r"setdefaulttimeout"),
+    _State("what is logged (logging.disable)", lambda: logging.root.manager.disable, r"logging\.disable"),
+    _State("what sys says of this process", lambda: [repr(getattr(sys, name, None)) for name in _FACTS]),
+    _State("the time that threads get", sys.getswitchinterval),
+    *(
+        _State(f"the handler of {each.name}", lambda number=each: signal.getsignal(number), r"signal\.signal")
+        for each in signal.Signals
+    ),
+    _State("the alarm of this process", _alarms, r"alarm|setitimer", _moved),
+    _State("the recursion limit", sys.getrecursionlimit, r"setrecursionlimit", gt),
+    _State("sys.path", lambda: list(sys.path), differs=_lost),
+    _State("sys.meta_path", lambda: list(sys.meta_path), differs=_lost),
+    _State("sys.path_hooks", lambda: list(sys.path_hooks), differs=_lost),
+    _State("the warnings filter (warnings become errors)", _errors, r"warnings\.", lt),
+)
+"""What others rely on."""
+_IMPOLITE = (
+    _State("the beginning of sys.path", lambda: list(sys.path), differs=_pushed),
+    _State("sys.meta_path", lambda: list(sys.meta_path), differs=_found_otherwise),
+    _State("the recursion limit", sys.getrecursionlimit, differs=lt),
+    _State("the warnings filter", lambda: list(warnings.filters)),
+    _State("the root logger", _logging),
+    _State("the locale", lambda: locale.setlocale(locale.LC_ALL)),
+    _State("the longest number that is read", sys.get_int_max_str_digits),
+    _State("how multiprocessing starts", _start_method),
+)
+"""What others can live with."""
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """One moment of it."""
+
+    harmful: tuple[Any, ...]
+    impolite: tuple[Any, ...]
+    environ: dict[str, str]
+    threads: set[int | None]
+    children: bool
+
+
+def take() -> ProcessState:
+    """Return the state of this moment."""
+    harmful, impolite = (tuple(_read(state.read) for state in states) for states in (_HARMFUL, _IMPOLITE))
+    threads = {thread.ident for thread in threading.enumerate()}
+    return ProcessState(harmful, impolite, dict(os.environ), threads, _has_children())
+
+
+def _read(read: Callable[[], Any]) -> Any:
+    """Return one state; what it is read with may be broken by now, which is a state too."""
+    try:
+        return read()
+    except BaseException as error:
+        return type(error).__name__
+
+
+def harm(before: ProcessState, after: ProcessState) -> Iterator[str]:
+    """Say what was changed that others rely on."""
+    yield from _different(_HARMFUL, before.harmful, after.harmful)
+    lost = [name for name in _set(before, after) if name not in after.environ or name.startswith(_NEEDED)]
+    if lost:
+        yield f"os.environ ({', '.join(lost[:3])})"
+    for thread in _new_threads(before):
+        if not thread.daemon and thread.is_alive():
+            yield f"the end of the program: its thread {thread.name!r} is no daemon"
+    yield from _unusable()
+
+
+def remarks(before: ProcessState, after: ProcessState) -> Iterator[str]:
+    """Say what was changed that is bad manners and no more."""
+    if names := _set(before, after):
+        yield f"os.environ ({', '.join(names[:5])})"
+    yield from _different(_IMPOLITE, before.impolite, after.impolite)
+    yield from (f"its thread {thread.name!r} goes on" for thread in _new_threads(before) if thread.daemon)
+    if after.children and not before.children:
+        yield "a process that it started goes on"
+
+
+def _different(states: tuple[_State, ...], before: tuple[Any, ...], after: tuple[Any, ...]) -> Iterator[str]:
+    for state, then, now in zip(states, before, after, strict=True):
+        try:
+            different = bool(state.differs(then, now))
+        except BaseException:  # what is compared may be a plugin's
+            different = True
+        if different:
+            yield state.name
+
+
+def _set(before: ProcessState, after: ProcessState) -> list[str]:
+    """Return the variables that are others now."""
+    names = {*before.environ, *after.environ}
+    return sorted(name for name in names if before.environ.get(name) != after.environ.get(name))
 
 
 def _has_children() -> bool:
@@ -237,23 +249,10 @@ def _has_children() -> bool:
     return False
 
 
-def _is_needed(name: str, after: Guarded) -> bool:
-    return name not in after.environ or name.startswith(_NEEDED)
-
-
-def _lingering(before: Guarded) -> Iterator[str]:
-    """Name a thread that would keep the host from ending."""
-    for thread in threading.enumerate():
-        if thread.ident not in before.threads and not thread.daemon and thread.is_alive() and not _is_known(thread):
-            yield f"the end of the program: its thread {thread.name!r} is no daemon"
-
-
-def _ours(finder: Any) -> bool:
-    return str(getattr(type(finder), "__module__", "")).startswith("moryflow")
-
-
-def _is_known(thread: threading.Thread) -> bool:
-    return thread is threading.current_thread() or thread.name.startswith("moryflow-")
+def _new_threads(before: ProcessState) -> list[threading.Thread]:
+    """Return the threads that began since and are not the host's."""
+    found = [thread for thread in threading.enumerate() if thread.ident not in before.threads]
+    return [each for each in found if each is not threading.current_thread() and not each.name.startswith("moryflow-")]
 
 
 def _unusable() -> Iterator[str]:
@@ -275,34 +274,13 @@ def _unusable() -> Iterator[str]:
         yield "the standard streams: they are closed"
 
 
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except BaseException:  # what is compared may be a plugin's
-        return False
-
-
-_CALLS = {
-    "the alarm": r"alarm|setitimer",
-    "the current folder": r"chdir",
-    "the default timeout": r"setdefaulttimeout",
-    "the end of the program: its thread": r"Thread",
-    "the event loop policy": r"set_event_loop_policy",
-    "the files behind": r"dup2|close",
-    "the garbage collector": r"gc\.",
-    "the handler of": r"signal\.signal",
-    "the limits": r"setrlimit",
-    "the priority": r"nice|setpriority",
-    "the recursion limit": r"setrecursionlimit",
-    "the signals": r"pthread_sigmask",
-    "the standard streams": r"close",
-    "the tracing": r"settrace|setprofile",
-    "the umask": r"umask",
-    "the warnings filter": r"warnings\.",
-    "what is logged": r"logging\.disable",
-    "what runs at the end": r"atexit",
-    "what runs: it forks": r"fork",
-}
+_CALLS = (
+    *((state.name, state.calls) for state in _HARMFUL if state.calls),
+    ("the end of the program: its thread", r"Thread"),
+    ("the standard streams", r"close"),
+    ("what runs at the end", r"atexit"),
+    ("what runs: it forks", r"fork"),
+)
 """By the beginning of what is said: the calls that do it."""
 _NAME = re.compile(r"([A-Za-z_]\w*)\W*$")
 _OTHER = re.compile(r"\s*(import|from|def|class|async def|#|@)\b")
@@ -310,7 +288,7 @@ _OTHER = re.compile(r"\s*(import|from|def|class|async def|#|@)\b")
 
 def line_of(what: str, file: str) -> int:
     """Return the line, 0 when there is none to be sure of."""
-    calls = next((calls for beginning, calls in _CALLS.items() if what.startswith(beginning)), "")
+    calls = next((calls for beginning, calls in _CALLS if what.startswith(beginning)), "")
     named = _NAME.search(what.partition(" (")[0])
     pattern = re.compile(rf"\b({calls})" if calls else rf"\b{named[1]}\b" if named else "(?!)")
     with suppress(BaseException):  # what reads files may be what was changed

@@ -270,19 +270,9 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
         ("import signal\nsignal.alarm(60)\n", "the alarm"),
         ("import os\nif os.fork() == 0:\n    os._exit(0)\n", "it forks"),
         ("import sys\ndef no(event, args):\n    if event == 'open': raise RuntimeError\nsys.addaudithook(no)\n", "open()"),
-        ("import moryflow.kernel.decisions as v\nv.combine = lambda *a: None\n", "moryflow.kernel.decisions.combine"),
         ("import pydantic\npydantic.BaseModel.model_validate = classmethod(lambda *a: 1)\n", "BaseModel.model_validate"),
         ("import pathlib\npathlib.Path.exists = lambda self: True\n", "pathlib.Path.exists"),
-        ("import pathlib\npathlib.PosixPath.exists = lambda self: True\n", "pathlib.PosixPath.exists"),
-        ("import httpx\nhttpx.AsyncClient.send = None\n", "AsyncClient.send"),
-        ("import yaml\nyaml.SafeLoader.construct_document = None\n", "SafeLoader.construct_document"),
-        ("import json\njson.loads.__code__ = (lambda *a, **k: {}).__code__\n", "json.loads"),
-        ("import json\njson.dumps.__kwdefaults__['skipkeys'] = True\n", "json.dumps"),
         ("import uuid\ndel uuid.uuid4\n", "uuid.uuid4"),
-        ("import moryflow_sdk\nmoryflow_sdk.HOOKS.clear()\n", "HOOKS"),
-        ("import moryflow.base.builtins as b\nb.BUILTINS = ()\n", "moryflow.base.builtins.BUILTINS"),
-        ("import moryflow_builtins.permission as p\np.tool_gate = None\n", "moryflow_builtins.permission.tool_gate"),
-        ("import moryflow.hooks.call as c\nc.isinstance = lambda *a: True\n", "moryflow.hooks.call.isinstance"),
         ("import sys\nsys.modules['httpx'] = None\n", "sys.modules['httpx']"),
         ("import sys\nsys.modules.pop('moryflow.hooks.plugin_set')\n", "sys.modules['moryflow.hooks.plugin_set']"),
         ("import asyncio\nasyncio.BaseEventLoop.create_task = None\n", "BaseEventLoop.create_task"),
@@ -290,7 +280,6 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
         ("import sys\nsys.stdout.write = lambda text: 0\n", "sys.stdout"),
         ("import os\nos.dup2(2, 1)\n", "the files behind the standard streams"),
         ("import os\nos.close(2)\n", "the files behind the standard streams"),
-        ("import os\nos.name = 'nt'\n", "os.name"),
         ("import os\nos.environ.clear()\n", "os.environ"),
         ("import os\nos.environ = {}\n", "os.environ"),
         ("import os\nos.environ['MORYFLOW_HOME'] = '/nowhere'\n", "os.environ (MORYFLOW_HOME)"),
@@ -313,7 +302,7 @@ def test_verdicts_are_of_one_python_and_of_what_is_installed(home, tmp_path, mon
     ],
 )
 async def test_code_that_changes_what_belongs_to_everyone_is_refused(home, source, what):
-    """Guarded globals are compared after import and contributions (ARCHITECTURE §4, probe)."""
+    """What the helper had loaded is compared after import and contributions (ARCHITECTURE §4, probe)."""
     verdict = await probed(home, source)
     assert (verdict.ok, verdict.fatal) == (False, True)
     assert what in verdict.error and "plugin_start" in verdict.hint
@@ -323,7 +312,7 @@ async def test_code_that_changes_what_belongs_to_everyone_is_refused(home, sourc
 def test_looking_at_what_belongs_to_everyone_is_no_reason_for_a_warning():
     """Nothing is asked for by a name that a later Python gives up, and each question has an answer (SECURITY §3)."""
     state = take()
-    assert [name for name, value in (state.fixed | state.polite).items() if str(value).endswith(("Error", "Warning"))] == []
+    assert [value for value in (*state.harmful, *state.impolite) if str(value).endswith(("Error", "Warning"))] == []
 
 
 @pytest.mark.parametrize(
