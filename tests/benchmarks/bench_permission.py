@@ -13,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from moryflow.services.paths import PathResolver
-from moryflow_builtins.permission.gate import decide, policy_of
 from moryflow_builtins.permission.shell import judge_command
+from moryflow_builtins.permission.verdict import decide, policy_of
 from moryflow_sdk import Rule, Target, ToolCall
 from moryflow_sdk.verdicts import settle
 

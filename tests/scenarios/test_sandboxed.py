@@ -82,18 +82,18 @@ async def test_what_a_person_agreed_to_is_shown_and_written(rig):
 
 async def test_the_gate_starts_no_program(rig, monkeypatch):
     """The sandbox is looked for once, before the gate, and a gate that finds nothing yet asks (S0.36, invariant 9)."""
-    from moryflow_builtins.permission import gate
+    from moryflow_builtins.permission import verdict
 
     looked = []
     find = sandbox._working
     monkeypatch.setattr(sandbox, "_found", [])
-    monkeypatch.setattr(sandbox, "_working", lambda: looked.append(gate) or find())
-    in_sandbox = gate.in_sandbox
-    monkeypatch.setattr(gate, "in_sandbox", lambda *given: looked.append("gate") or in_sandbox(*given))
+    monkeypatch.setattr(sandbox, "_working", lambda: looked.append(verdict) or find())
+    in_sandbox = verdict.in_sandbox
+    monkeypatch.setattr(verdict, "in_sandbox", lambda *given: looked.append("gate") or in_sandbox(*given))
     rig.config(permission={"rules": [UNASKED]})
     calls = [rig.call("bash", command="echo 1"), rig.call("bash", command="echo 2")]
     result, _ = await rig.run(*calls, {"text": "done"})
-    assert looked == [gate, "gate", "gate"] and not result.denied
+    assert looked == [verdict, "gate", "gate"] and not result.denied
 
 
 async def test_without_anybody_to_ask_it_stays_put_back(rig):

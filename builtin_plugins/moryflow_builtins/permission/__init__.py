@@ -1,6 +1,6 @@
 """Permission: what a call may do is decided by rules, the last that matches.
 
-The decision is made in :mod:`.gate`, which the commands use too, so that what is explained is what happens.
+The decision is made in :mod:`.verdict`, which the commands use too, so that what is explained is what happens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ config_model = Configured
 @hookimpl
 async def tool_gate(call: ToolCall, turn: Turn) -> Verdict:
     """Judge a call by the rules of the person, of the session and of the agent."""
-    from .gate import decide, in_sandbox, is_long, policy_of
+    from .verdict import decide, in_sandbox, is_long, policy_of
 
     policy = policy_of(turn)
     if not is_long(call):

@@ -204,7 +204,7 @@ def plant(bench):
 
 def judge(make_policy, bench, command, rules, folder="."):
     from moryflow.services.paths import PathResolver
-    from moryflow_builtins.permission.gate import judge_target
+    from moryflow_builtins.permission.verdict import judge_target
     from moryflow_sdk.targets import command_in
 
     policy = make_policy(rules, vault=bench.vault)

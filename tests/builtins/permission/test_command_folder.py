@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 from moryflow.kernel.plugin_view import View
 from moryflow.services.paths import PathResolver
-from moryflow_builtins.permission.gate import judge_target
 from moryflow_builtins.permission.judgement import STRENGTH
+from moryflow_builtins.permission.verdict import judge_target
 from moryflow_sdk import Target
 from moryflow_sdk.targets import command_in
 

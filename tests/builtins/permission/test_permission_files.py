@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from moryflow.services.paths import PathResolver
-from moryflow_builtins.permission.gate import judge_target
 from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.verdict import judge_target
 
 CORPUS = Path(__file__).parents[2] / "data" / "corpus"
 ORDER = {"allow": 0, "ask": 1, "deny": 2}

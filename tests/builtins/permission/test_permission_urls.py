@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow_builtins.permission.gate import judge_target
 from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.verdict import judge_target
 from moryflow_sdk import Target
 
 DATA = Path(__file__).parents[2] / "data"

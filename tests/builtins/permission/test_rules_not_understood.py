@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from moryflow.config import load_config
-from moryflow_builtins.permission.gate import judge_target
 from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.verdict import judge_target
 from moryflow_sdk import Rule, Target
 from moryflow_sdk.agent_files import parse_agent
 from moryflow_sdk.sandbox import confinement

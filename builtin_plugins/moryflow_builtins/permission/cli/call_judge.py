@@ -1,6 +1,6 @@
 """Judge calls without running them, by any rules, in any vault and home.
 
-Decisions come from :mod:`moryflow_builtins.permission.gate` alone, so that what is predicted is what happens.
+Decisions come from :mod:`moryflow_builtins.permission.verdict` alone, so that what is predicted is what happens.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from moryflow_sdk.verdicts import Decision as Outcome
 from moryflow_sdk.verdicts import settle
 
 from moryflow_builtins.permission.defaults import escape_path
-from moryflow_builtins.permission.gate import decide, policy_of
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import MAX_BYTES
+from moryflow_builtins.permission.verdict import decide, policy_of
 
 MODES = ("agent", "full_access")
 

@@ -14,9 +14,9 @@ from moryflow_sdk.sandbox import find_sandbox
 from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
-from moryflow_builtins.permission.gate import in_sandbox, judge_target, policy_of
 from moryflow_builtins.permission.judgement import Decision, Judgement, place_of, rule_json, rule_words
 from moryflow_builtins.permission.policy import Policy, Probe, RuleSet
+from moryflow_builtins.permission.verdict import in_sandbox, judge_target, policy_of
 
 from .call_judge import MODES, outcome, unacceptable
 from .reach import wider_address

@@ -18,8 +18,8 @@ from moryflow_sdk.protected_files import SECRETS
 from moryflow_sdk.targets import command_in
 from moryflow_sdk.verdicts import stored_words
 
-from moryflow_builtins.permission.gate import policy_of
 from moryflow_builtins.permission.judgement import place_of, rule_json, rule_words
+from moryflow_builtins.permission.verdict import policy_of
 
 from .lint import remarks
 from .reach import mistake
