@@ -168,3 +168,122 @@ def test_the_paths_that_differ_are_those_of_git(tmp_path: Path, seed: int) -> No
         expected = git(vault, "-c", "core.quotePath=false", "diff", "--name-only", "--no-renames", one, other).splitlines()
         short = git(vault, "rev-parse", "--short", other).strip()
         assert sorted(store.changes(store.tree(store.commit(one)), store.tree(store.commit(short)))) == sorted(expected)
+
+
+STEPS = (
+    ("pick {good}", "allow"),
+    ("# pick {bad}\nnoop\ndrop {bad} x\n\nlabel x\npick {good} # subject", "allow"),
+    ("pick {good}\npick {bad} subject", "ask"),
+    ("fixup {bad}", "ask"),
+    ("fixup -C {bad}", "ask"),
+    ("exec make", "ask"),
+    ("x make", "ask"),
+    ("merge -C {good} x", "ask"),
+    ("pick nowhere", "ask"),
+)
+
+
+@pytest.mark.parametrize(("steps", "decision"), STEPS)
+@pytest.mark.parametrize("place", ["rebase-merge/git-rebase-todo", "sequencer/todo"])
+def test_what_is_left_of_an_unfinished_command_is_judged(
+    vault: Path, make_policy: MakePolicy, steps: str, decision: str, place: str
+) -> None:
+    """``--continue`` brings what stands in a list, which may be from yesterday; what it cannot be told of asks (R35, R37)."""
+    (vault / ".git" / place).parent.mkdir()
+    names = {name: git(vault, "rev-parse", "--short", name).strip() for name in ("good", "bad")}
+    (vault / ".git" / place).write_text(steps.format(**names))
+    policy = make_policy(rules("+git *"), vault=vault)
+    for command in ("rebase --continue", "cherry-pick --continue", "revert --skip", "rebase --skip", "cherry-pick --conti"):
+        assert decide(policy, f"git {command}") == decision, command
+    assert decide(policy, "git rebase --abort") == decide(policy, "git cherry-pick --quit") == "allow"
+
+
+def test_patches_that_are_left_of_a_series_ask(vault: Path, make_policy: MakePolicy) -> None:
+    """``git am`` keeps them as mails, and ``-3`` puts them where a file was renamed to (R35, R37)."""
+    policy = make_policy(rules("+git *"), vault=vault)
+    (vault / "a.patch").write_text("--- a/src/a.py\n+++ b/src/a.py\n")
+    assert [decide(policy, f"git am {rest}") for rest in ("--continue", "a.patch", "-3 a.patch", "--3way a.patch")] == [
+        *("allow", "allow", "ask", "ask")
+    ]
+    (vault / ".git" / "rebase-apply").mkdir()
+    assert [decide(policy, f"git {rest}") for rest in ("am --continue", "am -r", "am --skip", "rebase --continue")] == [
+        "ask"
+    ] * 4
+    assert decide(policy, "git am --abort") == "allow"
+
+
+def _tree(vault: Path, message: str, **files: str | None) -> None:
+    for name, text in files.items():
+        path = vault / name.replace("__", "/").replace("DOT", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text) if text is not None else path.unlink()
+    git(vault, "add", "-A")
+    git(vault, "commit", "-qm", message)
+
+
+LONG = "".join(f"line {number}\n" for number in range(30))
+RENAMES = {
+    "a file, here, that the other side has changed": (
+        {"ci": LONG},
+        {"ci": None, "DOTgithub__workflows__ci.yml": LONG},
+        {"ci": LONG + "new\n"},
+    ),
+    "the same, where both have the new file": (
+        {"ci": LONG},
+        {"ci": None, "DOTgithub__workflows__ci.yml": LONG},
+        {"ci": LONG + "new\n", "DOTgithub__workflows__ci.yml": LONG},
+    ),
+    "a folder, here, in which the other side adds a file": (
+        {"ed__notes": LONG},
+        {"ed__notes": None, "DOTvscode__notes": LONG},
+        {"ed__tasks.json": "new\n", "DOTvscode__notes": LONG},
+    ),
+    "a folder there, in which a file is new here": (
+        {"ed__notes": LONG},
+        {"ed__tasks.json": "new\n", "DOTvscode__notes": LONG},
+        {"ed__notes": None, "DOTvscode__notes": LONG},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RENAMES)
+def test_a_change_that_follows_a_rename_asks(tmp_path: Path, make_policy: MakePolicy, case: str) -> None:
+    """Git merges into the new name; by the paths that differ alone nothing would be seen (R35)."""
+    vault = tmp_path / "vault"
+    vault.mkdir()
+    git(vault, "init", "-q")
+    first, ours, theirs = RENAMES[case]
+    _tree(vault, "first", x="x", **first)
+    git(vault, "checkout", "-qb", "other")
+    _tree(vault, "theirs", **theirs)
+    git(vault, "checkout", "-q", "main")
+    _tree(vault, "ours", **ours)
+    _tree(vault, "more", x="y")
+    policy = make_policy(rules("+git *"), vault=vault)
+    for verb in ("merge", "rebase", "cherry-pick"):
+        assert decide(policy, f"git {verb} other") == "ask", verb
+    git(vault, "checkout", "-qb", "plain", "main~2")
+    _tree(vault, "plain", x="z", new="new")
+    git(vault, "checkout", "-q", "main")
+    assert decide(policy, "git cherry-pick plain") == "allow"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_commits_of_a_range_are_those_of_git(tmp_path: Path, seed: int) -> None:
+    """Over random histories with merges, all of one second; and where two of them part (R35)."""
+    chance, vault = random.Random(seed), tmp_path / "vault"
+    vault.mkdir()
+    git(vault, "init", "-q")
+    tree = git(vault, "write-tree").strip()
+    commits: list[str] = []
+    for number in range(25):
+        parents = chance.sample(commits[-6:], min(len(commits), chance.choice((1, 1, 2))))
+        words = [word for parent in parents for word in ("-p", parent)]
+        commits.append(git(vault, "commit-tree", tree, *words, "-m", str(number)).strip())
+    store = GitStore(vault / ".git")
+    for _ in range(20):
+        one, other = chance.sample(commits, 2)
+        expected = git(vault, "rev-list", other, f"^{one}").split()
+        assert sorted(store.history([other], [one], most=99)) == sorted(expected)
+        if expected:
+            assert set(git(vault, "merge-base", "--all", one, other).split()) <= set(store.bases(one, other))

@@ -1,18 +1,21 @@
 """What git brings without naming it (``checkout``, ``merge``, ``stash pop``), judged by the paths that differ.
 
-Never fewer paths than git changes: for ``merge`` and ``rebase`` those in which the two commits differ at all.
+Never fewer paths than git changes: for ``merge`` and ``rebase`` those in which the two commits differ at all, and for
+everything that merges also those to which a change may follow a file or a folder that the other side has renamed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from .git_store import FAILURES, GitStore, Unknown
+from moryflow_sdk.git_files import read_start
+
+from .git_store import FAILURES, MAX_BYTES, MAX_PATHS, GitStore, Unknown
 from .options import Found
 from .repositories import repository, selected, tracked_paths
 from .words import Arg
@@ -20,14 +23,15 @@ from .words import Arg
 _PATTERN = re.compile(r"[*?\[]|\A:")
 _REVISION = re.compile(r"[~^:]|@\{|-g[0-9a-fA-F]+\Z")
 """What no plain path has, and the name of a commit may have; git tries that first."""
-Against = Literal["HEAD", "parents", "stash"]
+Against = Literal["HEAD", "parents", "stash", "list"]
 
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
     """Commits whose content a command brings.
 
-    :param against: what they are compared with; ``parents``: only what each commit changed itself.
+    :param against: what they are compared with; ``parents``: only what each commit changed itself; ``list``: the commits
+        are those that an unfinished command has still to bring.
     :param revisions: the commits, or the stash.
     :param or_path: the first of them may be a path instead.
     :param paths: only what is below them; without any, everything.
@@ -42,7 +46,16 @@ class Checkout:
     unknown: str = ""
 
 
-_ON_THE_WAY = frozenset({"continue", "abort", "skip", "quit", "show-current-patch", "edit-todo"})
+_ON_THE_WAY = frozenset({"continue", "abort", "quit", "show-current-patch", "edit-todo"})
+"""What brings nothing new: ``--abort`` goes back to what was there, ``merge --continue`` is a commit."""
+
+_GOES_ON = frozenset({"continue", "skip", "r", "resolved", "retry"})
+"""What brings the rest of a list that somebody may have written, with commands in it, long before this command. The list
+is a file: what it brings is judged like a cherry-pick, and what else stands in it is not understood, so it asks. Without
+one the command brings nothing. Hooks that run meanwhile are those of every commit; changing them is asked about.
+"""
+_PICKS = frozenset({"pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "revert"})
+_HARMLESS_STEPS = frozenset({"drop", "d", "break", "b", "noop", "label", "l", "update-ref", "u"})
 _MOVES_NOTHING = frozenset(
     {
         "add", "apply", "archive", "blame", "cat-file", "check-attr", "check-ignore", "clean", "count-objects", "describe",
@@ -73,6 +86,12 @@ def checkout_of(verb: str, found: Sequence[Found], first_path: int, *, marked: b
             return Checkout(verb, (operands[0],)) if operands else None
         case "restore":
             return Checkout(verb, tuple(given), paths=tuple(value for _, value in every)) if given else None
+        case "rebase" | "cherry-pick" | "revert" if letters & _GOES_ON or not (
+            operands or letters & _ON_THE_WAY or verb == "rebase"
+        ):
+            return Checkout(verb, against="list")
+        case "am" if letters & _GOES_ON:
+            return Checkout(verb, against="list")
         case "merge" | "rebase" | "cherry-pick" | "revert" if letters & _ON_THE_WAY:
             return None
         case "sparse-checkout" if operands and operands[0].text != "list":
@@ -104,12 +123,13 @@ def brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list[str]]
             return None
         if checkout.unknown:
             raise Unknown(checkout.unknown)
-        return _brought(checkout, base, moved, GitStore(git))
+        return _brought(checkout, base, moved, git)
     except FAILURES as error:
         raise error if isinstance(error, Unknown) else Unknown(f"the repository cannot be read ({error})") from None
 
 
-def _brought(checkout: Checkout, base: str, moved: str, store: GitStore) -> tuple[Path, list[str]]:
+def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path, list[str]]:
+    store = GitStore(git)
     found: dict[str, None] = {}
     revisions = checkout.revisions
     if checkout.or_path and revisions[0].static and not store.has(revisions[0].text) and _is_path(revisions[0], base):
@@ -123,11 +143,66 @@ def _brought(checkout: Checkout, base: str, moved: str, store: GitStore) -> tupl
             raise Unknown(f"an earlier part of the command changes what {revision.text} means")
     if checkout.against == "stash":
         return store.root, list(store.stash_changes(*(revision.text for revision in revisions)))
+    if checkout.against == "list":
+        return store.root, [path for commit in _still_to_bring(git) for path in store.own_changes(store.commit(commit))]
     for commit in [store.commit(revision.text) for revision in revisions]:
         before = store.parents(commit) or [""] if checkout.against == "parents" else [store.commit("HEAD")]
         for other in before:
             found |= dict.fromkeys(store.changes(other, commit))
+        if checkout.verb in _MERGES:
+            found |= dict.fromkeys(_carried(store, checkout.verb, commit))
     return store.root, list(filter(selected(checkout.paths, base, str(store.root)), found))
+
+
+def _still_to_bring(git: Path) -> Iterator[str]:
+    """Yield the commits in the list of an unfinished rebase, cherry-pick or revert."""
+    if (git / "rebase-apply").exists():
+        raise Unknown("the patches that are left are not looked into")
+    for name in filter(lambda name: (git / name).exists(), ("rebase-merge/git-rebase-todo", "sequencer/todo")):
+        for line in read_start(git / name, MAX_BYTES).decode("utf-8", "surrogateescape").splitlines():
+            step, _, rest = line.strip().partition(" ")
+            if step in _PICKS and rest:
+                yield rest.split()[0]
+            elif step and not step.startswith("#") and step not in _HARMLESS_STEPS:
+                raise Unknown(f"{step!r} stands in the list of what it does")
+
+
+_MERGES = frozenset({"merge", "rebase", "cherry-pick", "revert"})
+
+
+def _carried(store: GitStore, verb: str, commit: str) -> Iterator[str]:
+    """Yield where a change may arrive because the other side has renamed what it changes."""
+    ours = store.commit("HEAD")
+    if verb in ("merge", "rebase"):
+        sides = [(base, commit) for base in store.bases(ours, commit)]
+    else:
+        sides = [(parent, commit) if verb == "cherry-pick" else (commit, parent) for parent in store.parents(commit)]
+    for base, theirs in sides:
+        changed = store.changes(base, theirs)
+        new = [path for path in changed if not store.hash_of(base, path)]
+        gone = {above for path in changed for above in _above(path) if not store.hash_of(theirs, above)}
+        follows = [path for path in changed if store.hash_of(theirs, path) and not store.hash_of(ours, path)]
+        follows = [path for path in follows if any(store.hash_of(base, one) for one in (path, *_above(path)))]
+        if not gone and not follows:
+            continue
+        renamed = [path for path in store.changes(base, ours) if not store.hash_of(base, path)]
+        lost = {above for path in follows for above in _above(path) if not store.hash_of(ours, above)}
+        yield from renamed if set(follows) - set(new) else ()
+        yield from _in_folders(new, lost, renamed)
+        yield from _in_folders(renamed, gone, new)
+
+
+def _in_folders(paths: Sequence[str], folders: set[str], goals: Sequence[str]) -> Iterator[str]:
+    """Yield `paths` of `folders` in each folder that one of `goals` is in."""
+    places = {above for goal in goals for above in _above(goal)}
+    rests = {path.removeprefix(f"{above}/") for path in paths for above in _above(path) if above in folders}
+    if len(places) * len(rests) > MAX_PATHS:
+        raise Unknown("a folder was renamed in which many files are new")
+    yield from (f"{place}/{rest}" for place in places for rest in rests)
+
+
+def _above(path: str) -> list[str]:
+    return [str(folder) for folder in PurePosixPath(path).parents][:-1]
 
 
 def _is_path(word: Arg, base: str) -> bool:

@@ -93,7 +93,7 @@ _SHORT: dict[str, str] = {
     "worktree": "b=v B=v",
     "init": "b=v",
     "apply": "include=v p=v C=v directory=v whitespace=v build-fake-ancestor=w 3=n",
-    "am": "include=v p=v C=v directory=v whitespace=v patch-format=R S=n 3=n i=g",
+    "am": "include=v p=v C=v directory=v whitespace=v patch-format=R S=n 3=g 3way=g i=g",
     "branch": "u=v",
     "clean": "e=v i=g",
     "add": "i=g p=n e=g all=n force=n no-ignore-removal=n",

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha1
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -262,7 +261,7 @@ class _Reading:
             return False
         name = sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
         plain = len(content) <= _LARGEST and b"\r" not in content
-        return plain and self._index[path] == name == self.store.blob(self._last, path)
+        return plain and self._index[path] == name == self.store.hash_of(self._last, path)
 
     def _history(self, words: Sequence[str], more: Iterable[str] = ()) -> Iterable[str]:
         """Return what the commits changed that `words` stand for; of a long history also everything that is tracked."""
@@ -276,7 +275,7 @@ class _Reading:
                 without.append(self.store.commit(one or "HEAD"))
             elif dots:
                 tips.append(self.store.commit(one or "HEAD"))
-        commits = list(islice(self.store.history(tips, without), self._most))
+        commits = self.store.history(tips, without, most=self._most)
         found_names = dict.fromkeys(name for one in commits for name in self.store.own_changes(one))
         return {**found_names, **dict.fromkeys(self.everything())} if len(commits) == MAX_COMMITS else found_names
 

@@ -24,6 +24,9 @@ MAX_PATHS = 5_000
 MAX_TREES = 20_000
 """How many pairs of folders are compared: a few objects can stand for any number of them."""
 
+MAX_COMMITS = 1_000
+"""How many commits of a branch are followed back to where it began."""
+
 MAX_BYTES = 32 * 1024 * 1024
 """The largest object that is read."""
 
@@ -175,22 +178,36 @@ class GitStore:
         head = self._head(name)
         return head[0][5:45].decode() if head[0].startswith(b"tree ") else name
 
-    def history(self, tips: Sequence[str], without: Sequence[str] = ()) -> Iterator[str]:
-        """Yield the commits that lead to `tips`, newest first, but none of those that surely lead to `without` too."""
-        dark, met = set(without), {*tips, *without}
-        waiting = [(-self._date(one), one) for one in met]
+    def history(self, tips: Sequence[str], without: Sequence[str] = (), *, most: int) -> list[str]:
+        """Return the commits that lead to `tips`, newest first, but not those that lead to `without` too.
+
+        Where clocks were wrong, or there are more than `most`, some of the latter may be among them.
+        """
+        dark, seen, found = set(without), {*tips, *without}, dict[str, int]()
+        waiting = [(-self._date(one), one) for one in seen]
         heapify(waiting)
-        while any(one not in dark for _, one in waiting):
-            _, commit = heappop(waiting)
-            parents = self.parents(commit)
-            if commit in dark:
-                dark.update(parents)
+        while waiting and len(found) < most:
+            if all(one in dark for _, one in waiting) and -waiting[0][0] < min(found.values(), default=1 << 62):
+                break
+            age, commit = heappop(waiting)
+            if commit not in dark:
+                found[commit] = -age
             else:
-                yield commit
-            for one in parents:
-                if one not in met:
-                    met.add(one)
+                self._darken(commit, dark, found)
+            for one in self.parents(commit):
+                if one not in seen:
+                    seen.add(one)
                     heappush(waiting, (-self._date(one), one))
+        return [one for one in found if one not in dark]
+
+    def _darken(self, commit: str, dark: set[str], found: dict[str, int]) -> None:
+        """Mark what leads to a commit, as far as it was met."""
+        todo = [commit]
+        while todo:
+            for one in self.parents(todo.pop()):
+                if one in found and one not in dark:
+                    todo.append(one)
+                dark.add(one)
 
     def _date(self, commit: str) -> int:
         line = next(line for line in self._head(commit) if line.startswith(b"committer "))
@@ -216,12 +233,20 @@ class GitStore:
         """Yield every path of a commit or a tree."""
         return self.differing("", name)
 
-    def blob(self, name: str, path: str) -> str:
-        """Return the hash of a file in a commit or a tree; empty where it is not in there."""
+    def hash_of(self, name: str, path: str) -> str:
+        """Return the hash of a file or a folder in a commit or a tree; empty where it is not in there."""
         found, folder = self.tree(name), True
         for part in path.split("/"):
             found, folder = self._entries(found).get(part, ("", False)) if folder else ("", False)
-        return "" if folder else found[:40]
+        return found[:40]
+
+    def bases(self, one: str, other: str) -> list[str]:
+        """Return the commits that a merge of `other` into `one` begins with."""
+        new = self.history([other], [one], most=MAX_COMMITS)
+        bases = {parent for commit in new for parent in self.parents(commit)} - set(new)
+        if len(new) == MAX_COMMITS or (new and not bases):
+            raise Unknown("where the two histories part is not found")
+        return sorted(bases)
 
     def _head(self, commit: str) -> list[bytes]:
         if commit not in self._heads:
