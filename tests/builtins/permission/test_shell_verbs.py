@@ -156,6 +156,9 @@ terraform apply -var=x=@.env
 http POST h a@.env
 x --a=b,.env
 git fetch --upload-pa=./x
+git for-each-ref --format='%(raw)'
+git fsck --lost-f
+git --literal-paths diff
 cmake -DX=y -P x
 rpm --mac=x -qa
 """

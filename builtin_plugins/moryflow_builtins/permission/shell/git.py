@@ -54,7 +54,7 @@ MAX_COLONS = 4
 _GUARDED_WORDS = frozenset({"worktree add", "worktree move", "remote add", "remote set-url", "notes edit", "stash branch"})
 
 _COMMON = (
-    "index=n cached=n "
+    "index=n cached=n lost-found=g "
     "output=w ext-diff=g textconv=g text=n no-index=g O=r orderfile=r upload-pack=x receive-pack=x exec=x e=n u=n "
     "x=n i=n interactive=g open-files-in-pager=x template=r separate-git-dir=w config=c reference=r reference-if-able=r "
     "recurse-submodules=n output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
@@ -175,6 +175,8 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
                 facts.perhaps += _paths(found.value) if found.name == "L" or found.value is args[found.index] else []
             if found.name in ("format", "pretty") and found.value is not None and "%G" in found.value.text:
                 facts.guard(found.index, "%G in a format of git runs the program that checks signatures")
+            if found.name == "format" and found.value is not None and "%(raw" in found.value.text:
+                facts.guard(found.index, "%(raw) in a format of git shows what a name stands for, whatever that is")
             if found.name == "pathspec-from-file" and found.value is not None and found.value.text == "-":
                 facts.guard(found.index, "git takes the names of files from what it is fed")
             if found.name in ("X", "strategy-option") and found.value is not None and found.value.text.startswith("sub"):

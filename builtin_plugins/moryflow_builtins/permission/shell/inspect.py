@@ -74,7 +74,7 @@ def inspect(args: Sequence[Arg], facts: Facts) -> None:
         _file_addresses(index, arg, facts)
 
 
-_FILE_ADDRESS = re.compile(r"(?:\A|[=@,<+\"'(])file:(//)?", re.IGNORECASE)
+_FILE_ADDRESS = re.compile(r"(?:\A|[=@,<+\"'(])fileb?:(//)?", re.IGNORECASE)
 _PATTERN = re.compile(r"[\[{]")
 
 
@@ -159,12 +159,13 @@ def _take_operands(kind: str, files: list[Arg], facts: Facts, args: Sequence[Arg
 def _copied(kind: str, files: list[Arg], facts: Facts) -> None:
     """Take the last operand as the destination, unless an option named one."""
     sources, last = (files, None) if facts.writes or len(files) < 2 else (files[:-1], files[-1])
+    elsewhere = list(filter(_remote, sources))
     sources = [arg for arg in sources if not _remote(arg)]
     if kind == "Ww":
         facts.writes += [Write(arg, whole=True) for arg in sources]
     facts.reads += sources
     if last is not None and not _remote(last):
-        facts.writes.append(Write(last))
+        facts.writes += [Write(last), *(Write(transfer.arriving_in(last, arg)) for arg in elsewhere)]
 
 
 def _remote(arg: Arg) -> bool:
@@ -213,6 +214,8 @@ def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:
     facts.known = name in OPTIONS_THAT_RUN
     _running(name, args, facts)
     _words(args, facts)
+    if name in transfer.STORES:
+        transfer.inspect_store(name, args, facts)
 
 
 def _words(args: Sequence[Arg], facts: Facts) -> None:

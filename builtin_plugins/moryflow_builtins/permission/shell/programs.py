@@ -115,7 +115,7 @@ rsync | rw |
     only-write-batch=w early-input=r address=h sockopts=v daemon=g config=R remote-option=c iconv=v protect-args=n
     link-dest=r compare-dest=r copy-dest=r out-format=v log-file-format=v chmod=v chown=v max-size=v min-size=v
     timeout=v port=v bwlimit=v recursive=n archive=n copy-links=n dirs=n
-scp sftp | rw | S=x o=x F=R i=r P=v l=v c=v J=h D=x b=R s=x X=v
+scp | rw | S=x o=x F=R i=r P=v l=v c=v J=h D=x b=R s=x X=v
 chmod chown chgrp chattr setfacl | 1w | reference=r from=v M=r X=r restore=R modify-file=r remove-file=r set-file=r
 patch gpatch | w |
     p=v i=r d=d o=w r=w D=v F=v V=v B=w Y=w z=v g=v e=g ed=g input=r output=w directory=d reject-file=w strip=v fuzz=v

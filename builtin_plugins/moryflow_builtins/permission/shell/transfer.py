@@ -1,12 +1,19 @@
-"""``curl`` and ``wget``: what they read and send, what they write, which host they really talk to."""
+"""Programs that send files elsewhere or bring them: what they read, what they write, which host they really talk to.
+
+``curl`` and ``wget`` by their options; those that speak with a store of files by the folders among their words.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 
+from .arrivals import Arrival
 from .facts import Facts, Write
+from .operands import take_option, tells_of_a_program
 from .options import Found, read_options, spec
+from .trees import Tree
+from .verbs import pieces
 from .words import Arg
 
 _CURL = """
@@ -86,8 +93,6 @@ def inspect_curl(args: Sequence[Arg], facts: Facts) -> None:
 
 
 def _options(args: Sequence[Arg], table: str, facts: Facts) -> list[Found]:
-    from .operands import take_option, tells_of_a_program
-
     found = list(read_options(args, spec(table)))
     for option in found:
         take_option(option, facts, args)
@@ -157,7 +162,82 @@ def inspect_wget(args: Sequence[Arg], facts: Facts) -> None:
         facts.writes += [Write(Arg(f"{prefix}{one}", address.why)) for one in names if one]
 
 
+# ------------------------------------------------------------------------------------------------
+# Stores of files
+# ------------------------------------------------------------------------------------------------
+
+STORES: dict[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for names, words in {
+        "aws": "s3",
+        "gcloud": "storage scp submit deploy rsync",
+        "gsutil s3cmd s5cmd s4cmd mc b2 azcopy rclone ossutil obsutil doctl": "",
+        "az": "storage upload upload-batch deploy up webapp functionapp",
+        "wrangler netlify vercel now firebase surge fly flyctl heroku railway": "",
+        "croc wormhole ffsend transfer magic-wormhole ipfs dropbox gdrive": "",
+    }.items()
+    for name in names.split()
+}
+"""Programs that send whole folders, and the words one of which has to be there, if any."""
+
+_STORE_OPTIONS = """
+    region=v profile=v output=v endpoint-url=h exclude=v include=v acl=v sse=v sse-c=v sse-kms-key-id=v storage-class=v grants=v
+    cache-control=v content-type=v content-encoding=v content-language=v metadata=v metadata-directive=v expires=v page-size=v
+    cli-read-timeout=v cli-connect-timeout=v query=v project=v project-name=v account=v zone=v branch=v transfers=v checkers=v
+    bwlimit=v log-level=v retries=v max-age=v min-age=v max-size=v min-size=v config=R log-file=w exclude-from=r include-from=r
+    files-from=R filter-from=r filter=v message=v site=v auth=v token=v account-name=v account-key=v container-name=v a=v
+"""
+_DEEP = frozenset(
+    {"sync", "rsync", "mirror", "copy", "move", "bisync", "download-batch", "-r", "-R", "--recursive", "--recurse"}
+)
+_VERBS = _DEEP | {"cp", "mv", "get", "cat", "copyto", "moveto", "compute", "storage"}
+_BRINGS = frozenset({"download", "download-batch", "receive", "recv", "mount", "pull", "clone"})
+_ELSEWHERE = re.compile(r"[\w.+-]+:|:\w")
+_SUFFIX = re.compile(r"\*[^*?\[/\\]+")
+"""Globs that every one of these programs takes for the end of a name, however deep."""
+
+
+def inspect_store(name: str, args: Sequence[Arg], facts: Facts) -> None:
+    """Note the folders that a program sends, and where it puts what it brings; its words are looked at besides."""
+    wanted = STORES[name]
+    texts = {arg.text for arg in args}
+    if wanted and not wanted & texts:
+        return
+    found = list(read_options(args, spec(_STORE_OPTIONS)))
+    for option in found:
+        if option.role in ("h", "R"):
+            take_option(option, facts, args)
+    chosen = [item.value for item in found if item.name in ("exclude", "include")]
+    facts.perhaps = [word for word in facts.perhaps if not any(word is glob for glob in chosen)]
+    words = [piece for item in found if item.role != "v" and item.value is not None for piece in pieces(item.value)]
+    remote = next((place for place, word in enumerate(words) if _ELSEWHERE.match(word.text)), len(words))
+    if {word.text for word in words[:remote]} <= wanted | _VERBS:
+        for goal in words[remote + 1 :]:
+            facts.arrivals += [Arrival(name, (words[remote],), goal)] if texts & _DEEP else []
+            facts.writes.append(Write(arriving_in(goal, words[remote])))
+    else:
+        without = [item.value.text for item in found if item.name == "exclude" and item.value is not None]
+        only = tuple(item.value.text for item in found if item.name == "include" and item.value is not None and "*" in without)
+        local = tuple(word for word in words if not _ELSEWHERE.match(word.text))
+        facts.trees.append(Tree(name, local, only, without=tuple(filter(_SUFFIX.fullmatch, without)), links=True))
+    if texts & _BRINGS:
+        facts.guard(len(args) - 1, f"what {name} brings is not known before it runs")
+
+
+def arriving_in(folder: Arg, source: Arg) -> Arg:
+    """Return where a file of another machine arrives in a folder."""
+    name = re.split(r"[/:]", source.text)[-1]
+    return Arg(f"{folder.text}/{name}", folder.why or source.why, tilde=folder.tilde)
+
+
+def inspect_conversation(args: Sequence[Arg], facts: Facts) -> None:
+    """``sftp`` and its like take commands: which files they send and bring is told to them when they run."""
+    facts.unseen(f"{args[0].text} does whatever it is told when it runs")
+    facts.perhaps += [piece for arg in args[1:] for piece in pieces(arg)]
+
+
 INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
     "curl": inspect_curl,
     **dict.fromkeys(("wget", "wget2"), inspect_wget),
+    **dict.fromkeys(("sftp", "ftp", "lftp", "tftp", "ncftp", "smbclient", "telnet"), inspect_conversation),
 }

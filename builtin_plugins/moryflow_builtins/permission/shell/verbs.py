@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .facts import Facts, Inner
+from .operands import take_option, tells_of_a_program
 from .options import Found, read_options, spec
+from .trees import Tree
 from .verb_tables import ABBREVIATES, SYSTEM, VERBS, Verbs
 from .words import Arg
 
@@ -72,8 +74,6 @@ def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[Found]) -> Meant:
 
 def _options(args: Sequence[Arg], facts: Facts, found: Sequence[Found], meant: Meant, *, runs: bool) -> None:
     """Note what options mean, up to a command that follows the verb."""
-    from .operands import take_option, tells_of_a_program
-
     verb = meant.places[-1] if meant.places else len(args)
     for item in found:
         if item.operand:
@@ -82,6 +82,8 @@ def _options(args: Sequence[Arg], facts: Facts, found: Sequence[Found], meant: M
             continue
         take_option(item, facts, args)
         tells_of_a_program(item, facts, args)
+        if item.name == "from-file" and item.value is not None:
+            facts.trees.append(Tree(f"{args[0].text} --from-file", tuple(pieces(item.value)), depth=1))
         if not item.role and item.index < verb and meant.places:
             shown = args[item.index].text
             facts.guard(item.index, f"{args[0].text} {shown} is not known here, nor whether the next word is its value")
