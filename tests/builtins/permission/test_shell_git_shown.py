@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import git_shown, judge_command
-from moryflow_builtins.permission.shell.git_store import Unknown
+from moryflow_builtins.permission.shell.git_objects import Unknown
 from moryflow_builtins.permission.shell.repositories import index_entries
 
 from .judging import decide, git, rules

@@ -15,7 +15,8 @@ from typing import Literal
 
 from moryflow_sdk.git_files import read_start
 
-from .git_store import FAILURES, MAX_BYTES, MAX_PATHS, GitStore, Unknown
+from .git_objects import FAILURES, MAX_BYTES, Unknown
+from .git_store import MAX_PATHS, GitStore
 from .options import Found
 from .repositories import repository, selected, tracked_paths
 from .words import Arg

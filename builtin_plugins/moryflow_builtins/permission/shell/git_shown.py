@@ -16,7 +16,8 @@ from typing import Literal
 
 from moryflow_sdk.git_files import read_start
 
-from .git_store import FAILURES, GitStore, Unknown
+from .git_objects import FAILURES, Unknown
+from .git_store import GitStore
 from .options import Found
 from .repositories import index_entries, repository, selected
 from .words import Arg

@@ -1,15 +1,8 @@
-"""What stands in a git repository: commits and the paths in them, read without git, whose configuration runs programs.
-
-Whatever is missing or not understood raises :class:`Unknown`; git itself may well understand it.
-"""
+"""What stands in a git repository: commits and the paths in them, read without git, whose configuration runs programs."""
 
 from __future__ import annotations
 
-import mmap
 import re
-import struct
-import zlib
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -17,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from moryflow_sdk.git_files import read_start
+
+from .git_objects import FAILURES, MAX_BYTES, GitObjects, Unknown
 
 MAX_PATHS = 5_000
 """How many paths that differ are looked at."""
@@ -27,27 +22,12 @@ MAX_TREES = 20_000
 MAX_COMMITS = 1_000
 """How many commits of a branch are followed back to where it began."""
 
-MAX_BYTES = 32 * 1024 * 1024
-"""The largest object that is read."""
-
-MAX_DELTAS = 100
-"""Over how many others one object of a pack may be stored as a difference."""
-
-_KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _NAME = re.compile(r"[\w./+#-]+", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{4,40}")
 _REVISION = re.compile(r"(.*?)((?:~\d*|\^\d*)*)", re.DOTALL)
 _MOVED = re.compile(rb"\tcheckout: moving from (\S+) to ")
 _STASH = re.compile(r"(?:stash@\{)?(\d{1,4})\}?|stash")
 _PLACES = ("{}", "refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD")
-
-
-class Unknown(Exception):
-    """It cannot be told from the repository."""
-
-
-FAILURES = (Unknown, OSError, ValueError, zlib.error, struct.error, IndexError, RuntimeError)
-"""What reading a repository may raise, whatever stands in its files."""
 
 
 class GitStore:
@@ -57,6 +37,7 @@ class GitStore:
         self._git = git
         linked = git / "commondir"
         self._common = (git / linked.read_text().strip()).resolve() if linked.is_file() else git
+        self._objects = GitObjects(self._common)
         self._trees: dict[str, dict[str, tuple[str, bool]]] = {}
         self._heads: dict[str, list[bytes]] = {}
         self._visited = 0
@@ -118,12 +99,12 @@ class GitStore:
             raise Unknown(f"{name!r} is no name of a commit that is understood here")
         found = next(filter(None, (self._ref(place.format(name)) for place in _PLACES)), "") or self._tracking(name)
         if not found and _HASH.fullmatch(name.lower()):
-            found = self._at(sorted(self._beginning_with(name.lower())), 0, only=True)
+            found = self._at(sorted(self._objects.hashes(name.lower())), 0, only=True)
         if not found:
             raise Unknown(f"{name!r} is not known")
-        kind, content = self.read(found)
+        kind, content = self._objects.read(found)
         while kind == "tag":
-            kind, content = self.read(found := content[7:47].decode())
+            kind, content = self._objects.read(found := content[7:47].decode())
         return kind, found
 
     def _ref(self, name: str, depth: int = 0) -> str:
@@ -142,16 +123,6 @@ class GitStore:
         remotes |= {found.decode() for found in re.findall(rb" refs/remotes/([^/\s]+)/", self._read("packed-refs"))}
         found = {self._ref(f"refs/remotes/{remote}/{name}") for remote in remotes} - {""}
         return found.pop() if len(found) == 1 else ""
-
-    def _beginning_with(self, part: str) -> set[str]:
-        found = {part[:2] + path.name for path in (self._common / "objects" / part[:2]).glob(f"{part[2:]}*")}
-        low, high = part.ljust(40, "0"), part.ljust(40, "f")
-        for index in self._indexes:
-            place = index.place(low)
-            while place < len(index) and index.at(place) <= high:
-                found.add(index.at(place))
-                place += 1
-        return {one for one in found if len(one) == 40}
 
     def _read(self, name: str) -> bytes:
         try:
@@ -250,7 +221,7 @@ class GitStore:
 
     def _head(self, commit: str) -> list[bytes]:
         if commit not in self._heads:
-            self._heads[commit] = self.read(commit)[1].partition(b"\n\n")[0].split(b"\n")
+            self._heads[commit] = self._objects.read(commit)[1].partition(b"\n\n")[0].split(b"\n")
         return self._heads[commit]
 
     @cached_property
@@ -291,7 +262,7 @@ class GitStore:
             return {}
         if tree not in self._trees:
             found: dict[str, tuple[str, bool]] = {}
-            kind, content = self.read(tree)
+            kind, content = self._objects.read(tree)
             start = 0
             while start < len(content) and kind == "tree":
                 blank, end = content.index(b" ", start), content.index(b"\0", start)
@@ -301,118 +272,3 @@ class GitStore:
                 start = end + 21
             self._trees[tree] = found
         return self._trees[tree]
-
-    # ---------------------------------------------------------------------------------------- objects
-
-    def read(self, name: str) -> tuple[str, bytes]:
-        """Return the kind and the content of an object."""
-        loose = self._common / "objects" / name[:2] / name[2:]
-        if loose.is_file():
-            head, _, content = _unpacked(loose.read_bytes(), MAX_BYTES).partition(b"\0")
-            return head.partition(b" ")[0].decode(), content
-        for index in self._indexes:
-            offset = index.offset(name)
-            if offset is not None:
-                with _mapped(index.path.with_suffix(".pack")) as pack:
-                    return self._packed(pack, offset, 0)
-        raise Unknown(f"the object {name[:12]} is not here")
-
-    @cached_property
-    def _indexes(self) -> list[_Index]:
-        return [_Index(path) for path in sorted((self._common / "objects" / "pack").glob("*.idx"))]
-
-    def _packed(self, pack: mmap.mmap, offset: int, depth: int) -> tuple[str, bytes]:
-        place, byte = offset + 1, pack[offset]
-        kind, size, shift = byte >> 4 & 7, byte & 15, 4
-        while byte & 128:
-            byte = pack[place]
-            size |= (byte & 127) << shift
-            place, shift = place + 1, shift + 7
-        if size > MAX_BYTES or depth > MAX_DELTAS:
-            raise Unknown("it is too large")
-        if kind in _KINDS:
-            return _KINDS[kind], _unpacked(pack[place : place + size * 2 + 1024], size)
-        if kind == 6:
-            back, byte = pack[place] & 127, pack[place]
-            while byte & 128:
-                place, byte = place + 1, pack[place + 1]
-                back = (back + 1 << 7) | byte & 127
-            place += 1
-            base = self._packed(pack, offset - back, depth + 1)
-        elif kind == 7:
-            base, place = self.read(pack[place : place + 20].hex()), place + 20
-        else:
-            raise Unknown("it is stored in an unknown way")
-        return base[0], _patched(base[1], _unpacked(pack[place : place + size * 2 + 1024], size))
-
-
-class _Index:
-    """The index of a pack, version 2: hashes in order, and where each object begins."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._data = _mapped(path)
-        if self._data[:8] != b"\xfftOc\0\0\0\2":
-            raise Unknown("the index of a pack is of another version")
-        self._count = struct.unpack_from(">I", self._data, 8 + 255 * 4)[0]
-
-    def __len__(self) -> int:
-        return self._count
-
-    def at(self, place: int) -> str:
-        start = 8 + 1024 + place * 20
-        return self._data[start : start + 20].hex()
-
-    def place(self, name: str) -> int:
-        return bisect_left(range(self._count), name, key=self.at)
-
-    def offset(self, name: str) -> int | None:
-        place = self.place(name)
-        if place >= self._count or self.at(place) != name:
-            return None
-        start = 8 + 1024 + self._count * 24
-        found = struct.unpack_from(">I", self._data, start + place * 4)[0]
-        large = start + self._count * 4 + (found & 0x7FFFFFFF) * 8
-        return struct.unpack_from(">Q", self._data, large)[0] if found & 0x80000000 else found
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    if not path.is_file():  # who opens a pipe waits
-        raise Unknown(f"{path.name} is no file")
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _unpacked(data: bytes, size: int) -> bytes:
-    reader = zlib.decompressobj()
-    content = reader.decompress(data, size + 1)
-    if reader.unconsumed_tail and not reader.eof and len(content) > size:
-        raise Unknown("it is too large")
-    return content
-
-
-def _patched(base: bytes, delta: bytes) -> bytes:
-    """Return `base` changed as the delta of a pack says."""
-    place = 0
-    for _ in range(2):  # the sizes before and after
-        while delta[place] & 128:
-            place += 1
-        place += 1
-    parts: list[bytes] = []
-    total = 0
-    while place < len(delta):
-        if (total := total + len(parts[-1]) if parts else 0) > MAX_BYTES:
-            raise Unknown("it is too large")
-        order = delta[place]
-        place += 1
-        if not order & 128:
-            parts.append(delta[place : place + order])
-            place += order
-            continue
-        numbers = [0, 0]
-        for bit in range(7):
-            if order >> bit & 1:
-                numbers[bit // 4] |= delta[place] << 8 * (bit % 4)
-                place += 1
-        parts.append(base[numbers[0] : numbers[0] + (numbers[1] or 0x10000)])
-    return b"".join(parts)

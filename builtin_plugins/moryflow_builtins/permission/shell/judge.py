@@ -12,8 +12,8 @@ from moryflow_builtins.permission.policy import CompiledRule, Policy, RuleHit
 
 from .checkouts import Checkout
 from .facts import Facts, Inner, InnerText
+from .git_objects import Unknown
 from .git_shown import Shown
-from .git_store import Unknown
 from .inspect import inspect, name_of
 from .line import Line, Where, assignments, denies, forbidden, stdin, stdin_file
 from .own_program import inspect_own_program, is_own, refusal_in_text

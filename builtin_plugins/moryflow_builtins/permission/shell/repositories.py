@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from moryflow_sdk.git_files import read_start
 
-from .git_store import FAILURES, Unknown
+from .git_objects import FAILURES, Unknown
 from .words import Arg
 
 _LONGEST_LINK = 8192
