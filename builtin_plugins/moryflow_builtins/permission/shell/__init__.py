@@ -14,7 +14,7 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
 
     :param base: the folder it starts in, an absolute path; the vault when it is not given.
     """
-    from .characters import named, odd_character
+    from .disguises import named, odd_character
     from .judge import Judge
     from .parser import parse
     from .syntax import NotParsed

@@ -28,6 +28,7 @@ from moryflow_builtins.permission.policy import Policy
 
 from .options import Found
 from .repositories import tracked_paths
+from .tree_files import reads
 from .trees import Tree
 from .words import Arg
 
@@ -123,8 +124,6 @@ def judge_arrival(policy: Policy, resolve: Resolve, arrival: Arrival, base: str,
 def _brought(
     policy: Policy, arrival: Arrival, source: Target, goals: Sequence[Target], *, changed: bool
 ) -> Iterator[Judgement]:
-    from .tree_files import reads
-
     if ":" in source.given.partition("/")[0] and source.identity is None:
         yield _unknown(goals[0], f"what {arrival.why} brings from another machine is not known before it runs")
     if (changed or source.identity is None) and any(_holds(goal.text) for goal in goals):
@@ -144,8 +143,6 @@ def _brought(
 
 
 def _changed(policy: Policy, arrival: Arrival, folder: Target) -> Iterator[Judgement]:
-    from .tree_files import reads
-
     if not is_folder(folder) or (arrival.why == "rm" and "node_modules" in folder.text.split("/")):
         return
     if arrival.tree is None:

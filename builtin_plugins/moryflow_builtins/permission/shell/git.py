@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from .arrivals import Arrival
 from .checkouts import checkout_of, moved_by
-from .facts import Facts, InnerText, Write
+from .facts import Facts, InnerText, Write, take_option
 from .git_shown import shown_by
-from .operands import take_option
 from .options import Found, read_options, spec
 from .patches import git_patch
 from .repositories import EXCLUDED
@@ -64,9 +63,26 @@ _COMMON = (
     "message=v author=v date=v format=v pretty=n grep=v committer=v since=v until=v after=v before=v max-count=v "
     "skip=v fixup=v squash=v cleanup=v reuse-message=v reedit-message=v strategy=v strategy-option=v depth=v branch=v "
     "origin=v jobs=v filter=v sort=v contains=v points-at=v merged=n color=n stat=n word-diff=n word-diff-regex=v "
-    "patch=n patch-with-stat=n patch-with-raw=n cc=n dd=n binary=n remerge-diff=n diff-merges=v color-words=n "
-    "function-context=n numstat=n shortstat=n dirstat=n compact-summary=n name-only=n name-status=n summary=n "
-    "raw=n no-patch=n quiet=n diff-filter=v unified=v inter-hunk-context=v onto=v exclude=v trailer=v set-upstream-to=v "
+    "diff-filter=v unified=v inter-hunk-context=v onto=v exclude=v trailer=v set-upstream-to=v "
+)
+_DIFF = (
+    "patch=n patch-with-stat=n patch-with-raw=n cc=n dd=n binary=n remerge-diff=n diff-merges=v color-words=n raw=n quiet=n "
+    "function-context=n numstat=n shortstat=n dirstat=n compact-summary=n name-only=n name-status=n summary=n no-patch=n "
+)
+_PRINTS_DIFFERENCES = frozenset(
+    {
+        "diff",
+        "diff-tree",
+        "diff-index",
+        "diff-files",
+        "log",
+        "show",
+        "whatchanged",
+        "reflog",
+        "stash",
+        "format-patch",
+        "range-diff",
+    }
 )
 _SHORT: dict[str, str] = {
     "grep": "O=x e=v f=r m=v A=v B=v C=v untracked=n no-exclude-standard=n exclude-standard=n",
@@ -154,7 +170,7 @@ def _verb(args: Sequence[Arg], verb: int, facts: Facts) -> None:
 
 
 def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
-    table = spec(_COMMON + _SHORT.get(name, ""))
+    table = spec(_COMMON + (_DIFF if name in _PRINTS_DIFFERENCES else "") + _SHORT.get(name, ""))
     following = list(read_options(args, table, verb + 1, files=True))
     facts.trees += git_trees(name, following)
     _arriving(name, following, facts)

@@ -11,13 +11,12 @@ from moryflow_sdk.sensitive import sensitive
 
 from . import interpreters, own_program, scripts, state, transfer, wrappers
 from .arrivals import arrivals_of
-from .facts import Facts, Sought, Write
-from .find import inspect_find
+from .facts import Facts, Sought, Write, take_option, tells_of_a_program
 from .git import inspect_dashed_git, inspect_git
-from .operands import take_option, tells_of_a_program
 from .options import read_options, spec
 from .patches import plain_patch
 from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS
+from .scripts import inspect_find
 from .trees import leaves_out, trees_of
 from .verb_tables import VERBS
 from .verbs import MAX_PIECES, inspect_verbs, pieces

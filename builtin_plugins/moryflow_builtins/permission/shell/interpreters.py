@@ -119,19 +119,11 @@ def _run_shell(args: Sequence[Arg], index: int, facts: Facts, *, text_follows: b
         facts.runs.append(args[index])
         facts.guard(index, f"{name} runs the commands in {args[index].text}")
     elif facts.stdin is not None:
-        facts.texts.append(InnerText(stdin_text(facts), fed=True))
-        if not stdin_text(facts).static:
+        facts.texts.append(InnerText(facts.stdin_text, fed=True))
+        if not facts.stdin_text.static:
             facts.unseen(f"{name} runs a text that is known only when it runs")
     elif not _only_says(args, ""):
         facts.unseen(f"{name} runs whatever it reads")
-
-
-def stdin_text(facts: Facts) -> Arg:
-    """Return what a here-document or here-string feeds in."""
-    from .words import argument
-
-    assert facts.stdin is not None
-    return argument(facts.stdin)
 
 
 def inspect_language(args: Sequence[Arg], facts: Facts) -> None:

@@ -11,6 +11,7 @@ from moryflow_builtins.permission.judgement import MOST, Judgement, place_of
 from moryflow_builtins.permission.policy import CompiledRule, Policy, RuleHit
 
 from .checkouts import Checkout
+from .disguises import disguised, rough_commands
 from .facts import Facts, Inner, InnerText
 from .git_objects import Unknown
 from .git_shown import Shown
@@ -20,9 +21,8 @@ from .own_program import inspect_own_program, is_own, refusal_in_text
 from .parser import parse
 from .patches import Patch, Unreadable
 from .places import NEUTRAL, UNKNOWN, Places
-from .remember import remembered
-from .rough import disguised, rough_commands
 from .state import CHANGE
+from .stored_rules import remembered
 from .syntax import Compound, NotParsed, Redirect, Script, Simple
 from .walk import After, Bases, Walker
 from .words import Arg, arguments

@@ -7,10 +7,100 @@ is asked about.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 
-from .ansi import decode_ansi_c
-from .cursor import Cursor
-from .syntax import Expansion, Piece, Script, Text, Word
+from .syntax import Expansion, NotParsed, Piece, Script, Text, Word
+
+MAX_DEPTH = 40
+"""How deeply substitutions and compound commands may be nested; bash itself goes on, a person does not."""
+
+
+class Cursor:
+    """A position in a text. The grammar is in :class:`~.parser.Parser`."""
+
+    def __init__(self, text: str, outer: Cursor | None = None) -> None:
+        self.text = text
+        self.position = 0
+        self.depth = outer.depth if outer else 0
+        self.quoted_spans: list[tuple[int, int]] = []
+
+    @abstractmethod
+    def script_until(self, closing: str) -> Script:
+        """Read commands up to `closing`, which is consumed; the grammar's part."""
+
+    @abstractmethod
+    def nested(self, text: str) -> Script:
+        """Read `text`, which was cut out of this one, as a script of its own; the grammar's part."""
+
+    def failure(self, message: str) -> NotParsed:
+        """Return what is raised to give up."""
+        return NotParsed(message)
+
+    def deeper(self) -> None:
+        """Count one more level of nesting."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.failure("it is nested too deeply")
+
+    def peek(self, length: int = 1) -> str:
+        """Return the next characters."""
+        return self.text[self.position : self.position + length]
+
+    def skip_continuations(self) -> bool:
+        """Step over backslash-newline pairs; bash removes them before it looks at anything."""
+        start = self.position
+        while self.text.startswith("\\\n", self.position):
+            self.position += 2
+        return self.position > start
+
+
+_SIMPLE = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
+_NUMBERS = (
+    (re.compile(r"[0-7]{1,3}"), 8, 0),
+    (re.compile(r"x([0-9A-Fa-f]{1,2})"), 16, 1),
+    (re.compile(r"u([0-9A-Fa-f]{1,4})"), 16, 1),
+    (re.compile(r"U([0-9A-Fa-f]{1,8})"), 16, 1),
+)
+
+
+def decode_ansi_c(text: str, position: int) -> tuple[str, int]:
+    """Return what stands between `position` and the closing quote, decoded, and the position after that quote.
+
+    :raises NotParsed: it is not closed, or an escape gives a byte that is not a character of its own.
+    """
+    decoded: list[str] = []
+    while position < len(text):
+        char = text[position]
+        if char == "'":
+            return "".join(decoded), position + 1
+        if char != "\\":
+            decoded.append(char)
+            position += 1
+            continue
+        piece, position = _escape(text, position + 1)
+        decoded.append(piece)
+    raise NotParsed("a $' quote is not closed")
+
+
+def _escape(text: str, position: int) -> tuple[str, int]:
+    following = text[position : position + 1]
+    if following in _SIMPLE and following:
+        return _SIMPLE[following], position + 1
+    for pattern, base, group in _NUMBERS:
+        number = pattern.match(text, position)
+        if number:
+            value = int(number.group(group), base)
+            wide = following in ("u", "U")
+            if value == 0 or value > (0x10FFFF if wide else 0x7F) or 0xD800 <= value <= 0xDFFF:
+                raise NotParsed("an escape in $'…' gives a byte that cannot be shown")
+            return chr(value), number.end()
+    if following == "c" or following == "":
+        raise NotParsed("an escape in $'…' gives a control character")
+    return f"\\{following}", position + 1
+
 
 BLANK = " \t"
 META = " \t\n;&|<>()"

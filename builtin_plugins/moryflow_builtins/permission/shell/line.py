@@ -15,6 +15,7 @@ from moryflow_builtins.permission.policy import CompiledRule, RuleHit, RuleSet
 
 from .facts import Facts, Guard
 from .inspect import basename, name_of
+from .parser import parse
 from .syntax import NotParsed, Simple, Word
 from .words import Arg, argument, arguments
 
@@ -196,8 +197,6 @@ def _joined_inside(text: str) -> str:
 @lru_cache(maxsize=1024)
 def split(text: str) -> tuple[str, ...] | None:
     """Return the words of a rule that names one command exactly, or ``None`` when it is not one plain command."""
-    from .parser import parse
-
     try:
         script, _ = parse(text)
     except NotParsed:

@@ -150,3 +150,16 @@ def _cluster(args: Sequence[Arg], index: int, word: Arg, table: Spec) -> Iterato
                 yield Found(index + 1 if value else index, letter, role, value)
             return
         yield Found(index, letter, role)
+
+
+def rows(table: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, operands, options) for every name of `table`."""
+    logical: list[str] = []
+    for line in filter(str.strip, table.splitlines()):
+        if line[0].isspace():
+            logical[-1] += f" {line.strip()}"
+        else:
+            logical.append(line)
+    for line in logical:
+        names, operands, options = (part.strip() for part in line.split("|"))
+        yield from ((name, operands, options) for name in names.split())

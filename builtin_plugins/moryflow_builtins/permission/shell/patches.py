@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from .facts import Facts, Patch
 from .options import Found
@@ -38,7 +39,8 @@ def git_patch(verb: str, found: Sequence[Found], facts: Facts) -> None:
     if only_looks or (verb == "am" and letters & _NO_PATCH and not files):
         return
     folders = [item.value.text for item in found if item.name == "directory" and item.value is not None]
-    _note(facts, f"git {verb}", files, _strip(found), directory="".join(folders[-1:]), by_git=True)
+    shape = Patch(strip=_strip(found), directory="".join(folders[-1:]), by_git=True)
+    _note(facts, f"git {verb}", files, shape)
 
 
 def plain_patch(found: Sequence[Found], facts: Facts) -> None:
@@ -47,22 +49,19 @@ def plain_patch(found: Sequence[Found], facts: Facts) -> None:
         return
     operands = [item.value for item in found if item.operand and item.value is not None]
     named = [item.value for item in found if item.name in ("i", "input") and item.value is not None]
-    _note(facts, "patch", (*named, *operands[1:2]), _strip(found), given=bool(operands))
+    _note(facts, "patch", (*named, *operands[1:2]), Patch(strip=_strip(found), given=bool(operands)))
 
 
-def _note(facts: Facts, why: str, files: tuple[Arg, ...], strip: int | None, **more: bool | str) -> None:
-    shape = {"directory": "", "by_git": False, "given": False, **more}
+def _note(facts: Facts, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
     named = tuple(file for file in files if file.text != "-")
     if named:
-        facts.patches.append(Patch(named, strip=strip, **shape))  # type: ignore[arg-type]
+        facts.patches.append(replace(shape, files=named))
     if files and len(named) == len(files):
         return
     if facts.stdin is not None:
-        from .interpreters import stdin_text
-
-        facts.patches.append(Patch(text=stdin_text(facts), strip=strip, **shape))  # type: ignore[arg-type]
+        facts.patches.append(replace(shape, text=facts.stdin_text))
     elif facts.stdin_file is not None:
-        facts.patches.append(Patch((facts.stdin_file,), strip=strip, outside=True, **shape))  # type: ignore[arg-type]
+        facts.patches.append(replace(shape, files=(facts.stdin_file,), outside=True))
     else:
         facts.unseen(f"{why} changes whatever the text it is fed says")
 

@@ -17,12 +17,12 @@ from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
 from .arrivals import Arrival, judge_arrival
-from .bound import contents_of, lapsed
 from .checkouts import Checkout, brought
 from .facts import Facts
 from .git_shown import Shown, paths_shown
 from .patches import MAX_BYTES, Patch, Unreadable, paths_in
 from .repositories import strange_repository
+from .stored_rules import contents_of, lapsed
 from .tree_files import TreeFiles
 from .trees import Tree
 from .walk import Bases

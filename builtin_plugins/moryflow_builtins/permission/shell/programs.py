@@ -6,7 +6,7 @@ and as commands. Being here only means that they are understood.
 
 from __future__ import annotations
 
-from .tables import rows
+from .options import rows
 
 OPERANDS = {
     "-": "no files",

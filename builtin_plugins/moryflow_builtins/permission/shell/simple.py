@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 
-from .cursor import Cursor
-from .lexer import BLANK, Lexer
+from .lexer import BLANK, Cursor, Lexer
 from .syntax import Assignment, Command, Compound, Expansion, Redirect, Script, Simple, Text, Word
 
 _OPERATORS = frozenset({"&&", "||", ";;", ";&", ";;&", "|&", "<<", "<<-", "<<<", "<&", "<>", ">>", ">&", ">|", "&>", "&>>"})

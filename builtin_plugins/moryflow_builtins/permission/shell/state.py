@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from .facts import Facts, InnerText
-from .interpreters import STDIN, stdin_text
+from .interpreters import STDIN
 from .words import Arg
 
 CHANGE = (
@@ -57,7 +57,7 @@ def inspect_source(args: Sequence[Arg], facts: Facts) -> None:
     """``source`` runs a file in this shell."""
     if len(args) > 1 and args[1].text in STDIN:
         facts.unseen(f"{args[0].text} runs whatever it reads")
-        facts.texts += [InnerText(stdin_text(facts), same_shell=True)] if facts.stdin is not None else []
+        facts.texts += [InnerText(facts.stdin_text, same_shell=True)] if facts.stdin is not None else []
     facts.guard(min(1, len(args) - 1), f"{args[0].text} runs the commands in a file")
     facts.reads += args[1:2]
     facts.runs += args[1:2]

@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from .arrivals import Arrival
-from .facts import Facts, Write
-from .operands import take_option, tells_of_a_program
+from .facts import Facts, Write, take_option, tells_of_a_program
 from .options import Found, read_options, spec
 from .trees import Tree
 from .verbs import pieces

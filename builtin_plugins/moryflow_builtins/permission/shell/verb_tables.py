@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .tables import rows
+from .options import rows
 
 _REGISTRY = "registry=h proxy=h https-proxy=h http-proxy=h noproxy=v local-address=h cafile=r ca=v key=v cert=v"
 _NODE = f"""script-shell=x shell=x node-options=c {_REGISTRY} loglevel=v filter=v F=v w=n workspace=v tag=v otp=v access=v

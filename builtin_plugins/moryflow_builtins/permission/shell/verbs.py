@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .facts import Facts, Inner
-from .operands import take_option, tells_of_a_program
+from .facts import Facts, Inner, take_option, tells_of_a_program
 from .options import Found, read_options, spec
 from .trees import Tree
 from .verb_tables import ABBREVIATES, SYSTEM, VERBS, Verbs

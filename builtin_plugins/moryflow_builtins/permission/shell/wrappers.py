@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from .facts import Facts, Inner, InnerText
-from .options import Found, read_options, spec
-from .tables import rows
+from .facts import Facts, Inner, InnerText, Write, take_option
+from .options import Found, read_options, rows, spec
 from .words import Arg
 
 _APPENDED = Arg("…", "the words that are added are known only when it runs")
@@ -152,8 +151,6 @@ def _start_of_command(args: Sequence[Arg], facts: Facts, before: int, options: s
 
 
 def _first_operand(args: Sequence[Arg], facts: Facts, options: str, start: int) -> Found | None:
-    from .operands import take_option
-
     for found in read_options(args, spec(options), start, stop_at_operand=True):
         if found.operand:
             return found
@@ -162,8 +159,6 @@ def _first_operand(args: Sequence[Arg], facts: Facts, options: str, start: int) 
 
 
 def _script(args: Sequence[Arg], start: int, facts: Facts) -> None:
-    from .facts import Write
-
     facts.writes += [Write(arg) for arg in args[start : start + 1]] or [Write(Arg("typescript"))]
     facts.guard(0, "script writes a file")
     if not facts.texts:
@@ -177,8 +172,6 @@ def _joined(words: Sequence[Arg], *, elsewhere: bool = False) -> InnerText:
 
 def inspect_su(args: Sequence[Arg], facts: Facts) -> None:
     """``su`` hands a text, or words, to somebody's shell; ``runuser -u`` runs a command."""
-    from .operands import take_option
-
     table = spec("c=t command=t session-command=t s=x shell=x g=v group=v G=v w=v u=v user=v")
     found = list(read_options(args, table))
     for item in found:
@@ -201,8 +194,6 @@ def inspect_su(args: Sequence[Arg], facts: Facts) -> None:
 
 def inspect_env(args: Sequence[Arg], facts: Facts) -> None:
     """``env``: assignments are changes of their own, ``-S`` is a text of its own."""
-    from .operands import take_option
-
     table = spec("u=v unset=v C=d chdir=d S=v split-string=v a=v argv0=v P=c")
     start = len(args)
     for found in read_options(args, table, stop_at_operand=True):
