@@ -3,7 +3,7 @@
 from moryflow_sdk.calls import ToolCall, ToolResult
 from moryflow_sdk.tools import Tool, tool
 
-from ._frozen import MAX_LEVELS, Frozen, FrozenDict, freeze, thaw
+from ._frozen import Frozen, ValidationError
 from .agents import Agent, ModelSettings
 from .commands import Command, CommandContext, SlashResult
 from .compaction import CompactionPlan
@@ -11,6 +11,7 @@ from .context import PluginContext, ToolContext, Turn
 from .diagnostics import Diagnostic
 from .errors import ConfigError, Denied, ModelError, MoryflowError, PluginError, ServiceNotDeclared, ToolError
 from .events import Event
+from .frozen_dict import MAX_LEVELS, FrozenDict, freeze, thaw
 from .hookspecs import HOOKS, HookInfo
 from .markers import HookOptions, hookimpl
 from .messages import ChatParams, Image, Message, SystemBlock, SystemPrompt, ToolRequest, Usage
@@ -114,6 +115,7 @@ __all__ = [
     "ToolSchema",
     "Turn",
     "Usage",
+    "ValidationError",
     "Verdict",
     "file_target",
     "freeze",

@@ -1,109 +1,227 @@
-"""Values that cannot change after they were judged.
+"""The base of all values of the contract: immutable, checked when they are made, compared by content.
 
-Every type a hook receives is built on :class:`Frozen`: attributes are read-only, mappings are
-:class:`FrozenDict`, lists are tuples, all the way down.
+It is our own because every process makes these classes at its start: as pydantic models the 40 of them, with pydantic
+itself, were 40 % of a start. Methods that pydantic has too bear its names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NoReturn, Self, cast
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from math import isfinite
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self, cast, dataclass_transform, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, SkipValidation
+from .field_types import Check, WrongType, check_of, shown
+from .frozen_dict import freeze, thaw
 
-MAX_LEVELS = 100
-"""How deep a value may be nested: copying, comparing and writing recurse level by level."""
-
-
-# Named here: `str | bytes` within a function makes a new object at each call, and every value of every step comes through.
-_PLAIN: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
-_TEXTS_AND_NUMBERS = (str, bytes, int, float)
-_SEQUENCES = (list, tuple, set, frozenset)
-_type_of: Callable[[Any], type[Any]] = type
+FrozenMapping = Mapping[str, Any]
+"""A field type: any mapping goes in, a deeply read-only one is kept, a plain ``dict`` is written out."""
 
 
-class FrozenDict(dict[str, Any]):
-    """A mapping that refuses to change; ``{**it, "key": value}`` makes a new, ordinary one.
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
 
-    It is a real ``dict`` so that ``json.dumps`` and ``match`` work on it.
+
+REQUIRED: Any = _Required()
+
+
+class FieldInfo(NamedTuple):
+    """A field of a value. `default` is ``REQUIRED`` where it must be given."""
+
+    name: str
+    default: Any
+
+
+class ValidationError(ValueError):
+    """A value has a field that is missing, unknown, or of the wrong type.
+
+    :ivar title: name of the class.
+    :ivar problems: for each, the path to it, such as ``("rules", 0, "domain")``, and what is wrong.
     """
 
-    __slots__ = ()
+    def __init__(self, title: str, problems: Sequence[tuple[tuple[int | str, ...], str]]) -> None:
+        super().__init__(title, problems)
+        self.title = title
+        self.problems = problems
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("this value is frozen; build a new one, for example call.replace(args={**call.args, ...})")
+    def __str__(self) -> str:
+        return "; ".join(f"{'.'.join(map(str, (self.title, *path)))}: {message}" for path, message in self.problems)
 
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-    def __copy__(self) -> dict[str, Any]:
-        return dict(self)
-
-    def __deepcopy__(self, _memo: Any) -> dict[str, Any]:
-        return cast("dict[str, Any]", thaw(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (FrozenDict, (dict(self),))
+    def errors(self) -> list[dict[str, Any]]:
+        """Return the problems as pydantic does: ``loc`` and ``msg`` of each."""
+        return [{"loc": path, "msg": message} for path, message in self.problems]
 
 
-def freeze(value: Any, levels: int = MAX_LEVELS) -> Any:
-    """Return `value` with every mapping a :class:`FrozenDict` and every sequence or set a tuple.
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Frozen:
+    """Base of the SDK's values: fields by name, read-only, frozen all the way down, unknown ones refused.
 
-    :raises ValueError: it is nested more than `levels` deep.
+    A subclass writes its fields as annotations, with defaults where there are any. Lists become tuples, mappings become
+    :class:`FrozenDict`, and where a value is expected its fields may be given as a mapping.
+
+    :raises ValidationError: a field is missing, unknown or has the wrong type.
     """
-    kind = _type_of(value)
-    if kind in _PLAIN or kind is FrozenDict or isinstance(value, _TEXTS_AND_NUMBERS):
-        return value
-    is_mapping = kind is dict or isinstance(value, Mapping)
-    if not (is_mapping or isinstance(value, _SEQUENCES)):
-        return cast("Any", value)
-    if levels < 1:
-        raise ValueError(f"it is nested more than {MAX_LEVELS} levels deep")
-    if is_mapping:
-        items = cast("Mapping[Any, Any]", value).items()
-        return FrozenDict({str(key): item if type(item) in _PLAIN else freeze(item, levels - 1) for key, item in items})
-    return tuple([freeze(item, levels - 1) for item in cast("list[Any]", value)])
 
+    model_fields: ClassVar[Mapping[str, FieldInfo]] = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
+    _checks: ClassVar[dict[str, Check] | None] = None
 
-def thaw(value: Any) -> Any:
-    """Return a deep, ordinary copy: mappings become ``dict``, tuples become lists."""
-    kind = _type_of(value)
-    if kind in _PLAIN:
-        return value
-    if kind is FrozenDict or isinstance(value, Mapping):
-        return {key: thaw(item) for key, item in cast("Mapping[str, Any]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [thaw(item) for item in cast("list[Any]", value)]
-    return value
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        fields = dict(cls.model_fields)
+        for name, hint in _annotations(cls).items():
+            if not name.startswith("_") and not str(hint).startswith(("ClassVar", "typing.ClassVar")):
+                fields[name] = FieldInfo(name, freeze(cls.__dict__[name]) if name in cls.__dict__ else REQUIRED)
+        cls.model_fields = fields
+        cls._defaults = {name: field.default for name, field in fields.items() if field.default is not REQUIRED}
+        cls._checks = None
 
-
-def _freeze_mapping(value: Any) -> FrozenDict:
-    if type(value) is FrozenDict:
-        return value
-    if not isinstance(value, Mapping):
-        raise ValueError("a mapping is expected here")
-    return freeze(value)
-
-
-FrozenMapping = Annotated[
-    SkipValidation[Mapping[str, Any]],
-    BeforeValidator(_freeze_mapping),
-    PlainSerializer(thaw, return_type=dict[str, Any]),
-]
-"""A field type: any mapping goes in, a deeply read-only one is kept, a plain ``dict`` is serialised."""
-
-
-class Frozen(BaseModel):
-    """Base of the SDK's values: immutable, compared by content, unknown fields refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    def __init__(self, **fields: Any) -> None:
+        cls = type(self)
+        checks = cls._checks or cls._compiled()
+        object.__setattr__(self, "__dict__", {**cls._defaults, **_checked(cls, checks, fields)})
+        if len(vars(self)) != len(checks):
+            missing = [name for name in checks if name not in vars(self)]
+            raise ValidationError(cls.__name__, [((name,), "is missing") for name in missing])
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with `changes`, validated like a new value.
+        """Return a copy with `changes`, which are checked like the fields of a new value.
 
-        :raises pydantic.ValidationError: a field is unknown or has the wrong type.
+        :raises ValidationError: a field is unknown or has the wrong type.
         """
-        current = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(**{**current, **changes})
+        cls = type(self)
+        made = cls.__new__(cls)
+        object.__setattr__(made, "__dict__", {**vars(self), **_checked(cls, cls._checks or cls._compiled(), changes)})
+        return made
+
+    @classmethod
+    def _compiled(cls) -> dict[str, Check]:
+        hints = get_type_hints(cls, include_extras=True)
+        cls._checks = {name: check_of(hints[name]) for name in cls.model_fields}
+        return cls._checks
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Self:
+        """Return the value whose fields a mapping holds, as :meth:`model_dump` writes it.
+
+        :raises ValidationError: it is no such mapping.
+        """
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise ValidationError(cls.__name__, [((), f"a mapping expected, not {shown(value)}")])
+        return cls(**{str(key): item for key, item in cast("Mapping[Any, Any]", value).items()})
+
+    def model_dump(
+        self,
+        *,
+        mode: Literal["python", "json"] = "python",
+        include: Collection[str] | None = None,
+        exclude: Collection[str] = (),
+        exclude_defaults: bool = False,
+    ) -> dict[str, Any]:
+        """Return a plain ``dict``, values within it too.
+
+        :param mode: ``json`` leaves only what JSON has: lists for tuples, text for a path or a time, ``None`` for infinity.
+        :param exclude_defaults: leave out what stands at its default.
+        :raises ValueError: with ``json``, when something cannot be written as JSON.
+        """
+        names = [name for name in type(self).model_fields if name not in exclude and (include is None or name in include)]
+        return _dump(self, names, mode == "json", exclude_defaults)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise ValidationError(type(self).__name__, [((name,), "this value is frozen; replace() makes a changed copy")])
+
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(getattr(self, name) for name in type(self).model_fields)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in type(self).model_fields)})"
+
+    def __copy__(self) -> Self:
+        made = type(self).__new__(type(self))
+        object.__setattr__(made, "__dict__", dict(vars(self)))
+        return made
+
+    def __deepcopy__(self, _memo: Any) -> Self:
+        return self.__copy__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        """Let a pydantic model or a tool's parameter hold such a value."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(
+            cls.model_validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda value: value.model_dump(mode="json")),
+        )
+
+
+def _annotations(cls: type) -> Mapping[str, Any]:
+    """Return the annotations in the body of `cls`, most of them as text."""
+    if "__annotations__" in vars(cls) or sys.version_info < (3, 14):
+        return vars(cls).get("__annotations__", {})
+    import annotationlib
+
+    return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+
+
+def _checked(cls: type[Frozen], checks: Mapping[str, Check], fields: dict[str, Any]) -> dict[str, Any]:
+    """Return `fields` as they are kept; the mapping is the caller's own and is changed where that is needed."""
+    problems: list[tuple[tuple[int | str, ...], str]] = []
+    for name, value in fields.items():
+        check = checks.get(name)
+        if check is None:
+            problems.append(((name,), "there is no such field"))
+        elif type(value) not in check.types:
+            try:
+                fields[name] = check.convert(value)
+            except WrongType as error:
+                problems.append(((name, *error.path), error.message))
+    if problems:
+        raise ValidationError(cls.__name__, problems)
+    return fields
+
+
+def _dump(value: Frozen, names: Collection[str], as_json: bool, exclude_defaults: bool) -> dict[str, Any]:
+    fields = type(value).model_fields
+    made: dict[str, Any] = {}
+    for name in names:
+        item = getattr(value, name)
+        if not exclude_defaults or item != fields[name].default:
+            made[name] = _plain(item, as_json, exclude_defaults)
+    return made
+
+
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+
+def _plain(value: Any, as_json: bool, exclude_defaults: bool) -> Any:
+    if type(value) in _LEAVES:
+        return None if as_json and type(value) is float and not isfinite(value) else value
+    if isinstance(value, Frozen):
+        return _dump(value, type(value).model_fields, as_json, exclude_defaults)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", thaw(value))
+        return {key: _plain(item, as_json, exclude_defaults) for key, item in items.items()} if as_json else items
+    if isinstance(value, list | tuple):
+        made = [_plain(item, as_json, exclude_defaults) for item in cast("list[Any]", value)]
+        return made if as_json or isinstance(value, list) else tuple(made)
+    if not as_json:
+        return value
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value)

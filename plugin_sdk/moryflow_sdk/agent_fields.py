@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from pydantic import ValidationError
-
+from ._frozen import ValidationError
 from .agents import Agent, ModelSettings
 from .rule_entries import ANY_DOMAIN, DOMAINS_ELSEWHERE, MEANWHILE, not_understood, read_entries
 from .verdicts import Rule

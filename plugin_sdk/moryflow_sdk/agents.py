@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import Field
+from typing import Annotated, Literal
 
 from ._frozen import Frozen
+from .field_types import Between
 from .verdicts import Rule
 
 
 class ModelSettings(Frozen):
     """An agent's own parameters; ``None`` means the model's default."""
 
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    max_tokens: int | None = Field(default=None, gt=0, le=10_000_000)
+    temperature: Annotated[float, Between(0, 2)] | None = None
+    top_p: Annotated[float, Between(0, 1)] | None = None
+    max_tokens: Annotated[int, Between(1, 10_000_000)] | None = None
 
 
 class Agent(Frozen):

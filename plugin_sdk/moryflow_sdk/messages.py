@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from ._frozen import Frozen, FrozenMapping
 
@@ -62,7 +62,7 @@ class Message(Frozen):
     :param reasoning: what the model thought aloud, where a provider wants it back.
     """
 
-    # A slot, not a private field: it costs nothing until it is used, and a copy, which may differ, does not inherit it.
+    # A slot beside the fields: it costs nothing until it is used, and a copy, which may differ, does not inherit it.
     __slots__ = ("_wires",)
 
     role: Role
@@ -78,19 +78,13 @@ class Message(Frozen):
 
         A step of a long session then costs what is new, not what is old.
         """
-        try:
-            return _wires_of(self)[wire]
-        except AttributeError:
-            _keep_wires(self, {})
-        except KeyError:
-            pass
-        found = _wires_of(self)[wire] = encode(self)
-        return found
-
-
-_wires_of = cast("Callable[[Message], dict[str, bytes]]", Message.__dict__["_wires"].__get__)
-_keep_wires = cast("Callable[[Message, dict[str, bytes]], None]", Message.__dict__["_wires"].__set__)
-"""The slot itself; pydantic's own attribute access is ten times slower and refuses to set anything on a frozen value."""
+        kept: dict[str, bytes] | None = getattr(self, "_wires", None)
+        if kept is None:
+            kept = {}
+            object.__setattr__(self, "_wires", kept)
+        if wire not in kept:
+            kept[wire] = encode(self)
+        return kept[wire]
 
 
 class SystemBlock(Frozen):

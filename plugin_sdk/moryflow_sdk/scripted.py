@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
-
-from ._frozen import Frozen, FrozenMapping
+from ._frozen import Frozen, FrozenMapping, ValidationError
 from .errors import ModelError, ModelErrorCode
+from .field_types import Between
 from .messages import ToolRequest, Usage
 from .models import BaseProvider, Finished, ModelEvent, ModelInfo, ModelRequest, Purpose, ReasoningDelta, TextDelta
 
@@ -21,6 +21,9 @@ ASIDE: dict[Purpose, str] = {
     "compact": "## Goal\nA scripted conversation.\n## Progress\nIt goes on.",
 }
 """Answers for calls that the host makes by itself; they use up no turn unless one names their purpose."""
+
+
+_Seconds = Annotated[float, Between(0, math.inf)]
 
 
 class ScriptedCall(Frozen):
@@ -49,22 +52,15 @@ class ScriptedTurn(Frozen):
     :param finish: end reason, ``tool_calls`` or ``stop`` by itself.
     """
 
-    model_config = ConfigDict(populate_by_name=True)
-
     text: str = ""
     reasoning: str = ""
     calls: tuple[ScriptedCall, ...] = ()
     usage: Usage | None = None
     error: ScriptedError | None = None
-    delay: float = Field(default=0.0, ge=0)
-    pause: float = Field(default=0.0, ge=0)
+    delay: _Seconds = 0.0
+    pause: _Seconds = 0.0
     purpose: Purpose | None = None
     finish: str | None = None
-
-    @field_validator("error", mode="before")
-    @classmethod
-    def _code_alone(cls, value: Any) -> Any:
-        return {"code": value} if isinstance(value, str) else value
 
     def answers(self, purpose: Purpose) -> bool:
         """Whether this turn is for a call of `purpose`."""
@@ -113,13 +109,22 @@ def _turn(value: Any, where: str) -> ScriptedTurn:
     if isinstance(value, ScriptedTurn):
         return value
     try:
-        return ScriptedTurn.model_validate({"text": value} if isinstance(value, str) else value)
+        return ScriptedTurn.model_validate(_written_out(value))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise ModelError(
             f"this turn of the script is not valid: {place}: {first['msg']}", code="missing", where=where
         ) from error
+
+
+def _written_out(turn: Any) -> Any:
+    """Return a turn with its short forms written out: a text alone, and an error by its code."""
+    if isinstance(turn, str):
+        return {"text": turn}
+    fields = cast("dict[str, Any]", turn)
+    short = isinstance(turn, Mapping) and isinstance(fields.get("error"), str)
+    return {**fields, "error": {"code": fields["error"]}} if short else fields
 
 
 class ScriptedModel(BaseProvider):

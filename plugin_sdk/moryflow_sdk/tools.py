@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin, overload
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
-
 from .targets import Domain, TargetRequest, target_request
 from .type_hints import parameters, type_hints
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from .context import ToolContext, Turn
     from .models import ModelInfo
 
@@ -209,6 +209,8 @@ def _context_parameter(function: Callable[..., Any]) -> str | None:
 
 
 def _arguments_model(name: str, function: Callable[..., Any], context_parameter: str | None) -> type[BaseModel]:
+    from pydantic import ConfigDict, create_model
+
     hints = type_hints(function, _late_names(), include_extras=True)
     fields: dict[str, Any] = {}
     for parameter in parameters(function).values():
@@ -223,6 +225,8 @@ def _described(hint: Any) -> Any:
     """Turn ``Annotated[str, "text"]`` into ``Annotated[str, Field(description="text")]``."""
     if get_origin(hint) is not Annotated:
         return hint
+    from pydantic import Field
+
     base, *extras = get_args(hint)
     turned = [Field(description=extra) if isinstance(extra, str) else extra for extra in extras]
     return Annotated[(base, *turned)]

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
-
-from ._frozen import Frozen, FrozenDict, FrozenMapping
+from ._frozen import Frozen, FrozenMapping
 
 Decision = Literal["allow", "ask", "deny", "stop"]
 Cause = Literal[
@@ -45,7 +43,7 @@ class Rule(Frozen):
     index: int | None = None
     problem: str = ""
     folder: str | None = None
-    contents: FrozenMapping = Field(default_factory=FrozenDict)
+    contents: FrozenMapping = {}
 
 
 class Remember(Frozen):
@@ -64,7 +62,7 @@ class Remember(Frozen):
     pattern: str = ""
     wider: str = ""
     folder: str | None = None
-    contents: FrozenMapping = Field(default_factory=FrozenDict)
+    contents: FrozenMapping = {}
     says: str = ""
 
     @property

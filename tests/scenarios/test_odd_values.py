@@ -60,8 +60,8 @@ TOOL = """
 @pytest.mark.parametrize(
     "body",
     [
-        "return ToolResult.model_construct(output=5)",
-        "return ToolResult(output='x').model_copy(update={'images': 'q'})",
+        "made = ToolResult(); vars(made).update(output=5); return made",
+        "made = ToolResult(output='x'); vars(made).update(images='q'); return made",
         "return ToolResult(output='x', metadata={'o': object()})",
         "ctx.metadata(o=10**5000); return 'x'",
         "return {'a': Ends()}",
@@ -93,7 +93,7 @@ async def test_a_tool_that_gives_what_is_no_result_fails_alone(rig, body):
         ("tool_after(call, result)", "result.replace(metadata={'o': 10**5000})"),
         ("tool_before(call)", "Looks()"),
         ("chat_messages(messages)", "[Looks()]"),
-        ("system_blocks(turn)", "[SystemBlock.model_construct(id='x', text=None)]"),
+        ("system_blocks(turn)", "[vars(made := SystemBlock(id='x', text='')).update(text=None) or made]"),
         ("system_blocks(turn)", "[Looks()]"),
     ],
 )

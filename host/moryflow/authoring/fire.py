@@ -16,6 +16,7 @@ from moryflow_sdk import (
     CompactionPlan,
     ConfigError,
     Event,
+    Frozen,
     Message,
     Ruling,
     SystemPrompt,
@@ -24,8 +25,8 @@ from moryflow_sdk import (
     ToolResult,
     Verdict,
 )
+from moryflow_sdk.field_types import WrongType, check_of
 from moryflow_sdk.hookspecs import spelled
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from moryflow.kernel.decisions import combine
 from moryflow.kernel.tool_prepare import call_as_judged
@@ -143,14 +144,13 @@ def _value(name: str, given: Mapping[str, Any]) -> Any:
     raw, default = given.get(name), _DEFAULTS.get(name, {})
     raw = {**default, **raw} if isinstance(raw, dict) and isinstance(default, dict) else default if raw is None else raw
     try:
-        return TypeAdapter(_TYPES[name]).validate_json(json.dumps(raw))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, (name, *first["loc"])))
-        raise ConfigError(f"the input does not fit: {place}: {first['msg']}", next_step="moryflow hook list") from error
+        return check_of(_TYPES[name]).convert(raw)
+    except WrongType as error:
+        place = ".".join(map(str, (name, *error.path)))
+        raise ConfigError(f"the input does not fit: {place}: {error.message}", next_step="moryflow hook list") from error
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
+    if isinstance(value, Frozen):
         return value.model_dump(mode="json", exclude_defaults=True)
     return [_plain(item) for item in value]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -201,7 +200,7 @@ def _with(value: Any, fields: Mapping[str, Any]) -> Any:
     """Return `value` with other `fields`, :data:`UNKNOWN` when one of them was not written down."""
     if value is UNKNOWN or any(name not in type(value).model_fields or _lost(item) for name, item in fields.items()):
         return UNKNOWN
-    return type(value).model_validate_json(json.dumps({**_json(value), **fields}))
+    return type(value).model_validate({**_json(value), **fields})
 
 
 def _lost(item: Any) -> bool:

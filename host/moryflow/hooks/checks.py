@@ -145,7 +145,7 @@ def taken(value: Any) -> Any:
 
     :raises ValueError: it is not what it should be.
     """
-    return type(value).model_validate(value.model_dump(warnings=False)) if isinstance(value, Frozen) else value
+    return type(value).model_validate(value.model_dump()) if isinstance(value, Frozen) else value
 
 
 def _rebuilt(expected: type[Any], value: Any) -> Any:

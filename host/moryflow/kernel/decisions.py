@@ -103,8 +103,7 @@ def still_holds(answered: Ruling, again: Ruling) -> bool:
     return _questions(again) <= _questions(answered)
 
 
-def _questions(ruling: Ruling) -> set[str]:
-    """Return what each gate asks, in comparable form. Where the rule behind it stands does not matter."""
+def _questions(ruling: Ruling) -> set[tuple[str, Ask]]:
+    """Return what each gate asks. Where the rule behind it stands does not matter."""
     asks = ((plugin, verdict) for plugin, verdict in ruling.verdicts if isinstance(verdict, Ask))
-    fields = {"reason", "cause", "bypass", "remember", "contents"}
-    return {f"{plugin} {ask.model_dump_json(include=fields)}" for plugin, ask in asks}
+    return {(plugin, ask.replace(rule=None, opens=())) for plugin, ask in asks}

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any, NoReturn
 
 from moryflow_sdk import MAX_LEVELS, Tool, ToolCall, ToolError, freeze, thaw
-from pydantic import ValidationError
 
 MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
@@ -41,6 +40,8 @@ def validated(tool: Tool, args: Mapping[str, Any]) -> dict[str, Any]:
 
     :raises ToolError: an argument is missing, unknown or of the wrong type; the message lists all of them.
     """
+    from pydantic import ValidationError
+
     plain = thaw(args)
     try:
         values = tool.validate(plain)

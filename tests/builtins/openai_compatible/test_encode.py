@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from typing import Any
 
 from moryflow_sdk import Image, Message, ModelInfo, ModelRequest, ToolRequest, ToolSchema
@@ -143,8 +144,10 @@ def test_a_changed_copy_of_a_message_is_encoded_anew() -> None:
     """What a hook redacted is what is sent, however it made the copy (S4.6)."""
     secret = Message(role="user", text="the key is hunter2")
     assert sent(secret)["messages"][0]["content"] == "the key is hunter2"
-    for copy in (secret.model_copy(update={"text": "gone"}), secret.replace(text="gone")):
-        assert sent(copy)["messages"][0]["content"] == "gone"
+    changed = copy(secret)
+    vars(changed).update(text="gone")
+    for message in (changed, secret.replace(text="gone")):
+        assert sent(message)["messages"][0]["content"] == "gone"
 
 
 def test_half_characters_do_not_break_a_request() -> None:

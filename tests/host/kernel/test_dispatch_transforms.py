@@ -31,6 +31,10 @@ VALUES: dict[str, Any] = {
 ARGUMENT = {hook: HOOKS[hook].value for hook in VALUES}
 
 
+FORCED = "vars(made := __import__('copy').copy({})).update({}); return made"
+"""The body of a hook that changes a value around its checks."""
+
+
 async def run(bench: Any, hook: str, *bodies: str, tier: str = "user", marks: str = "", value: Any = None) -> tuple[Any, Any]:
     """Pass the standard value of `hook` through one plugin for each body; return the value and the scope."""
     for number, body in enumerate(bodies):
@@ -84,8 +88,16 @@ async def test_one_that_fails_is_skipped_and_the_next_one_gets_the_value(bench: 
     [
         ("tool_before", "return call.replace(id='other')", "not the id or the tool"),
         ("tool_before", "return call.replace(tool='bash')", "not the id or the tool"),
-        ("tool_after", "return result.model_copy(update={'output': 5})", "not a valid ToolResult"),
-        ("tool_after", "return result.model_copy(update={'status': 'fine'})", "not a valid ToolResult"),
+        (
+            "tool_after",
+            FORCED.format("result", "output=5"),
+            "not a valid ToolResult",
+        ),
+        (
+            "tool_after",
+            FORCED.format("result", "status='fine'"),
+            "not a valid ToolResult",
+        ),
         ("chat_params", "return ToolResult()", "must return ChatParams"),
         ("chat_messages", "return ['text']", "must return messages"),
         ("chat_messages", "return 'text'", "a sequence of Message"),
@@ -99,7 +111,11 @@ async def test_nonsense_is_named(bench: Any, hook: str, body: str, error: str):
 
 async def test_a_value_made_around_validation_is_frozen_again(bench: Any):
     """What was judged cannot change under anyone's hands: a hook's value is rebuilt (R11)."""
-    value, _ = await run(bench, "tool_before", "return call.model_copy(update={'args': {'deep': {'list': [1]}}})")
+    value, _ = await run(
+        bench,
+        "tool_before",
+        FORCED.format("call", "args={'deep': {'list': [1]}}"),
+    )
     assert isinstance(value.args["deep"], FrozenDict) and value.args["deep"]["list"] == (1,)
     value, _ = await run(
         bench, "tool_before", "class Mine(ToolCall): ...\n    return Mine(id=call.id, tool=call.tool, args={'x': 1})"
@@ -212,7 +228,6 @@ OUT_OF_BOUNDS = {
         ("params.replace(extra={'a': {'b': [1, float('-inf')]}})", "extra.a.b[1] is -inf"),
         ("params.replace(extra={'seed': 1 << 5000})", "extra.seed is a number of 5001 bits"),
         ("params.replace(response_format={'x': 'y' * 2_000_000})", "response_format holds 2,000,"),
-        ("params.model_copy(update={'temperature': float('nan')})", "temperature is nan"),
     ],
     "chat_system": [("system.append(SystemBlock(id='b', text='x' * 50_000_000))", "blocks holds 50,000,")],
     "chat_messages": [

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from moryflow_sdk import ConfigError, Rule, texts
+from moryflow_sdk import ConfigError, Rule, ValidationError, texts
 from moryflow_sdk.rule_entries import read_entries
-from pydantic import ValidationError
 
 _PLACE = ("agents", "runtime", "permission", "rules")
 _HINT = 'a list [{"domain": "bash", "pattern": "ls *", "decision": "allow"}], or a file with one'

@@ -209,7 +209,7 @@ def _event(done: Any, name: str, ms: int) -> dict[str, Any]:
         "output_id": result.output_id,
         "path": result.path,
         "title": result.title,
-        "metadata": json.loads(result.model_dump_json(include={"metadata"}))["metadata"],
+        "metadata": result.model_dump(mode="json", include={"metadata"})["metadata"],
         "decision": ruling.decision if ruling else None,
         "cause": ruling.cause if ruling else None,
         "ms": ms,

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from moryflow_sdk import Artifact, Event
-from pydantic import ValidationError
+from moryflow_sdk import Artifact, Event, ValidationError
 
 from moryflow.store.json_text import decode, encode, has_its_arguments, node_hash, random_id
 from moryflow.store.protocol import StoreError, invalid

@@ -154,7 +154,7 @@ async def test_what_is_saved_right_before_a_call_holds_in_it(home):
             from moryflow_sdk import hookimpl
             @hookimpl
             def chat_params(params):
-                return params.model_copy(update={"temperature": 0.5})
+                return params.replace(temperature=0.5)
             """,
         )
         fired = await fire(host, "chat_params", {"params": {}})

@@ -1,0 +1,230 @@
+"""What a field of a value may hold: a type hint, turned into a check once.
+
+A check is a set of exact types that pass as they are, and a function for everything else: it returns the value to keep,
+such as a tuple for a list, or raises :class:`WrongType`. Each class is compiled at its first value, not at its import.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
+
+from .frozen_dict import FrozenDict, freeze
+
+Convert = Callable[[Any], Any]
+_SEQUENCES = (list, tuple, set, frozenset)
+
+
+class WrongType(Exception):
+    """A value that a field does not take.
+
+    :ivar message: ``str expected, not 5``; `path` leads to it within the field.
+    """
+
+    def __init__(self, message: str, path: tuple[int | str, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+
+class Check(NamedTuple):
+    """How a field is checked: `types` pass as they are, anything else goes through `convert`."""
+
+    types: frozenset[type]
+    convert: Convert
+    name: str
+
+
+class Between(NamedTuple):
+    """Bounds of a number: ``Annotated[int, Between(1, 100)]``; both belong to it."""
+
+    least: float
+    most: float
+
+
+def check_of(hint: Any) -> Check:
+    """Return the check of a type hint.
+
+    :raises TypeError: it is none that a value may use.
+    """
+    origin = get_origin(hint)
+    if hint is Any or hint is object:
+        return Check(frozenset(), _any, "anything")
+    if origin is Annotated:
+        return _annotated(hint)
+    if origin is Literal:
+        return _literal(get_args(hint))
+    if origin in (Union, types.UnionType):
+        return _union([check_of(item) for item in get_args(hint)])
+    if origin is tuple or hint is tuple:
+        return _tuple(get_args(hint))
+    if hint is None or hint is type(None):
+        return _instance(type(None), "None")
+    plain = origin or hint
+    if plain in (list, set, frozenset, Sequence):
+        return _sequence(check_of((*get_args(hint), Any)[0]))
+    if isinstance(plain, type) and issubclass(plain, Mapping):
+        return Check(frozenset({FrozenDict}), _mapping, "a mapping")
+    if isinstance(plain, type):
+        return _class(plain)
+    raise TypeError(f"a value cannot have a field of type {hint!r}")
+
+
+def _any(value: Any) -> Any:
+    return value
+
+
+def _class(kind: type) -> Check:
+    if hasattr(kind, "model_fields"):
+        return Check(frozenset({kind}), _nested(kind), kind.__name__)
+    if kind is float:
+        return Check(frozenset({float}), _float, "float")
+    return _instance(kind, kind.__name__)
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether the value's own type says so; ``isinstance`` believes what a value says of itself."""
+    return issubclass(type(value), kind)
+
+
+_EXACT: dict[type, Convert] = {str: str.__str__, int: int.__int__, bytes: lambda value: b"".join((value,))}
+"""A subclass of these is copied as the plain type: its methods are somebody else's code."""
+
+
+def _instance(kind: type, name: str) -> Check:
+    copied = _EXACT.get(kind)
+
+    def convert(value: Any) -> Any:
+        if _is_a(value, kind) and not (kind is int and type(value) is bool):
+            return copied(value) if copied else value
+        raise WrongType(f"{name} expected, not {shown(value)}")
+
+    return Check(frozenset({kind}), convert, name)
+
+
+def _float(value: Any) -> float:
+    if _is_a(value, (float, int)) and type(value) is not bool:
+        return float.__float__(value) if _is_a(value, float) else float(int.__int__(value))
+    raise WrongType(f"float expected, not {shown(value)}")
+
+
+def _nested(kind: Any) -> Convert:
+    def convert(value: Any) -> Any:
+        if _is_a(value, kind):
+            return value
+        if _is_a(value, Mapping):
+            try:
+                return kind.model_validate(value)
+            except ValueError as error:
+                path, message = getattr(error, "problems", [((), str(error))])[0]
+                raise WrongType(message, path) from error
+        raise WrongType(f"{kind.__name__} expected, not {shown(value)}")
+
+    return convert
+
+
+def _mapping(value: Any) -> FrozenDict:
+    if not _is_a(value, Mapping):
+        raise WrongType(f"a mapping expected, not {shown(value)}")
+    try:
+        return cast("FrozenDict", freeze(value))
+    except ValueError as error:  # nested too deep
+        raise WrongType(str(error)) from error
+
+
+def _literal(allowed: tuple[Any, ...]) -> Check:
+    known: set[tuple[type[Any], Any]] = {(type(item), item) for item in allowed}
+    name = " or ".join(map(repr, allowed))
+
+    def convert(value: Any) -> Any:
+        try:
+            if (type(value), value) in known:
+                return value
+        except TypeError:
+            pass  # not hashable
+        raise WrongType(f"{name} expected, not {shown(value)}")
+
+    return Check(frozenset(), convert, name)
+
+
+def _union(members: list[Check]) -> Check:
+    name = " or ".join(member.name for member in members)
+
+    def convert(value: Any) -> Any:
+        found: list[WrongType] = []
+        for member in members:
+            if type(value) in member.types:
+                return value
+        for member in members:
+            try:
+                return member.convert(value)
+            except WrongType as error:
+                found.append(error)
+        deeper = [error for error in found if error.path]
+        raise deeper[0] if deeper else WrongType(f"{name} expected, not {shown(value)}")
+
+    return Check(frozenset().union(*(member.types for member in members)), convert, name)
+
+
+def _annotated(hint: Any) -> Check:
+    base, *extras = get_args(hint)
+    check = check_of(base)
+    bounds = next((extra for extra in extras if isinstance(extra, Between)), None)
+    if bounds is None:
+        return check
+    name = f"{check.name} from {bounds.least:g} to {bounds.most:g}"
+
+    def convert(value: Any) -> Any:
+        number = value if type(value) in check.types else check.convert(value)
+        if not bounds.least <= number <= bounds.most:
+            raise WrongType(f"{name} expected, not {shown(value)}")
+        return number
+
+    return Check(frozenset(), convert, name)
+
+
+def _tuple(items: tuple[Any, ...]) -> Check:
+    if len(items) == 2 and items[1] is Ellipsis:
+        return _sequence(check_of(items[0]))
+    checks = [check_of(item) for item in items]
+
+    def convert(value: Any) -> Any:
+        if not _is_a(value, (list, tuple)) or len(cast("list[Any]", value)) != len(checks):
+            raise WrongType(f"{len(checks)} items expected, not {shown(value)}")
+        given = cast("list[Any]", value)
+        return tuple([_item(check, item, index) for index, (check, item) in enumerate(zip(checks, given, strict=True))])
+
+    return Check(frozenset(), convert, "tuple")
+
+
+def _sequence(check: Check) -> Check:
+    passing = check.types
+
+    def convert(value: Any) -> Any:
+        if not _is_a(value, _SEQUENCES):
+            raise WrongType(f"a sequence of {check.name} expected, not {shown(value)}")
+        items = cast("tuple[Any, ...]", value)
+        if passing.issuperset(map(type, items)):
+            return items if type(items) is tuple else tuple(items)
+        return tuple([_item(check, item, index) for index, item in enumerate(items)])
+
+    return Check(frozenset(), convert, f"a sequence of {check.name}")
+
+
+def _item(check: Check, value: Any, index: int) -> Any:
+    if type(value) in check.types:
+        return value
+    try:
+        return check.convert(value)
+    except WrongType as error:
+        raise WrongType(error.message, (index, *error.path)) from error
+
+
+def shown(value: Any) -> str:
+    """Return `value` for a message: short, with its type, and without calling code of a foreign class."""
+    kind = cast("type[Any]", type(value))
+    if kind in (list, tuple, dict):
+        return f"a {kind.__name__}"
+    text = ascii(value) if kind in (str, int, float, bool, bytes, FrozenDict) else ""
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({kind.__name__})".lstrip() if value is not None else "None"
