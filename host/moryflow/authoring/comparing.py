@@ -11,14 +11,14 @@ from moryflow_sdk import HOOKS, SystemBlock
 
 from moryflow.hooks.checks import summary_of
 
-from .difference import Difference, first_difference
-from .rerunning import as_json
+from .difference import ValueDifference, first_difference
+from .rerun import as_json
 
 if TYPE_CHECKING:
     from moryflow.store import HookCallRow
 
-    from .rebuilding import Moment
-    from .rerunning import Outcome
+    from .moments import Moment
+    from .rerun import RerunResult
 
     Rows = Sequence[HookCallRow]
 
@@ -27,7 +27,7 @@ NOT_CALLED = ("quarantined", "skipped")
 
 
 @dataclass(frozen=True)
-class Found:
+class HookDifference:
     """Something that would have been otherwise; `file` is where its code is now.
 
     :ivar place: where it was, for people; `about` says it for programs.
@@ -35,7 +35,7 @@ class Found:
 
     place: str
     about: Mapping[str, Any]
-    difference: Difference
+    difference: ValueDifference
     file: str = ""
     line: int = 0
 
@@ -45,14 +45,14 @@ class Found:
         return {**self.about, "path": change.path, "before": change.before, "after": change.after, **where}
 
 
-def at(moment: Moment, difference: Difference, file: str = "", line: int = 0) -> Found:
+def at(moment: Moment, difference: ValueDifference, file: str = "", line: int = 0) -> HookDifference:
     """Return what was found in a hook."""
     place: dict[str, Any] = {"turn": moment.turn.number, "step": moment.step, "hook": HOOKS[moment.hook].dotted}
     if moment.call is not None:
         place |= {"call_id": moment.call.id, "tool": moment.call.tool}
     if moment.hook == "event":
         place["event"] = moment.values[0].type
-    return Found(moment.place, place, difference, file, line)
+    return HookDifference(moment.place, place, difference, file, line)
 
 
 def given_to(moment: Moment, own: Rows) -> Any:
@@ -65,17 +65,17 @@ def given_to(moment: Moment, own: Rows) -> Any:
     return moment.before(final) if final is not None else moment.values[-1]
 
 
-def failing(moment: Moment, outcome: Outcome, failed: str) -> Found | None:
+def failing(moment: Moment, outcome: RerunResult, failed: str) -> HookDifference | None:
     """Return the difference between a call that failed and one that did not; of two that failed, none."""
     if failed and outcome.failures:
         return None
     if failed:
-        return at(moment, Difference("outcome", failed, "worked"))
+        return at(moment, ValueDifference("outcome", failed, "worked"))
     failure = outcome.failures[0]
-    return at(moment, Difference("outcome", "worked", f"{failure.outcome}: {failure.error}"), failure.file, failure.line)
+    return at(moment, ValueDifference("outcome", "worked", f"{failure.outcome}: {failure.error}"), failure.file, failure.line)
 
 
-def made_otherwise(moment: Moment, own: Rows, given: Any, made: Any) -> Difference | None:
+def made_otherwise(moment: Moment, own: Rows, given: Any, made: Any) -> ValueDifference | None:
     """Return where what a hook made now differs from what it made of `given` then."""
     match HOOKS[moment.hook].kind:
         case "gate":
@@ -92,16 +92,16 @@ def made_otherwise(moment: Moment, own: Rows, given: Any, made: Any) -> Differen
             return first_difference(before, made, HOOKS[moment.hook].value)
 
 
-def _of_blocks(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Difference | None:
+def _of_blocks(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> ValueDifference | None:
     """Compare blocks of the system prompt; of those then only id, length and hash are known."""
     for index, (old, new) in enumerate(zip_longest(then, now)):
         path = f"blocks[{index}]"
         if old is None or new is None:
-            return Difference(path, old and _lengthy(old), new and new.get("text", ""))
+            return ValueDifference(path, old and _lengthy(old), new and new.get("text", ""))
         if old["id"] != new["id"]:
-            return Difference(f"{path}.id", old["id"], new["id"])
+            return ValueDifference(f"{path}.id", old["id"], new["id"])
         if summary_of(SystemBlock.model_validate(new)) != dict(old):
-            return Difference(f"{path}.text", _lengthy(old), new.get("text", ""))
+            return ValueDifference(f"{path}.text", _lengthy(old), new.get("text", ""))
     return None
 
 

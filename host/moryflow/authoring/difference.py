@@ -10,7 +10,7 @@ AROUND = 30
 
 
 @dataclass(frozen=True)
-class Difference:
+class ValueDifference:
     """The first place where two values differ: a path such as ``messages[2].text, line 3``."""
 
     path: str
@@ -23,7 +23,7 @@ class Difference:
         return [f"- {before}", f"+ {after}"]
 
 
-def first_difference(before: Any, after: Any, path: str = "") -> Difference | None:
+def first_difference(before: Any, after: Any, path: str = "") -> ValueDifference | None:
     """Return the first difference between two JSON values, in the order of the first; ``None`` when they are equal."""
     if before == after:
         return None
@@ -33,27 +33,27 @@ def first_difference(before: Any, after: Any, path: str = "") -> Difference | No
         return _in_list(cast("list[Any]", before), cast("list[Any]", after), path)
     if isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
         line = before[: _common(before, after)].count("\n") + 1
-        return Difference(f"{path}, line {line}" if path else f"line {line}", before, after)
-    return Difference(path, before, after)
+        return ValueDifference(f"{path}, line {line}" if path else f"line {line}", before, after)
+    return ValueDifference(path, before, after)
 
 
-def _in_mapping(before: dict[str, Any], after: dict[str, Any], path: str) -> Difference | None:
+def _in_mapping(before: dict[str, Any], after: dict[str, Any], path: str) -> ValueDifference | None:
     for key in [*before, *(key for key in after if key not in before)]:
         place = f"{path}.{key}" if path else key
         found = first_difference(before.get(key), after.get(key), place)
         if found is not None:
             return found
-    return Difference(path, before, after)  # a field that is there and null is not one that is missing
+    return ValueDifference(path, before, after)  # a field that is there and null is not one that is missing
 
 
-def _in_list(before: list[Any], after: list[Any], path: str) -> Difference | None:
+def _in_list(before: list[Any], after: list[Any], path: str) -> ValueDifference | None:
     for index, (one, other) in enumerate(zip(before, after, strict=False)):
         found = first_difference(one, other, f"{path}[{index}]")
         if found is not None:
             return found
     index = min(len(before), len(after))
     rest = (before[index] if len(before) > index else None, after[index] if len(after) > index else None)
-    return Difference(f"{path}[{index}]", *rest) if rest[0] != rest[1] else Difference(path, before, after)
+    return ValueDifference(f"{path}[{index}]", *rest) if rest[0] != rest[1] else ValueDifference(path, before, after)
 
 
 def _common(before: str, after: str) -> int:

@@ -11,17 +11,17 @@ from moryflow.compaction.summarize import first_params
 from moryflow.compaction.writing import first_plan
 from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
 
-from .rebuilding import UNKNOWN, Base
+from .moments import UNKNOWN, Base
 
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo
 
     from moryflow.config import Config
 
-    from .recorded import Recorded, Turn
+    from .recorded import RecordedSession, RecordedTurn
 
 
-def compaction_base(recorded: Recorded, turn: Turn, config: Config, model: ModelInfo | None) -> Base:
+def compaction_base(recorded: RecordedSession, turn: RecordedTurn, config: Config, model: ModelInfo | None) -> Base:
     """Return the plan and the parameters of the compaction that `turn` is; instructions and limits are those of today.
 
     :param model: what wrote the summary; ``None`` when it is not known here.
@@ -31,7 +31,7 @@ def compaction_base(recorded: Recorded, turn: Turn, config: Config, model: Model
     return Base(SystemPrompt(), params, _plan(recorded, turn, settings))
 
 
-def _plan(recorded: Recorded, turn: Turn, settings: CompactionSettings) -> Any:
+def _plan(recorded: RecordedSession, turn: RecordedTurn, settings: CompactionSettings) -> Any:
     begun = next((event.data for event in turn.events if event.type == "compaction" and "anchor" in event.data), None)
     if begun is None:
         return UNKNOWN

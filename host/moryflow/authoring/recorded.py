@@ -20,7 +20,7 @@ LONGEST_OUTPUT = 32 * 2**20
 
 
 @dataclass(frozen=True)
-class Turn:
+class RecordedTurn:
     """One turn of the past.
 
     :ivar number: counted from 1; what ``--turn`` means. 0 for a compaction, which is recorded like a turn but is none.
@@ -42,7 +42,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedSession:
     """A session of the past.
 
     :ivar outputs: by id, the whole of outputs that were too long for the conversation, as far as they are still stored.
@@ -51,11 +51,11 @@ class Recorded:
 
     session: SessionRow
     nodes: Mapping[str, Node]
-    turns: Sequence[Turn]
+    turns: Sequence[RecordedTurn]
     outputs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     state: Mapping[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any], repr=False)
 
-    def turn(self, name: str) -> Turn:
+    def turn(self, name: str) -> RecordedTurn:
         """Return a turn by its number, or a turn or a compaction by its id.
 
         :raises ConfigError: there is none.
@@ -71,7 +71,7 @@ class Recorded:
             next_step=f"moryflow trace {self.session.id}",
         )
 
-    def until(self, last: Turn) -> Sequence[Turn]:
+    def until(self, last: RecordedTurn) -> Sequence[RecordedTurn]:
         """Return what was recorded up to `last`, and that."""
         return self.turns[: self.turns.index(last) + 1]
 
@@ -89,7 +89,7 @@ class Recorded:
         return next(found, None)
 
 
-async def recorded(store: Store, session: str, *, outputs: bool = False) -> Recorded:
+async def recorded(store: Store, session: str, *, outputs: bool = False) -> RecordedSession:
     """Return a session with all that was recorded of its turns.
 
     :param outputs: read stored outputs and states too; only those who run hooks again need them.
@@ -103,7 +103,7 @@ async def recorded(store: Store, session: str, *, outputs: bool = False) -> Reco
     runs = await store.runs(row.id)
     numbers = iter(range(1, len(runs) + 1))
     turns = [
-        Turn(
+        RecordedTurn(
             0 if run.is_compaction else next(numbers),
             run,
             [item for item in rows if item.turn == run.id],
@@ -114,17 +114,17 @@ async def recorded(store: Store, session: str, *, outputs: bool = False) -> Reco
         for run in runs
     ]
     if not outputs:
-        return Recorded(row, nodes, turns)
-    return Recorded(row, nodes, turns, await _outputs(store, row.id), await store.plugin_state(row.id))
+        return RecordedSession(row, nodes, turns)
+    return RecordedSession(row, nodes, turns, await _outputs(store, row.id), await store.plugin_state(row.id))
 
 
-async def recorded_family(store: Store, session: str, *, outputs: bool = False) -> list[Recorded]:
+async def recorded_family(store: Store, session: str, *, outputs: bool = False) -> list[RecordedSession]:
     """Return a session as :func:`recorded` does, and behind it the sessions that it started, at any depth."""
     row = await store.session(session)
     return [await recorded(store, id, outputs=outputs) for id in await store.family(row.id)]
 
 
-def chosen(family: Sequence[Recorded], name: str | None) -> list[tuple[Recorded, Sequence[Turn]]]:
+def chosen(family: Sequence[RecordedSession], name: str | None) -> list[tuple[RecordedSession, Sequence[RecordedTurn]]]:
     """Return which turns of which sessions of a family belong to the turn of that `name`: its own, and all of those
     sub-agents' that it started; without a name, all.
 
@@ -133,7 +133,7 @@ def chosen(family: Sequence[Recorded], name: str | None) -> list[tuple[Recorded,
     if name is None:
         return [(each, each.turns) for each in family]
     turn = family[0].turn(name)
-    found: list[tuple[Recorded, Sequence[Turn]]] = [(family[0], [turn])]
+    found: list[tuple[RecordedSession, Sequence[RecordedTurn]]] = [(family[0], [turn])]
     ids = {turn.run.id}
     for child in family[1:]:
         spawn = (child.session.origin or {}).get("spawn") or {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .tracing import Trace
+    from .trace import Trace
 
 
 def snapshot(trace: Trace, places: Mapping[str, str], *, tiers: Sequence[str] = ("installed", "user")) -> str:

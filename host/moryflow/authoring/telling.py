@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from moryflow_sdk.events import DELTAS
 
-from .rebuilding import Moment
+from .moments import Moment
 
 if TYPE_CHECKING:
     from moryflow_sdk import Event
 
     from moryflow.hooks.plugin_set import Implementation
 
-    from .recorded import Turn
+    from .recorded import RecordedTurn
 
 
-def told(turn: Turn, hooks: Iterable[Moment]) -> Iterator[Moment]:
+def told(turn: RecordedTurn, hooks: Iterable[Moment]) -> Iterator[Moment]:
     """Yield `hooks` and between them the events: observers hear of one when it is committed.
 
     An answer with its calls is committed when the first of them is about to run, a result with what follows it. So a hook
@@ -44,7 +44,7 @@ def deltas_of(implementations: Iterable[Implementation]) -> list[str]:
     return [name for name in sorted(DELTAS) if any(not i.options.events or name in i.options.events for i in implementations)]
 
 
-def _marks(turn: Turn) -> Mapping[tuple[str, str | int], int]:
+def _marks(turn: RecordedTurn) -> Mapping[tuple[str, str | int], int]:
     """Return where the events stand that let hooks be called."""
     marks: dict[tuple[str, str | int], int] = {}
     for event in turn.events:
@@ -71,7 +71,7 @@ def _mark(moment: Moment) -> tuple[str, str | int]:
     return kind, moment.call.id
 
 
-def _moment(turn: Turn, event: Event) -> Moment:
+def _moment(turn: RecordedTurn, event: Event) -> Moment:
     rows = [
         row for row in turn.rows if row.hook == "event" and isinstance(row.delta, dict) and row.delta.get("seq") == event.seq
     ]

@@ -16,7 +16,7 @@ from . import InstallError
 from .distributions import normal
 
 if TYPE_CHECKING:
-    from moryflow.plugins.preflight import ProbeVerdict
+    from moryflow.plugins.preflight.verdicts import ProbeVerdict
 
 SECONDS = 10.0
 """Seconds that one plugin may take; somebody waits for it."""
@@ -89,7 +89,8 @@ class Trial:
 
 def tried(candidates: Sequence[Candidate], home: Path, config: Mapping[str, Any]) -> list[ProbeVerdict]:
     """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
-    from moryflow.plugins.preflight import ProbeVerdict, probe_all
+    from moryflow.plugins.preflight.policy import probe_all
+    from moryflow.plugins.preflight.verdicts import ProbeVerdict
 
     wrong: dict[Candidate, ProbeVerdict] = {}
     for candidate in candidates:

@@ -47,7 +47,7 @@ async def start(
     make = contexts or plain_context(plugin_set.home)
     calls = [_begin(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
     outcomes = dict(zip(plugin_set.plugins, await asyncio.gather(*calls), strict=True))
-    taking = _Taking(plugin_set, reserved or {}, previous)
+    taking = ContributionCollector(plugin_set, reserved or {}, previous)
     for name, (error, _) in outcomes.items():
         if error is not None:
             taking.fail(name, *error)
@@ -127,7 +127,7 @@ async def _end(plugin: Plugin) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class _Taking:
+class ContributionCollector:
     """Accepts what plugins contribute, item by item."""
 
     base: PluginSet

@@ -88,7 +88,7 @@ def _failure(error: BaseException, path: Path) -> PluginError:
 Watches = dict[tuple[str, Path], Callable[[Path], None]]
 
 
-class Hub:
+class WatchRegistry:
     """What plugins want watched, by plugin and path. A host that does not reload never looks at it.
 
     :ivar changed: called when the wishes have changed; `asked` when a plugin asks for a new generation. From any thread.
@@ -125,7 +125,7 @@ class PlainContext:
     safe_mode: bool
     code: LoadedCode
     admission: Admission
-    hub: Hub
+    watch_registry: WatchRegistry
 
     @property
     def data_dir(self) -> Path:
@@ -158,11 +158,11 @@ class PlainContext:
 
     def watch(self, path: Path, changed: Callable[[Path], None]) -> Callable[[], None]:
         """Call `changed` on the loop after changes below `path`, in a host that watches files."""
-        return self.hub.watch(self.name, path, changed)
+        return self.watch_registry.watch(self.name, path, changed)
 
     def invalidate(self) -> None:
         """Ask for a new generation, in a host that reloads."""
-        self.hub.asked()
+        self.watch_registry.asked()
 
 
 def plain_context(
@@ -173,15 +173,15 @@ def plain_context(
     safe_mode: bool = False,
     code: LoadedCode | None = None,
     admission: Admission | None = None,
-    hub: Hub | None = None,
+    watch_registry: WatchRegistry | None = None,
 ) -> Callable[[Plugin], PluginContext]:
     """Return what makes contexts below `home`.
 
     :param code: what the plugins of this host have imported in earlier generations.
     :param admission: who says what may be imported; ``None`` asks nobody.
-    :param hub: takes what plugins want watched.
+    :param watch_registry: takes what plugins want watched.
     """
-    loaded, who, wishes = code or LoadedCode(), admission or admit_all, hub or Hub()
+    loaded, who, wishes = code or LoadedCode(), admission or admit_all, watch_registry or WatchRegistry()
 
     def make(plugin: Plugin) -> PluginContext:
         context = PlainContext(plugin.name, home, plugin.config, environ, profile, safe_mode, loaded, who, wishes)

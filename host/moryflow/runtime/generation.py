@@ -19,10 +19,11 @@ from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, discover
 from moryflow.plugins.last_seen import recall, remember
 from moryflow.plugins.load import NOTHING
-from moryflow.plugins.plugin_context import Hub, LoadedCode, plain_context
+from moryflow.plugins.plugin_context import LoadedCode, WatchRegistry, plain_context
+from moryflow.plugins.preflight import PreflightStatus
 
 if TYPE_CHECKING:
-    from moryflow.plugins.preflight import Gatekeeper
+    from moryflow.plugins.preflight.policy import AdmissionPolicy
 
 DEVELOPMENT = "MORYFLOW_DEVELOPMENT"
 """Variable that names plugins which lie elsewhere and are being written, as ``PATH`` does; ``moryflow dev`` sets it."""
@@ -33,7 +34,7 @@ STRICT_WAIT = 60.0
 
 
 @dataclass(frozen=True, eq=False)
-class Sources:
+class GenerationBuilder:
     """What a generation is made from; the same for all generations of a host.
 
     :param safe_mode: the flag; ``None`` leaves it to the configuration, which knows the environment too. Likewise `only`,
@@ -42,7 +43,7 @@ class Sources:
     :param wait: seconds to wait for that.
     :param strict: the flag; ``None`` leaves it to the configuration.
     :param development: plugins that lie elsewhere and are being written.
-    :param hub: takes what plugins want watched.
+    :param watch_registry: takes what plugins want watched.
     :param code: the files that plugins have imported for the person.
     """
 
@@ -57,8 +58,8 @@ class Sources:
     wait: float = WAIT
     strict: bool | None = None
     development: tuple[Path, ...] = ()
-    gate: Gate = field(default_factory=lambda: Gate())
-    hub: Hub = field(default_factory=Hub)
+    preflight: PreflightStatus = field(default_factory=PreflightStatus)
+    watch_registry: WatchRegistry = field(default_factory=WatchRegistry)
     profile: str | None = None
     code: LoadedCode = field(default_factory=LoadedCode)
 
@@ -79,8 +80,8 @@ class Sources:
         found = list(discover(self.home, self.builtins, self.development))
         if wait is None:
             wait = max(self.wait, STRICT_WAIT) if previous is None and self.is_strict(config) else self.wait
-        keeper = await self._keeper(found, settings, config, wait) if self.probe else None
-        build = _Build(self, found, settings, config, keeper, previous)
+        policy = await self._policy(found, settings, config, wait) if self.probe else None
+        build = _Build(self, found, settings, config, policy, previous)
         plugin_set = await build.made()
         worse = worse_than(previous, plugin_set)
         if worse:
@@ -94,9 +95,9 @@ class Sources:
         """Whether a plugin that fails is an error."""
         return bool(config.get("strict") if self.strict is None else self.strict)
 
-    async def _keeper(
+    async def _policy(
         self, found: Sequence[Candidate], settings: PluginSettings, config: Config, wait: float
-    ) -> Gatekeeper | None:
+    ) -> AdmissionPolicy | None:
         """Return who says what may be imported, after the probe of what is new; built-in plugins need nobody.
 
         What loaded the last time comes first, and what failed then comes last. Otherwise the person's own files come
@@ -109,49 +110,49 @@ class Sources:
         items += (candidate for candidate in wanted if candidate.tier != "user")
         if not items:
             return None
-        keeper = self.gate.keeper(self.home)
-        unknown = keeper.unknown(items)
+        policy = self.preflight.policy(self.home)
+        unknown = policy.unknown(items)
         if unknown:
-            await keeper.examine(promising_first(unknown, self.home), config.section(""), wait=wait)
-        keeper.cache.save()
-        return keeper
+            await policy.examine(promising_first(unknown, self.home), config.section(""), wait=wait)
+        policy.cache.save()
+        return policy
 
 
 class _Build(NamedTuple):
     """What one generation is built from; it may take two attempts."""
 
-    sources: Sources
+    builder: GenerationBuilder
     found: Sequence[Candidate]
     settings: PluginSettings
     config: Config
-    keeper: Gatekeeper | None
+    policy: AdmissionPolicy | None
     previous: PluginSet | None
 
     async def made(self, held_back: Mapping[str, LoadFailure] = NOTHING) -> PluginSet:
         """Return a started set; of the plugins in `held_back` the version before goes on."""
-        sources = self.sources
+        builder = self.builder
         plugin_set = load_plugin_set(
-            home=sources.home,
-            builtins=sources.builtins,
+            home=builder.home,
+            builtins=builder.builtins,
             settings=self.settings,
             config=self.config,
             final_after=FINAL_TOOL_AFTER,
             among_user=AMONG_USER,
             previous=self.previous,
-            admission=self.keeper,
+            admission=self.policy,
             found=self.found,
             held_back=held_back,
         )
         contexts = plain_context(
-            sources.home,
-            sources.environ,
-            profile=sources.profile or self.config.get("profile") or "local",
+            builder.home,
+            builder.environ,
+            profile=builder.profile or self.config.get("profile") or "local",
             safe_mode=self.settings.safe_mode,
-            code=sources.code,
-            admission=self.keeper,
-            hub=sources.hub,
+            code=builder.code,
+            admission=self.policy,
+            watch_registry=builder.watch_registry,
         )
-        sources.code.prune()
+        builder.code.prune()
         return await start(plugin_set, contexts, reserved=RESERVED, previous=self.previous)
 
 
@@ -191,35 +192,6 @@ def in_development(given: Sequence[Path], environ: Mapping[str, str]) -> tuple[P
     """Return the plugins that are being written: those given, and those of :data:`DEVELOPMENT`."""
     named = (Path(entry) for entry in environ.get(DEVELOPMENT, "").split(os.pathsep) if Path(entry).is_absolute())
     return tuple(dict.fromkeys((*given, *named)))
-
-
-class Gate:
-    """The gatekeeper of a host, made when there is a third-party plugin; and whether the probe has news."""
-
-    def __init__(self) -> None:
-        self._keeper: Gatekeeper | None = None
-        self._news = False
-        self.listeners: list[Callable[[], None]] = []
-
-    def keeper(self, home: Path) -> Gatekeeper:
-        """Return the gatekeeper, as things are installed now."""
-        from moryflow.plugins.preflight import Gatekeeper
-
-        if self._keeper is None:
-            self._keeper = Gatekeeper(home, news=self._tell)
-        else:
-            self._keeper.look_again()
-        return self._keeper
-
-    def news(self) -> bool:
-        """Whether a probe has ended since the last call that nobody had waited for."""
-        news, self._news = self._news, False
-        return news
-
-    def _tell(self) -> None:
-        self._news = True
-        for listener in self.listeners:
-            listener()
 
 
 class Leases:

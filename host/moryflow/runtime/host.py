@@ -32,7 +32,7 @@ from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
-from .generation import STRICT_WAIT, Leases, Sources
+from .generation import STRICT_WAIT, GenerationBuilder, Leases
 from .read_only import blank_session, looking_scope
 from .selection import agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
@@ -50,10 +50,12 @@ if TYPE_CHECKING:
 class Host:
     """Owns what lives as long as the process. Use :func:`moryflow.open_host`, and close it."""
 
-    def __init__(self, sources: Sources, config: Config, plugin_set: PluginSet, *, profile: str, strict: bool) -> None:
-        self._sources = sources
-        self.home = sources.home
-        self.environ = sources.environ
+    def __init__(
+        self, builder: GenerationBuilder, config: Config, plugin_set: PluginSet, *, profile: str, strict: bool
+    ) -> None:
+        self._builder = builder
+        self.home = builder.home
+        self.environ = builder.environ
         self.config = config
         self.plugin_set = plugin_set
         self.profile = profile
@@ -67,7 +69,7 @@ class Host:
         self._refreshing = asyncio.Lock()
         self.leases = Leases()
         self._releases = Releases(self.home)
-        self.hub, self.gate, self.development = sources.hub, sources.gate, sources.development
+        self.watch_registry, self.preflight, self.development = builder.watch_registry, builder.preflight, builder.development
         self.before_turn: Callable[[], Awaitable[None]] | None = None
         self._code_files = items(self.home)
 
@@ -277,7 +279,7 @@ class Host:
         """
         async with self._refreshing:
             old = self.plugin_set
-            self.config, self.plugin_set = await self._sources.load(old, last=self.config, wait=wait)
+            self.config, self.plugin_set = await self._builder.load(old, last=self.config, wait=wait)
             self.__dict__.pop("surroundings", None)
             for session in self._sessions:
                 if session.agent == old.agents.get(session.agent.id):
@@ -297,19 +299,19 @@ class Host:
         self._releases.apply(session.quarantine for session in self._sessions)
         if self.before_turn is not None:
             await self.before_turn()
-        if self.gate.news():
+        if self.preflight.news():
             await self.refresh(wait=0.0)  # what is still being tried out was waited for when it was found
 
     async def try_out(self, plugins: Collection[str]) -> None:
         """Wait until the probe is done with `plugins`, before all others that wait for one, and take them in."""
-        sources = self._sources
-        found = discover(self.home, sources.builtins, self.development)
-        keeper = self.gate.keeper(self.home)
-        unknown = keeper.unknown(candidate for candidate in found if candidate.name in plugins)
-        await keeper.examine(unknown, self.config.section(""), wait=STRICT_WAIT, first=True)
+        builder = self._builder
+        found = discover(self.home, builder.builtins, self.development)
+        policy = self.preflight.policy(self.home)
+        unknown = policy.unknown(candidate for candidate in found if candidate.name in plugins)
+        await policy.examine(unknown, self.config.section(""), wait=STRICT_WAIT, first=True)
         await self.refresh(wait=0.0)
 
-    def hold_new_code(self) -> None:
+    def hold_unreviewed_code(self) -> None:
         """Let code files wait that have appeared since this host began: what it ran may have written them."""
         if self.before_turn is None and (new := items(self.home) - self._code_files):
             Consents(self.home).hold(*new)
@@ -321,7 +323,7 @@ class Host:
         for session in tuple(self._sessions):
             await session.children.aclose()
         if self._used:
-            self.hold_new_code()
+            self.hold_unreviewed_code()
         if "compaction" in self.__dict__:
             await self.compaction.aclose()
         for session in self._sessions:

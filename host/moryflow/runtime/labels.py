@@ -18,7 +18,7 @@ _JOINERS = "\u200c\u200d"
 """What many scripts and emoji join characters with; else nothing unseen may be in a label."""
 
 
-class Naming(NamedTuple):
+class Label(NamedTuple):
     """A label as it is to be from now on; with `node` as ``None`` it names nothing any more.
 
     :ivar was: the node that it named before.
@@ -49,7 +49,7 @@ class Naming(NamedTuple):
         return f"{self.node[:8]} is called '{self.label}' now{taken}"
 
 
-def naming(text: str, node: str | None, nodes: Sequence[Node], named: Mapping[str, str], active: str | None) -> Naming:
+def new_label(text: str, node: str | None, nodes: Sequence[Node], named: Mapping[str, str], active: str | None) -> Label:
     """Return `text` as the label of `node`, or of what was said last. A label that names another node moves.
 
     :param nodes: all of the session; `named` are its labels, `active` its active node.
@@ -63,10 +63,10 @@ def naming(text: str, node: str | None, nodes: Sequence[Node], named: Mapping[st
     called = node or (said[-1] if said else None)
     if called is None:
         raise ConfigError("there is nothing to label yet", next_step='moryflow run "your question"')
-    return Naming(label, called, named.get(label))
+    return Label(label, called, named.get(label))
 
 
-def removal(text: str, named: Mapping[str, str]) -> Naming:
+def removal(text: str, named: Mapping[str, str]) -> Label:
     """Return that `text` is a label no longer.
 
     :raises ConfigError: it is none.
@@ -77,7 +77,7 @@ def removal(text: str, named: Mapping[str, str]) -> Naming:
         there = ", ".join(f"'{each}'" for each in named) or "none"
         hint = f"; did you mean '{near[0]}'?" if near else f"; there are {there}"
         raise ConfigError(f"there is no label '{label[:LONGEST]}'{hint}", next_step="moryflow session tree")
-    return Naming(label, None, named[label])
+    return Label(label, None, named[label])
 
 
 def checked(text: str) -> str:

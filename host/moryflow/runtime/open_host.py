@@ -10,7 +10,7 @@ from typing import Any
 from moryflow.base.builtins import BUILTINS
 from moryflow.base.paths import home_folder
 
-from .generation import WAIT, Sources, in_development
+from .generation import WAIT, GenerationBuilder, in_development
 from .host import Host
 
 
@@ -40,7 +40,7 @@ async def open_host(
     :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
     """
     env = os.environ if environ is None else environ
-    sources = Sources(
+    builder = GenerationBuilder(
         home=home_folder(home, env),
         environ=env,
         inline=config,
@@ -54,11 +54,11 @@ async def open_host(
         development=in_development(development, env),
         profile=profile,
     )
-    return await _opened(sources)
+    return await _opened(builder)
 
 
-async def _opened(sources: Sources) -> Host:
+async def _opened(builder: GenerationBuilder) -> Host:
     """Load the first generation and put the host together."""
-    config, plugin_set = await sources.load()
-    profile = sources.profile or config.get("profile") or "local"
-    return Host(sources, config, plugin_set, profile=profile, strict=sources.is_strict(config))
+    config, plugin_set = await builder.load()
+    profile = builder.profile or config.get("profile") or "local"
+    return Host(builder, config, plugin_set, profile=profile, strict=builder.is_strict(config))

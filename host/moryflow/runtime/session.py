@@ -346,7 +346,7 @@ class Session:
                 return await self._work.settled(scope, turn, work)
         finally:
             self._settling = False
-            self._host.hold_new_code()
+            self._host.hold_unreviewed_code()
             await self._empty_inbox(scope.live)
 
     def _scope(self, live: LiveSession, model: ModelInfo | None, purpose: Purpose, headless: bool) -> TurnScope:

@@ -203,7 +203,7 @@ class IsolatedHost:
         :param session: as :meth:`session` gives it; the last one of the vault by default.
         """
         recorded = importlib.import_module("moryflow.authoring.recorded").recorded
-        tracing, snapshots = (importlib.import_module(f"moryflow.authoring.{name}") for name in ("tracing", "snapshot"))
+        tracing, snapshots = (importlib.import_module(f"moryflow.authoring.{name}") for name in ("trace", "snapshot"))
         host = self.host
 
         async def text() -> str:

@@ -13,7 +13,7 @@ from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
-    from moryflow.authoring.bisecting import Culprit, Judge
+    from moryflow.authoring.bisect import Culprit, Judge
     from moryflow.runtime.host import Host
 
 CANNOT_TELL = 125
@@ -44,7 +44,7 @@ def bisect(
     flags = flags_of(ctx)
 
     async def work(host: Host) -> tuple[str, Culprit]:
-        from moryflow.authoring.bisecting import Bisection
+        from moryflow.authoring.bisect import Bisection
         from moryflow.authoring.recorded import recorded
         from moryflow.cli.lookup import find
 

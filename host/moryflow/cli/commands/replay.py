@@ -11,7 +11,7 @@ from moryflow.cli.options import Flags, document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
-    from moryflow.authoring.replaying import Replay
+    from moryflow.authoring.replay import Replay
 
 _PLUGIN = click.Path(path_type=Path, exists=True)
 
@@ -57,7 +57,7 @@ async def _replay(
 ) -> tuple[str, Replay]:
     """Replay in a host of built-in plugins alone: the changed plugin is the only other one whose code runs."""
     from moryflow.authoring.recorded import chosen, recorded_family
-    from moryflow.authoring.replaying import replay
+    from moryflow.authoring.replay import replay
     from moryflow.cli.lookup import find
     from moryflow.runtime.open_host import open_host
 

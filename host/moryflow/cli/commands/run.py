@@ -250,7 +250,7 @@ async def take_turn(host: Host, session: Session, seconds: float, *, quiet: bool
     except SessionBusy as error:
         at_most = "" if math.isinf(seconds) else f" for at most {seconds:g} s"
         await _unless_stopped(session, seconds, "" if quiet else f"{error.message}; waiting{at_most} (Ctrl-C gives up)")
-        host.hold_new_code()
+        host.hold_unreviewed_code()
         await host.refresh()
 
 

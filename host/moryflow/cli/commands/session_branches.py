@@ -164,9 +164,9 @@ def label(ctx: click.Context, words: tuple[str, ...], node: str | None, remove: 
         row = await find(store, sessions[0] if sessions else None, flags)
         return row, await _named(store, row.id, text, node, remove=remove)
 
-    row, naming = with_store(work)
-    said = {"session": row.id, "label": naming.label, "node": naming.node, "was": naming.was}
-    show(flags, said, plain(naming.sentence))
+    row, new_label = with_store(work)
+    said = {"session": row.id, "label": new_label.label, "node": new_label.node, "was": new_label.was}
+    show(flags, said, plain(new_label.sentence))
 
 
 async def _named(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Any:
@@ -178,27 +178,27 @@ async def _named(store: Store, session: str, text: str, node: str | None, *, rem
 
     hold = await store.hold(session)
     try:
-        naming = await _asked(store, hold.session, text, node, remove=remove)
-        if naming.changes:
-            event = Event(type="session.label", session=session, ts=now(), data=_told(naming))
-            await hold.commit(Commit(nodes=[NewNode("marker", naming.marker)], events=[event]))
-        return naming
+        new_label = await _asked(store, hold.session, text, node, remove=remove)
+        if new_label.changes:
+            event = Event(type="session.label", session=session, ts=now(), data=_told(new_label))
+            await hold.commit(Commit(nodes=[NewNode("marker", new_label.marker)], events=[event]))
+        return new_label
     finally:
         hold.release()
 
 
 async def _asked(store: Store, row: Any, text: str, node: str | None, *, remove: bool) -> Any:
-    from moryflow.runtime.labels import naming, removal
+    from moryflow.runtime.labels import new_label, removal
 
     named = await store.labels(row.id)
     if remove:
         return removal(text, named)
     target = await node_called(store, row.id, node) if node is not None else None
-    return naming(text, target, await store.nodes(row.id), named, row.active)
+    return new_label(text, target, await store.nodes(row.id), named, row.active)
 
 
-def _told(naming: Any) -> dict[str, Any]:
-    return {**naming.marker, "was": naming.was}
+def _told(new_label: Any) -> dict[str, Any]:
+    return {**new_label.marker, "was": new_label.was}
 
 
 async def slash_label(talk: ConversationPort, rest: str) -> str:
@@ -209,13 +209,13 @@ async def slash_label(talk: ConversationPort, rest: str) -> str:
         talk.say(columns((text, node[:8]) for text, node in named.items()) or "no labels yet; /label TEXT gives one")
         return ""
     remove = rest.split()[0] == REMOVE
-    naming = await _asked(store, session.row, rest.removeprefix(REMOVE) if remove else rest, None, remove=remove)
-    if naming.changes:
+    new_label = await _asked(store, session.row, rest.removeprefix(REMOVE) if remove else rest, None, remove=remove)
+    if new_label.changes:
 
         def record(journal: Any) -> None:
-            journal.node("marker", naming.marker)
-            journal.event("session.label", **_told(naming))
+            journal.node("marker", new_label.marker)
+            journal.event("session.label", **_told(new_label))
 
         await session.note(record)
-    talk.say(naming.sentence)
+    talk.say(new_label.sentence)
     return ""

@@ -12,7 +12,7 @@ from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
-    from moryflow.authoring.tracing import Bill, Trace
+    from moryflow.authoring.trace import Bill, Trace
     from moryflow.runtime.host import Host
 
 
@@ -35,7 +35,7 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
 
     async def work(host: Host) -> Trace:
         from moryflow.authoring.recorded import chosen, recorded_family
-        from moryflow.authoring.tracing import trace
+        from moryflow.authoring.trace import trace
         from moryflow.cli.lookup import find
 
         row = await find(host.store, session, flags)
@@ -50,7 +50,7 @@ def command(ctx: click.Context, session: str | None, turn: str | None, everythin
 async def last_turn(host: Host, session: str) -> str:
     """Return the trace of a session's last turn, as ``MORYFLOW_TRACE`` shows it after a run."""
     from moryflow.authoring.recorded import chosen, recorded_family
-    from moryflow.authoring.tracing import trace
+    from moryflow.authoring.trace import trace
 
     family = await recorded_family(host.store, session)
     last = max((turn.number for turn in family[0].turns), default=0)

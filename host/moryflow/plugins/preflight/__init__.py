@@ -5,43 +5,38 @@ It is a fault detector, not a sandbox: an endless loop, ``os._exit`` or a crash 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .policy import SECONDS, Gatekeeper, Item
-from .verdicts import ProbeVerdict
-
-__all__ = ["SECONDS", "Gatekeeper", "ProbeVerdict", "cached", "probe", "probe_all"]
+if TYPE_CHECKING:
+    from .policy import AdmissionPolicy
 
 
-async def probe(
-    item: Item, *, home: Path, config: Mapping[str, Any] | None = None, seconds: float = SECONDS, again: bool = False
-) -> ProbeVerdict:
-    """Return the verdict on a plugin that was found, or on a file with tools: what is known, else what the probe says.
+class PreflightStatus:
+    """The admission policy of a host, made when there is a third-party plugin; and whether the probe has news."""
 
-    :param config: the person's settings as one object.
-    :param again: probe it also if a verdict is known.
-    """
-    keeper = Gatekeeper(home)
-    known = None if again else keeper.cached(item)
-    if known is not None:
-        return known
-    verdict = await asyncio.wrap_future(keeper.ask(item, config or {}, seconds=seconds))
-    keeper.cache.save()
-    return verdict
+    def __init__(self) -> None:
+        self._policy: AdmissionPolicy | None = None
+        self._news = False
+        self.listeners: list[Callable[[], None]] = []
 
+    def policy(self, home: Path) -> AdmissionPolicy:
+        """Return the policy, as things are installed now."""
+        from .policy import AdmissionPolicy
 
-def probe_all(items: Sequence[Item], *, home: Path, config: Mapping[str, Any], seconds: float = SECONDS) -> list[ProbeVerdict]:
-    """Probe all of `items` again, as many at a time as the probe takes, for code that runs on a thread."""
-    keeper = Gatekeeper(home)
-    asked = [keeper.ask(item, config, seconds=seconds) for item in items]
-    verdicts = [future.result() for future in asked]
-    keeper.cache.save()
-    return verdicts
+        if self._policy is None:
+            self._policy = AdmissionPolicy(home, news=self._tell)
+        else:
+            self._policy.look_again()
+        return self._policy
 
+    def news(self) -> bool:
+        """Whether a probe has ended since the last call that nobody had waited for."""
+        news, self._news = self._news, False
+        return news
 
-def cached(item: Item, *, home: Path) -> ProbeVerdict | None:
-    """Return the verdict on an item as it is now, ``None`` when it was not probed."""
-    return Gatekeeper(home).cached(item)
+    def _tell(self) -> None:
+        self._news = True
+        for listener in self.listeners:
+            listener()

@@ -31,7 +31,7 @@ Item = Candidate | Path
 """What can be probed: a plugin, or a file with tools."""
 
 
-class Gatekeeper:
+class AdmissionPolicy:
     """Says what may be imported; an :class:`~moryflow.plugins.consent.Admission` of one host.
 
     :param news: called, from any thread, when a probe ended that somebody had stopped waiting for.
@@ -198,3 +198,34 @@ def _request(item: Item, home: Path, config: Mapping[str, Any], seconds: float) 
         return {**common, "file": str(item)}
     root = item.file if item.tier == "user" else _root(item)
     return {**common, "candidate": item._replace(problem=None)._asdict(), "root": str(root)}
+
+
+async def probe(
+    item: Item, *, home: Path, config: Mapping[str, Any] | None = None, seconds: float = SECONDS, again: bool = False
+) -> ProbeVerdict:
+    """Return the verdict on a plugin that was found, or on a file with tools: what is known, else what the probe says.
+
+    :param config: the person's settings as one object.
+    :param again: probe it also if a verdict is known.
+    """
+    policy = AdmissionPolicy(home)
+    known = None if again else policy.cached(item)
+    if known is not None:
+        return known
+    verdict = await asyncio.wrap_future(policy.ask(item, config or {}, seconds=seconds))
+    policy.cache.save()
+    return verdict
+
+
+def probe_all(items: Sequence[Item], *, home: Path, config: Mapping[str, Any], seconds: float = SECONDS) -> list[ProbeVerdict]:
+    """Probe all of `items` again, as many at a time as the probe takes, for code that runs on a thread."""
+    policy = AdmissionPolicy(home)
+    asked = [policy.ask(item, config, seconds=seconds) for item in items]
+    verdicts = [future.result() for future in asked]
+    policy.cache.save()
+    return verdicts
+
+
+def cached(item: Item, *, home: Path) -> ProbeVerdict | None:
+    """Return the verdict on an item as it is now, ``None`` when it was not probed."""
+    return AdmissionPolicy(home).cached(item)

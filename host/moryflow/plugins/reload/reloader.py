@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from moryflow_sdk import Event, MoryflowError
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from moryflow.config import Config
     from moryflow.hooks.plugin_set import OwnedTool, PluginSet
     from moryflow.kernel.events import Bus
-    from moryflow.plugins.plugin_context import Hub
+    from moryflow.plugins.plugin_context import WatchRegistry
+    from moryflow.plugins.preflight import PreflightStatus
 
 log = logging.getLogger(__name__)
 SETTLE = 0.025
@@ -48,8 +49,8 @@ class ReloadedHost(Protocol):
     """What the reloader asks of a host; see :class:`moryflow.runtime.host.Host`."""
 
     home: Path
-    hub: Hub
-    gate: Any
+    watch_registry: WatchRegistry
+    preflight: PreflightStatus
     bus: Bus
     before_turn: Callable[[], Awaitable[None]] | None
     development: tuple[Path, ...]
@@ -96,10 +97,10 @@ class Reloader:
     def start(self) -> None:
         """Begin to watch."""
         self._host.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        hub, gate = self._host.hub, self._host.gate
-        hub.changed = lambda: self._on_loop(self._rewatch)
-        hub.asked = lambda: self._on_loop(self._ask)
-        gate.listeners.append(self._news)
+        watch_registry, preflight = self._host.watch_registry, self._host.preflight
+        watch_registry.changed = lambda: self._on_loop(self._rewatch)
+        watch_registry.asked = lambda: self._on_loop(self._ask)
+        preflight.listeners.append(self._news)
         self._unsubscribe = self._host.bus.subscribe(self._note_shell)
         self._host.before_turn = self.settled
         self._sites = {Path(entry) for entry in search_path() if any(Path(entry).glob("*.dist-info"))}
@@ -113,10 +114,10 @@ class Reloader:
         for timer in (self._timer, *self._later):
             if timer is not None:
                 timer.cancel()
-        hub, gate = self._host.hub, self._host.gate
-        hub.changed = hub.asked = _nothing
-        if self._news in gate.listeners:
-            gate.listeners.remove(self._news)
+        watch_registry, preflight = self._host.watch_registry, self._host.preflight
+        watch_registry.changed = watch_registry.asked = _nothing
+        if self._news in preflight.listeners:
+            preflight.listeners.remove(self._news)
         self._host.before_turn = None
         if self._task is not None:
             self._task.cancel()
@@ -138,7 +139,7 @@ class Reloader:
         :raises ConfigError: that cannot be written down.
         """
         if Path(item).is_absolute():
-            self._host.gate.keeper(self._host.home).doubted.discard(Path(item))
+            self._host.preflight.policy(self._host.home).doubted.discard(Path(item))
         else:
             self._consents.give(item)
         self._soon(SETTLE)
@@ -187,9 +188,9 @@ class Reloader:
 
     def _doubt(self, root: Path) -> None:
         """Let code wait that changed while a shell command ran: the command may have written it."""
-        keeper = self._host.gate.keeper(self._host.home)
-        if self._shells and root not in keeper.doubted:
-            keeper.doubted.add(root)
+        policy = self._host.preflight.policy(self._host.home)
+        if self._shells and root not in policy.doubted:
+            policy.doubted.add(root)
             self.asking.append(str(root))
 
     def _hold_new(self) -> None:
@@ -245,7 +246,7 @@ class Reloader:
         folders |= {path if path.is_dir() else path.parent: path.is_dir() for path in self._written}
         folders |= dict.fromkeys(self._sites - folders.keys(), False)
         self._plugin_paths = {}
-        for (_, path), callback in list(self._host.hub.watches.items()):
+        for (_, path), callback in list(self._host.watch_registry.watches.items()):
             self._plugin_paths.setdefault(path, []).append(callback)
             folder, deep = (path, True) if path.is_dir() else (path.parent, False)
             folders[folder] = folders.get(folder, False) or deep

@@ -100,7 +100,8 @@ class Subject:
             return Refusal(problem.stage, problem.message, problem.file, problem.line, problem.hint)
         home = self.root / "probe"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        [said] = import_module("moryflow.plugins.preflight").probe_all([candidate], home=home, config={}, seconds=LONGEST)
+        policy = import_module("moryflow.plugins.preflight.policy")
+        [said] = policy.probe_all([candidate], home=home, config={}, seconds=LONGEST)
         return None if said.ok else Refusal(said.stage, said.error, said.file, said.line, said.hint, said.fatal)
 
     # ---------------------------------------------------------------- the code
@@ -215,7 +216,7 @@ class Subject:
 
         :param shared: let it have the very values, as what comes with the host has, and not copies of them.
         """
-        chosen = import_module("moryflow.authoring.rerunning").only
+        chosen = import_module("moryflow.authoring.rerun").only
         name = self.plugin.name
 
         async def work(scope: Any) -> list[Called]:

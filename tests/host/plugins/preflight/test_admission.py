@@ -15,7 +15,7 @@ from moryflow.cli.commands.tool_files import owner_tried_out
 from moryflow.cli.open_host import warn
 from moryflow.cli.options import Flags
 from moryflow.plugins.discovery import discover
-from moryflow.plugins.preflight import policy as gatekeeper
+from moryflow.plugins.preflight import policy
 from moryflow.plugins.preflight.verdicts import ProbeVerdict
 from moryflow.runtime.generation import WAIT, promising_first
 from moryflow.runtime.selection import refuse_failed
@@ -61,7 +61,7 @@ Write = Callable[..., None]
 @pytest.fixture
 def write_waiting(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Write plugins whose probe waits for :func:`go`, however long a slow host takes until it looks."""
-    monkeypatch.setitem(gatekeeper.Gatekeeper.ask.__kwdefaults__, "seconds", 300.0)
+    monkeypatch.setitem(policy.AdmissionPolicy.ask.__kwdefaults__, "seconds", 300.0)
 
     def write_it(name: str, source: str = "", *, seconds: float = 200.0) -> None:
         write(home, name, WAITS.format(go=str(home / "go"), seconds=seconds) + (source or HELLO.format(name=name)))
@@ -150,11 +150,11 @@ class Helper:
 
 async def test_a_start_waits_for_a_hang_also_where_the_helper_begins_late(home, monkeypatch):
     """A short command keeps what it found out, or each would wait anew (NF: up with 100 broken plugins within 5 s)."""
-    assert WAIT > gatekeeper.SECONDS, "a start gives up before a hang is known"
+    assert WAIT > policy.SECONDS, "a start gives up before a hang is known"
     write(home, "endless", "while True: pass")
     helper, loop = Helper(), asyncio.get_running_loop()
-    keeper = gatekeeper.Gatekeeper(home, prober=helper)
-    [endless] = keeper.unknown(discover(home, ()))
+    admission = policy.AdmissionPolicy(home, prober=helper)
+    [endless] = admission.unknown(discover(home, ()))
     started = loop.time()
     clock = [started]
     monkeypatch.setattr(loop, "time", lambda: clock[0])
@@ -164,14 +164,14 @@ async def test_a_start_waits_for_a_hang_also_where_the_helper_begins_late(home, 
         for _ in range(20):
             await asyncio.sleep(0)
 
-    start = asyncio.create_task(keeper.examine([endless], {}, wait=10.0))
+    start = asyncio.create_task(admission.examine([endless], {}, wait=10.0))
     await pass_time(9.0)
     helper.begun.set_result(None)
     await pass_time(18.0)
     assert not start.done()
     helper.answer.set_result(ProbeVerdict(ok=False, error="it did not finish in 2 s"))
     await pass_time(18.5)
-    assert start.done() and keeper.cached(endless).error == "it did not finish in 2 s"
+    assert start.done() and admission.cached(endless).error == "it did not finish in 2 s"
 
 
 async def test_code_that_is_known_is_not_probed_again(home, monkeypatch):

@@ -14,9 +14,10 @@ from textwrap import dedent
 import pytest
 from moryflow import open_host
 from moryflow.plugins.discovery import Candidate
-from moryflow.plugins.preflight import Gatekeeper, ProbeVerdict, cached, probe, probe_all
+from moryflow.plugins.preflight.policy import AdmissionPolicy, cached, probe, probe_all
 from moryflow.plugins.preflight.prober import Prober
 from moryflow.plugins.preflight.process_state import take
+from moryflow.plugins.preflight.verdicts import ProbeVerdict
 
 HELLO = """
 from moryflow_sdk import hookimpl, tool
@@ -406,12 +407,12 @@ def _runs(pid: int) -> bool:
 
 async def test_two_probes_run_at_a_time(home):
     """More of them wait for their turn, and each has its own time (ARCHITECTURE §4)."""
-    keeper = Gatekeeper(home)
+    admission = AdmissionPolicy(home)
     await probe(written(home, HELLO), home=home)
     slow = [written(home, f"import time\ntime.sleep(0.3)\nx = {number}\n", f"slow{number}") for number in range(4)]
     started = time.monotonic()
-    await keeper.examine(slow, {}, wait=300)
-    assert all(keeper.cached(item).ok for item in slow)
+    await admission.examine(slow, {}, wait=300)
+    assert all(admission.cached(item).ok for item in slow)
     assert time.monotonic() - started > 0.55
 
 
@@ -435,7 +436,7 @@ async def test_a_verdict_is_kept_by_content_and_surroundings(home):
 def test_verdicts_that_are_not_used_make_room(home, monkeypatch):
     """A day of saves must not grow the cache, nor drop what is in use."""
     monkeypatch.setattr("moryflow.plugins.preflight.verdicts._KEPT", 10)
-    cache = Gatekeeper(home).cache
+    cache = AdmissionPolicy(home).cache
     cache.put(ProbeVerdict(ok=True, hash="in use"))
     for number in range(30):
         cache.put(ProbeVerdict(ok=True, hash=f"save {number}"))
@@ -447,13 +448,13 @@ def test_verdicts_that_are_not_used_make_room(home, monkeypatch):
 
 async def test_code_that_took_too_long_is_given_another_try_later(home):
     """A machine may have been busy; a crash stays a crash."""
-    keeper = Gatekeeper(home)
-    keeper.cache.put(ProbeVerdict(ok=False, fatal=True, timeout=True, hash="slow"))
-    keeper.cache.put(ProbeVerdict(ok=False, fatal=True, hash="crash"))
-    assert keeper.cache.get("slow") is not None
-    for verdict in keeper.cache._verdicts.values():
+    admission = AdmissionPolicy(home)
+    admission.cache.put(ProbeVerdict(ok=False, fatal=True, timeout=True, hash="slow"))
+    admission.cache.put(ProbeVerdict(ok=False, fatal=True, hash="crash"))
+    assert admission.cache.get("slow") is not None
+    for verdict in admission.cache._verdicts.values():
         object.__setattr__(verdict, "at", time.time() - 4000)
-    assert keeper.cache.get("slow") is None and keeper.cache.get("crash") is not None
+    assert admission.cache.get("slow") is None and admission.cache.get("crash") is not None
 
 
 def test_a_file_with_tools_is_imported_and_no_more(home):
@@ -469,12 +470,12 @@ def test_a_file_with_tools_is_imported_and_no_more(home):
 def test_a_helper_that_is_killed_is_replaced(home):
     """Whoever kills it twice is to blame; the others are answered (ARCHITECTURE §4)."""
     prober = Prober()
-    keeper = Gatekeeper(home, prober=prober)
+    admission = AdmissionPolicy(home, prober=prober)
     try:
-        killer = keeper.ask(written(home, "import os\nos.kill(os.getppid(), 9)\n", "killer"), {})
-        other = keeper.ask(written(home, HELLO, "other"), {})
+        killer = admission.ask(written(home, "import os\nos.kill(os.getppid(), 9)\n", "killer"), {})
+        other = admission.ask(written(home, HELLO, "other"), {})
         assert "ended the process that probed it" in killer.result(300).error
-        assert keeper.ask(written(home, HELLO, "third"), {}).result(300).ok
+        assert admission.ask(written(home, HELLO, "third"), {}).result(300).ok
         assert other.result(300).ok
     finally:
         prober.close()
@@ -484,8 +485,8 @@ async def test_files_that_others_may_write_are_not_even_probed(home):
     """Group- or world-writable files give no code (R17)."""
     item = written(home, HELLO)
     Path(item.target).chmod(0o666)
-    keeper = Gatekeeper(home)
-    assert keeper.unknown([item]) == [] and keeper.cached(item) is None
+    admission = AdmissionPolicy(home)
+    assert admission.unknown([item]) == [] and admission.cached(item) is None
 
 
 async def test_a_probe_that_cannot_be_made_is_said_and_not_remembered(home, monkeypatch):
@@ -495,9 +496,9 @@ async def test_a_probe_that_cannot_be_made_is_said_and_not_remembered(home, monk
         raise OSError(24, "Too many open files")
 
     item = written(home, HELLO)
-    keeper = Gatekeeper(home, prober=Prober())
+    admission = AdmissionPolicy(home, prober=Prober())
     monkeypatch.setattr("moryflow.plugins.preflight.prober.subprocess.Popen", refuse)
-    await keeper.examine([item], {}, wait=5)
-    verdict = keeper.cached(item)
+    await admission.examine([item], {}, wait=5)
+    verdict = admission.cached(item)
     assert verdict is not None and not verdict.stands and "Too many open files" in verdict.error
     assert cached(item, home=home) is None

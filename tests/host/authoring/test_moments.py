@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.authoring.difference import first_difference
-from moryflow.authoring.rebuilding import UNKNOWN, _backward, _forward
+from moryflow.authoring.moments import UNKNOWN, _backward, _forward
 from moryflow.hooks.checks import changed
 from moryflow_sdk import ChatParams, Message, ToolResult
 

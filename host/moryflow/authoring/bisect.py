@@ -11,14 +11,14 @@ from moryflow_sdk import ConfigError
 
 from moryflow.base.builtins import AMONG_USER
 
-from .rebuilding import UNKNOWN, Moment
-from .replaying import GATES, REPLAYED
-from .rerunning import Outcome, Rerun, only
+from .moments import UNKNOWN, Moment
+from .replay import GATES, REPLAYED
+from .rerun import Rerun, RerunResult, only
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
-    from .recorded import Recorded, Turn
+    from .recorded import RecordedSession, RecordedTurn
 
 Judge = Callable[[str, Sequence[str], str], bool]
 """The turn as text, the plugins that were on, and the sections that are others than without any; whether it is good."""
@@ -42,7 +42,7 @@ class Culprit:
 class Bisection:
     """Runs the hooks of one turn with some plugins on, and remembers what came of it."""
 
-    def __init__(self, host: Host, recorded: Recorded, turn: Turn, judge: Judge) -> None:
+    def __init__(self, host: Host, recorded: RecordedSession, turn: RecordedTurn, judge: Judge) -> None:
         self._host = host
         self._recorded = recorded
         self._turn = turn
@@ -149,7 +149,7 @@ async def _text(rerun: Rerun, moment: Moment, results: dict[str, str]) -> str:
     return "\n".join(filter(None, [shown, *failures]))
 
 
-def _verdicts(outcome: Outcome) -> str:
+def _verdicts(outcome: RerunResult) -> str:
     return "\n".join(f"{said['decision']}: {said.get('reason', '')}" for said in outcome.value.values())
 
 

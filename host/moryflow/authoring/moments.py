@@ -15,7 +15,7 @@ from moryflow.kernel.tool_arguments import parse
 if TYPE_CHECKING:
     from moryflow.store import CallRow, HookCallRow, Node
 
-    from .recorded import Recorded, Turn
+    from .recorded import RecordedSession, RecordedTurn
 
 UNKNOWN: Any = object()
 """A value that was not written down: a redactor was to see it first, or it was too large."""
@@ -34,7 +34,7 @@ class Moment:
     :ivar node: the active node then.
     """
 
-    turn: Turn
+    turn: RecordedTurn
     step: int
     hook: str
     call: CallRow | None = None
@@ -67,7 +67,7 @@ class Base:
     plan: CompactionPlan | Any = UNKNOWN
 
 
-def moments(recorded: Recorded, turn: Turn, base: Base) -> Iterator[Moment]:
+def moments(recorded: RecordedSession, turn: RecordedTurn, base: Base) -> Iterator[Moment]:
     """Yield the hooks that a turn called, in order, without those that only observe."""
     if turn.run.is_compaction:
         yield from _of_compaction(turn, base)
@@ -80,7 +80,7 @@ def moments(recorded: Recorded, turn: Turn, base: Base) -> Iterator[Moment]:
                 yield from _of_call(recorded, turn, call)
 
 
-def _of_compaction(turn: Turn, base: Base) -> Iterator[Moment]:
+def _of_compaction(turn: RecordedTurn, base: Base) -> Iterator[Moment]:
     """Yield the hook that was shown the plan, and that of the summary's requests if any were made."""
     step = next((row.step for row in turn.rows), 0)
     anchor = next((str(event.data["anchor"]) for event in turn.events if "anchor" in event.data), None)
@@ -90,7 +90,7 @@ def _of_compaction(turn: Turn, base: Base) -> Iterator[Moment]:
             yield Moment(turn, step, hook, None, rows, _forward(_as_it_was(first, rows), rows), anchor)
 
 
-def _of_chat(recorded: Recorded, turn: Turn, step: int, base: Base) -> Iterator[Moment]:
+def _of_chat(recorded: RecordedSession, turn: RecordedTurn, step: int, base: Base) -> Iterator[Moment]:
     node = recorded.nodes.get(turn.answers.get(step, ""))
     path = recorded.path(node.parent) if node is not None else None
     for hook in CHAT:
@@ -106,7 +106,7 @@ def _of_chat(recorded: Recorded, turn: Turn, step: int, base: Base) -> Iterator[
         yield Moment(turn, step, hook, None, rows, values, node.parent if node else None)
 
 
-def _of_call(recorded: Recorded, turn: Turn, call: CallRow) -> Iterator[Moment]:
+def _of_call(recorded: RecordedSession, turn: RecordedTurn, call: CallRow) -> Iterator[Moment]:
     for hook in TOOL:
         rows = _rows(turn, call.step, hook, call.id)
         if hook in ("tool_gate", "tool_decided"):
@@ -118,7 +118,7 @@ def _of_call(recorded: Recorded, turn: Turn, call: CallRow) -> Iterator[Moment]:
             yield Moment(turn, call.step, hook, call, rows, values, call.node)
 
 
-def _rows(turn: Turn, step: int, hook: str, call_id: str | None) -> list[HookCallRow]:
+def _rows(turn: RecordedTurn, step: int, hook: str, call_id: str | None) -> list[HookCallRow]:
     """Return the rows of one chain; of a hook that a step called twice (a prompt that did not fit), the last ones."""
     found = [
         row
@@ -133,7 +133,7 @@ def _position(row: HookCallRow) -> int:
     return row.position
 
 
-def _arguments(recorded: Recorded, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
+def _arguments(recorded: RecordedSession, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
     """Return what ``tool_before`` was given: the arguments as the model wrote them."""
     node = recorded.nodes.get(call.node)
     wanted = (node.payload.get("calls") or ()) if node else ()
@@ -147,7 +147,7 @@ def _arguments(recorded: Recorded, call: CallRow, rows: Sequence[HookCallRow]) -
     return _forward(ToolCall(id=call.id, tool=call.tool, args=args, step=call.step), rows)
 
 
-def _results(recorded: Recorded, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
+def _results(recorded: RecordedSession, call: CallRow, rows: Sequence[HookCallRow]) -> list[Any]:
     """Return the results between the implementations of ``tool_after``, from the stored one backwards."""
     node = recorded.result_of(call)
     if node is None:

@@ -15,8 +15,8 @@ from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.runtime.read_only import looking_scope
 from moryflow.services.history import node_view
 
+from .moments import UNKNOWN, Base, Moment, moments
 from .past_compaction import compaction_base
-from .rebuilding import UNKNOWN, Base, Moment, moments
 from .telling import told
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnScope
     from moryflow.runtime.host import Host
 
-    from .recorded import Recorded, Turn
+    from .recorded import RecordedSession, RecordedTurn
 
 READING = ("files", "history", "resolve")
 """Services that a hook may use while it is run again; of files only what reads, of history what was there then."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RerunResult:
     """What a chain came to: JSON of the value, or of the verdicts by plugin, and which implementations failed."""
 
     value: Any
@@ -48,7 +48,7 @@ class Rerun:
     One object goes through the turns in order, so that what plugins keep in ``turn.state`` builds up as it did.
     """
 
-    def __init__(self, host: Host, recorded: Recorded, plugin_set: PluginSet) -> None:
+    def __init__(self, host: Host, recorded: RecordedSession, plugin_set: PluginSet) -> None:
         self._host = host
         self._recorded = recorded
         self._scope = looking_scope(host, recorded.session, None)
@@ -64,7 +64,7 @@ class Rerun:
         live = self._scope.live
         return live.turn_states.get(plugin, {}), live.state.get(plugin, {})
 
-    def moments(self, turn: Turn) -> Iterator[Moment]:
+    def moments(self, turn: RecordedTurn) -> Iterator[Moment]:
         """Begin `turn` and yield the hooks that it called."""
         run, host = turn.run, self._host
         compact = run.is_compaction
@@ -79,7 +79,7 @@ class Rerun:
             base = Base(first_prompt(scope), first_params(scope))
         return told(turn, moments(self._recorded, turn, base))
 
-    async def call(self, moment: Moment, value: Any = None) -> Outcome:
+    async def call(self, moment: Moment, value: Any = None) -> RerunResult:
         """Call the hook of `moment` with `value`; of a gate, with the recorded call."""
         scope, dispatcher = self._scope, self._host.surroundings.dispatcher
         scope.step, scope.failures, scope.notices = moment.step, [], []
@@ -101,7 +101,7 @@ class Rerun:
                 made = as_json([block for _, block in await dispatcher.contribute(scope, moment.hook)])
             case _:
                 made = await _transformed(scope, moment.hook, value, context)
-        return Outcome(made, tuple(scope.failures))
+        return RerunResult(made, tuple(scope.failures))
 
     def _call(self, moment: Moment) -> ToolCall:
         """Return the call as it was judged; its targets are resolved against the files as they are now."""
@@ -212,4 +212,4 @@ def only(plugin_set: PluginSet, plugins: frozenset[str]) -> PluginSet:
     return replace(plugin_set, hooks=hooks)
 
 
-__all__ = ["Outcome", "Rerun", "as_json", "only", "verdict_json"]
+__all__ = ["Rerun", "RerunResult", "as_json", "only", "verdict_json"]

@@ -15,16 +15,16 @@ from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, discover, in_development
 from moryflow.plugins.plugin_context import plain_context
 
-from .comparing import NOT_CALLED, Found, at, failing, given_to, made_otherwise
+from .comparing import NOT_CALLED, HookDifference, at, failing, given_to, made_otherwise
 from .difference import first_difference
-from .rebuilding import UNKNOWN, Moment
-from .rerunning import Rerun, only
+from .moments import UNKNOWN, Moment
+from .rerun import Rerun, only
 from .telling import deltas_of, wants
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
-    from .recorded import Recorded, Turn
+    from .recorded import RecordedSession, RecordedTurn
 
 GATES = tuple(name for name, info in HOOKS.items() if info.kind == "gate")
 REPLAYED = ("system_blocks", *(name for name, info in HOOKS.items() if info.kind in ("transform", "gate", "observe")))
@@ -44,13 +44,13 @@ class Replay:
     plugin: str
     recorded_as: str
     compared: int = 0
-    found: list[Found] = field(default_factory=list[Found])
+    found: list[HookDifference] = field(default_factory=list[HookDifference])
     skipped: list[tuple[Moment, str]] = field(default_factory=list[tuple[Moment, str]])
     left_out: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
 async def replay(
-    host: Host, family: Sequence[tuple[Recorded, Sequence[Turn]]], path: Path, recorded_as: str | None = None
+    host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedTurn]]], path: Path, recorded_as: str | None = None
 ) -> Replay:
     """Call the hooks of the plugin at `path` with what turns of a session and of those it started gave to the plugin of its
     name.
@@ -78,7 +78,7 @@ async def replay(
     return result
 
 
-def _name_session(result: Replay, recorded: Recorded, found: int, skipped: int) -> None:
+def _name_session(result: Replay, recorded: RecordedSession, found: int, skipped: int) -> None:
     """Say of what is new in `result` that it was in a sub-agent."""
     id = recorded.session.id
     for place, one in enumerate(result.found[found:], found):
@@ -105,7 +105,7 @@ async def _tried_out(host: Host, candidate: Candidate, path: Path) -> None:
 
     :raises PluginError: it does not load.
     """
-    from moryflow.plugins.preflight import probe
+    from moryflow.plugins.preflight.policy import probe
 
     verdict = await probe(candidate, home=host.home, config=host.config.section(""), seconds=PATIENCE)
     if not verdict.ok:
@@ -131,7 +131,7 @@ async def _loaded(host: Host, home: Path, candidate: Candidate) -> PluginSet:
     return only(started, frozenset({name}))
 
 
-async def _through(rerun: Rerun, recorded: Recorded, turns: Sequence[Turn], result: Replay) -> None:
+async def _through(rerun: Rerun, recorded: RecordedSession, turns: Sequence[RecordedTurn], result: Replay) -> None:
     wanted = {turn.run.id for turn in turns}
     before = recorded.until(turns[-1]) if turns else ()
     _leave_out(rerun, before, result)
@@ -170,7 +170,7 @@ async def _compare(rerun: Rerun, moment: Moment, result: Replay, counts: bool) -
         result.found.append(at(moment, difference, file, line))
 
 
-def _leave_out(rerun: Rerun, turns: Sequence[Turn], result: Replay) -> None:
+def _leave_out(rerun: Rerun, turns: Sequence[RecordedTurn], result: Replay) -> None:
     """Note what the plugin does that is not looked at, and why."""
     plugin_set = rerun.plugin_set
     loading = [HOOKS[hook].dotted for hook in HOOKS if hook not in REPLAYED and plugin_set.ordered(hook)]
@@ -182,7 +182,7 @@ def _leave_out(rerun: Rerun, turns: Sequence[Turn], result: Replay) -> None:
     result.left_out += [one for one in left_out if one not in result.left_out]
 
 
-def _compare_state(rerun: Rerun, recorded: Recorded, turn: Turn, result: Replay) -> None:
+def _compare_state(rerun: Rerun, recorded: RecordedSession, turn: RecordedTurn, result: Replay) -> None:
     """Compare what the plugin keeps after `turn`: all that an observer may do shows there.
 
     The session's is known as the session was left. What is not called again may have changed it too.
@@ -198,4 +198,4 @@ def _compare_state(rerun: Rerun, recorded: Recorded, turn: Turn, result: Replay)
         if difference is not None:
             file = rerun.plugin_set.plugins[result.plugin].file
             about = f"after {turn.place}"
-            result.found.append(Found(about, {"turn": turn.number}, difference, file))
+            result.found.append(HookDifference(about, {"turn": turn.number}, difference, file))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from moryflow.runtime.host import Host
     from moryflow.store import HookCallRow, SessionRow
 
-    from .recorded import Recorded, Turn
+    from .recorded import RecordedSession, RecordedTurn
 
 CHARS_PER_TOKEN = 4
 """Tokens are estimated, as everywhere in the host: a quarter of the characters."""
@@ -73,7 +73,7 @@ class Trace:
         return {"v": 1, "type": "trace", "session": self.session, **found}
 
 
-def trace(host: Host, family: Sequence[tuple[Recorded, Sequence[Turn]]], plugin: str | None = None) -> Trace:
+def trace(host: Host, family: Sequence[tuple[RecordedSession, Sequence[RecordedTurn]]], plugin: str | None = None) -> Trace:
     """Return the ledger of turns of a session and of those it started; of one plugin alone when it is named.
 
     :param family: the session first.
@@ -99,7 +99,7 @@ def trace(host: Host, family: Sequence[tuple[Recorded, Sequence[Turn]]], plugin:
     return found
 
 
-def _turn(host: Host, recorded: Recorded, turn: Turn, rows: Sequence[HookCallRow]) -> dict[str, Any]:
+def _turn(host: Host, recorded: RecordedSession, turn: RecordedTurn, rows: Sequence[HookCallRow]) -> dict[str, Any]:
     run = turn.run
     tools = {call.id: call.tool for call in turn.calls}
     return {
@@ -116,7 +116,7 @@ def _turn(host: Host, recorded: Recorded, turn: Turn, rows: Sequence[HookCallRow
     }
 
 
-def _prompt(recorded: Recorded, turn: Turn) -> str:
+def _prompt(recorded: RecordedSession, turn: RecordedTurn) -> str:
     first = recorded.nodes.get(turn.answers.get(1, ""))
     path = recorded.path(first.parent) if first else []
     said = next((node for node in reversed(path) if node.kind == "user"), None)
@@ -170,7 +170,7 @@ def _bill(host: Host, name: str) -> Bill:
     return Bill(name) if plugin is None else Bill(name, plugin.tier, plugin.file, "loaded")
 
 
-def _charge(bill: Bill, row: HookCallRow, turn: Turn, *, below: bool) -> None:
+def _charge(bill: Bill, row: HookCallRow, turn: RecordedTurn, *, below: bool) -> None:
     """Put one row of the ledger on a plugin's bill."""
     bill.calls += row.count
     bill.us += row.us
