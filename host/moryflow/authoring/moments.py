@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ChatParams, CompactionPlan, Frozen, Message, SystemPrompt, ToolCall, ToolError, ToolResult
+from moryflow_sdk.events import DELTAS
 
+from moryflow.compaction.planning import in_view
+from moryflow.compaction.summarize import first_params
+from moryflow.compaction.writing import first_plan
+from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.tool_arguments import parse
 
 if TYPE_CHECKING:
+    from moryflow_sdk import Event, ModelInfo
+
+    from moryflow.config import Config
+    from moryflow.hooks.plugin_set import Implementation
     from moryflow.store import CallRow, HookCallRow, Node
 
     from .recorded import RecordedSession, RecordedTurn
+
 
 UNKNOWN: Any = object()
 """A value that was not written down: a redactor was to see it first, or it was too large."""
@@ -209,3 +220,85 @@ def _lost(item: Any) -> bool:
 
 def _json(value: Frozen) -> dict[str, Any]:
     return value.model_dump(mode="json")
+
+
+def compaction_base(recorded: RecordedSession, turn: RecordedTurn, config: Config, model: ModelInfo | None) -> Base:
+    """Return the plan and the parameters of the compaction that `turn` is; instructions and limits are those of today.
+
+    :param model: what wrote the summary; ``None`` when it is not known here.
+    """
+    settings = CompactionSettings.model_validate(dict(config.section(COMPACTION_PATH)))
+    params = first_params(model, settings.max_output_tokens) if model is not None else UNKNOWN
+    return Base(SystemPrompt(), params, _plan(recorded, turn, settings))
+
+
+def _plan(recorded: RecordedSession, turn: RecordedTurn, settings: CompactionSettings) -> Any:
+    begun = next((event.data for event in turn.events if event.type == "compaction" and "anchor" in event.data), None)
+    if begun is None:
+        return UNKNOWN
+    _, visible, previous = in_view(recorded.path(begun["anchor"]))
+    at = next((place for place, node in enumerate(visible) if node.id == begun["first_kept"]), None)
+    if at is None:
+        return UNKNOWN
+    focus = str(begun.get("focus", ""))
+    return first_plan(visible[:at], begun["first_kept"], previous, begun["tokens_before"], settings, focus)
+
+
+def told(turn: RecordedTurn, hooks: Iterable[Moment]) -> Iterator[Moment]:
+    """Yield `hooks` and between them the events: observers hear of one when it is committed.
+
+    An answer with its calls is committed when the first of them is about to run, a result with what follows it. So a hook
+    comes after the event that let it be called, and after all that stand before that one.
+    """
+    waiting, reached, since = deque(turn.events), 0, _marks(turn)
+    for moment in hooks:
+        reached = max(reached, since.get(_mark(moment), 0))
+        while waiting and (waiting[0].seq or 0) <= reached:
+            yield _moment(turn, waiting.popleft())
+        yield moment
+    for event in waiting:
+        yield _moment(turn, event)
+
+
+def wants(implementations: Iterable[Implementation], event: Event) -> bool:
+    """Whether one of these observers asks to be told of an event of this type."""
+    return any(not item.options.events or event.type in item.options.events for item in implementations)
+
+
+def deltas_of(implementations: Iterable[Implementation]) -> list[str]:
+    """Return the types of events that these observers are told of although no store keeps them."""
+    return [name for name in sorted(DELTAS) if any(not i.options.events or name in i.options.events for i in implementations)]
+
+
+def _marks(turn: RecordedTurn) -> Mapping[tuple[str, str | int], int]:
+    """Return where the events stand that let hooks be called."""
+    marks: dict[tuple[str, str | int], int] = {}
+    for event in turn.events:
+        match event.type:
+            case "step.start":
+                marks["step", event.step or 0] = event.seq or 0
+            case "permission.replied":
+                marks["decided", event.data["call_id"]] = event.seq or 0
+            case "tool.start" if event.data["state"] == "running":
+                marks["ran", event.data["call_id"]] = event.seq or 0
+            case "compaction" if event.data["state"] == "pending":
+                marks["planned", 0] = event.seq or 0
+            case _:
+                continue
+    return marks
+
+
+def _mark(moment: Moment) -> tuple[str, str | int]:
+    if moment.hook == "compaction":
+        return "planned", 0
+    if moment.call is None:
+        return "step", moment.step
+    kind = {"tool_decided": "decided", "tool_after": "ran"}.get(moment.hook, "")
+    return kind, moment.call.id
+
+
+def _moment(turn: RecordedTurn, event: Event) -> Moment:
+    rows = [
+        row for row in turn.rows if row.hook == "event" and isinstance(row.delta, dict) and row.delta.get("seq") == event.seq
+    ]
+    return Moment(turn, event.step or 0, "event", None, rows, (event,))

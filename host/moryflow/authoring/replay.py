@@ -15,11 +15,9 @@ from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, discover, in_development
 from moryflow.plugins.plugin_context import plain_context
 
-from .comparing import NOT_CALLED, HookDifference, at, failing, given_to, made_otherwise
-from .difference import first_difference
-from .moments import UNKNOWN, Moment
+from .difference import NOT_CALLED, HookDifference, at, failing, first_difference, given_to, made_otherwise
+from .moments import UNKNOWN, Moment, deltas_of, wants
 from .rerun import Rerun, only
-from .telling import deltas_of, wants
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host

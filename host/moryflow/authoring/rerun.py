@@ -15,9 +15,7 @@ from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.runtime.read_only import looking_scope
 from moryflow.services.history import node_view
 
-from .moments import UNKNOWN, Base, Moment, moments
-from .past_compaction import compaction_base
-from .telling import told
+from .moments import UNKNOWN, Base, Moment, compaction_base, moments, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -203,14 +203,14 @@ class IsolatedHost:
         :param session: as :meth:`session` gives it; the last one of the vault by default.
         """
         recorded = importlib.import_module("moryflow.authoring.recorded").recorded
-        tracing, snapshots = (importlib.import_module(f"moryflow.authoring.{name}") for name in ("trace", "snapshot"))
+        traces = importlib.import_module("moryflow.authoring.trace")
         host = self.host
 
         async def text() -> str:
             name = session.id if session else (await host.store.latest(str(self.vault.resolve()))).id
             past = await recorded(host.store, name)
             places = {str(self.vault.resolve()): "<vault>", str(self.vault): "<vault>", str(self.home): "<home>"}
-            return snapshots.snapshot(tracing.trace(host, [(past, past.turns)]), places)
+            return traces.snapshot(traces.trace(host, [(past, past.turns)]), places)
 
         return self.wait(text())
 
