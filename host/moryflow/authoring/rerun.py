@@ -208,6 +208,3 @@ def only(plugin_set: PluginSet, plugins: frozenset[str]) -> PluginSet:
         if (kept := [item for item in items if item.plugin in plugins])
     }
     return replace(plugin_set, hooks=hooks)
-
-
-__all__ = ["Rerun", "RerunResult", "as_json", "only", "verdict_json"]

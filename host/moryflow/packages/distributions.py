@@ -267,9 +267,3 @@ def manifest_file(folder: Path, plugin: str) -> str:
         return ""
     paths = (root.joinpath(*place.split("."), leaf or "plugin.toml") for root in (folder / "src", folder))
     return next((str(path) for path in paths if path.is_file()), "")
-
-
-__all__ = [
-    "Distribution", "installed_packages", "manifest_file", "normal", "package_in_folder", "package_in_wheel", "start_files",
-    "wheel_names",
-]  # fmt: skip

@@ -109,6 +109,3 @@ def _percentile(ran: list[tuple[int, int]], share: float) -> int:
 def store_of(home: Path) -> Store | None:
     """Open the session store, ``None`` when there is none yet."""
     return existing_store(home)
-
-
-__all__ = ["HookFigures", "all_quarantined", "figures", "figures_of", "quarantined_now", "quarantined_of", "store_of"]

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from . import InstallError
-from .origins import PackageOrigin
+from .lock import PackageOrigin
 from .pins import constraints
 
 _GIT = {
@@ -227,6 +227,3 @@ def _hint(said: str) -> str:
     if "no matching distribution" in low or "no usable wheels" in low or "only-binary" in low:
         return "check the name; if the package has no wheel, --build runs its build script"
     return ""
-
-
-__all__ = ["Fetched", "Installer"]

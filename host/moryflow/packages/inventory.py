@@ -157,6 +157,3 @@ def _absent(home: Path, found: Iterable[Row], settings: PluginSettings) -> Itera
         hint = f"put it back, or: moryflow plugin disable {name}"
         kept = "user" if tier == "user" else "installed"
         yield Row(LoadRecord(name, "", kept, "failed", "last load", "discover", error, hint=hint, gate=True))
-
-
-__all__ = ["Row", "manifest_card", "rows"]

@@ -145,6 +145,3 @@ def _stamp(path: str) -> list[int]:
     except OSError:
         return []
     return [status.st_ctime_ns, status.st_size]
-
-
-__all__ = ["Drift", "drifts", "put_back", "quick_drifts"]

@@ -14,9 +14,8 @@ from moryflow.plugins.discovery import is_reserved
 from . import InstallError
 from .distributions import installed_packages, normal, start_files, wheel_names
 from .installer import Installer
-from .lock import Locked, Lockfile, entry_for
+from .lock import Locked, Lockfile, PackageOrigin, entry_for
 from .manifest_summary import Package
-from .origins import PackageOrigin
 from .pins import Older, host_pins, older, refuse_bad, refuse_breaking, refuse_conflicts
 from .rollback import InstallLock, Rollback, recover
 from .trial import Trial
@@ -154,6 +153,3 @@ def refuse_reserved(name: str, next_step: str) -> None:
     """
     if is_reserved(name, BUILTINS):
         raise InstallError(f"the plugin name {name!r} belongs to a built-in plugin", next_step=next_step)
-
-
-__all__ = ["Manager", "refuse_reserved"]

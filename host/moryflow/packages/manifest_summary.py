@@ -244,18 +244,3 @@ def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str]
 def _said(value: Any) -> str:
     words = {True: "yes", False: "no", None: "not declared"}
     return words[value] if isinstance(value, bool | None) else repr(value)
-
-
-__all__ = [
-    "CAPABILITIES",
-    "Card",
-    "ManifestChange",
-    "Package",
-    "PackageFiles",
-    "card_lines",
-    "card_of",
-    "changed",
-    "metadata_of",
-    "package_of",
-    "screen",
-]

@@ -171,16 +171,3 @@ def _is_older(one: str, other: str) -> bool:
         return Version(one) < Version(other)
     except InvalidVersion:
         return False
-
-
-__all__ = [
-    "BAD_RELEASES",
-    "HOST",
-    "Older",
-    "constraints",
-    "host_pins",
-    "older",
-    "refuse_bad",
-    "refuse_breaking",
-    "refuse_conflicts",
-]

@@ -274,6 +274,3 @@ def _write(file: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     fresh.replace(file)
-
-
-__all__ = ["Busy", "InstallLock", "Rollback", "recover"]

@@ -94,6 +94,3 @@ def file_entry(name: str, origin: Path, data: bytes) -> Locked:
     """Return the line of the lock for a plugin in one file."""
     plugins = {name: {"manifest": False, "hooks": [], "tools": [], "services": [], "capabilities": {}}}
     return Locked(f"{FOLDER}/{name}.py", "", "file", str(origin), file_digest(data), plugins)
-
-
-__all__ = ["FOLDER", "content_of", "file_digest", "file_entry", "move_aside", "plugin_name", "put_file", "write_new"]

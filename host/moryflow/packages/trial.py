@@ -16,7 +16,7 @@ from . import InstallError
 from .distributions import normal
 
 if TYPE_CHECKING:
-    from moryflow.plugins.preflight.verdicts import ProbeVerdict
+    from moryflow.plugins.preflight.prober import ProbeVerdict
 
 SECONDS = 10.0
 """Seconds that one plugin may take; somebody waits for it."""
@@ -90,7 +90,7 @@ class Trial:
 def tried(candidates: Sequence[Candidate], home: Path, config: Mapping[str, Any]) -> list[ProbeVerdict]:
     """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
     from moryflow.plugins.preflight.policy import probe_all
-    from moryflow.plugins.preflight.verdicts import ProbeVerdict
+    from moryflow.plugins.preflight.prober import ProbeVerdict
 
     wrong: dict[Candidate, ProbeVerdict] = {}
     for candidate in candidates:
@@ -136,6 +136,3 @@ def _one_of_several(bad: Mapping[str, ProbeVerdict], found: Mapping[str, ProbeVe
 
 def _first_hint(bad: Mapping[str, ProbeVerdict]) -> str:
     return next((verdict.hint for verdict in bad.values() if verdict.hint), "")
-
-
-__all__ = ["DoesNotLoad", "Trial", "tried"]

@@ -11,7 +11,7 @@ from moryflow.plugins.last_seen import GateMemory, forget
 from . import InstallError
 from .distributions import installed_packages, normal
 from .inventory import Row
-from .lock import Lockfile, plugin_named
+from .lock import plugin_named
 from .manager import Manager
 from .pins import HOST
 from .single_files import move_aside
@@ -90,6 +90,3 @@ def remove(target: UninstallTarget, manager: Manager) -> Removed:
         forget(manager.home, plugin)
     memory.save()
     return Removed(target.name, target.plugins, aside)
-
-
-__all__ = ["Lockfile", "Removed", "UninstallTarget", "remove", "target_of"]

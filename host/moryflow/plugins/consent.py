@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from .code_units import Fingerprints
 from .discovery import Candidate
+from .installed_code import Fingerprints
 
 FOLDERS = ("plugins", "tools")
 """The folders of the home whose files are code."""
@@ -192,6 +192,3 @@ class _AdmitAll:
 
 
 admit_all: Admission = _AdmitAll()
-
-
-__all__ = ["FOLDERS", "Consents", "items", "said_yes_with"]

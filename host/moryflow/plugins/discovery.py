@@ -14,8 +14,8 @@ from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.hooks.plugin_set import LoadFailure, PluginSettings, Tier
 
-from .code_units import unit_of
 from .entry_points import EntryPoint, entry_points_of, installed
+from .installed_code import unit_of
 from .sources import check_owned
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

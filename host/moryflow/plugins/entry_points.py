@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from moryflow.base.paths import keep
 
-from .code_units import unit_of
+from .installed_code import unit_of
 
 PLUGINS = "moryflow.plugins"
 MANIFESTS = "moryflow.manifest"

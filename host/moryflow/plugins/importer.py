@@ -18,12 +18,11 @@ from moryflow_sdk import PluginError
 from moryflow import __version__
 from moryflow.hooks.call import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, Plugin
-from moryflow.plugins import package_import as packages
 
-from .code_units import Fingerprints, unit_of
+from . import installed_code
 from .discovery import Candidate
+from .installed_code import Fingerprints, import_module, unit_of
 from .manifest import ATTRIBUTES
-from .package_import import import_module
 from .sources import PREFIX, Sources, digest, forget, keep, load_sources, read_sources
 
 Check = Callable[[str], None]
@@ -186,7 +185,7 @@ def _first_file(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if name not in (__file__, packages.__file__, importlib.__file__) and not name.startswith("<"):
+        if name not in (__file__, installed_code.__file__, importlib.__file__) and not name.startswith("<"):
             return name
         trace = trace.tb_next
     if isinstance(error, SyntaxError) and error.filename:

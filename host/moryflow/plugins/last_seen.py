@@ -272,6 +272,3 @@ def _read_released(file: Path) -> dict[str, float]:
         return {str(plugin): float(at) for plugin, at in json.loads(file.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
-
-
-__all__ = ["LastLoad", "Releases", "forget", "key_of", "recall", "release", "released_at", "remember", "tokens_of"]

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from moryflow.packages import InstallError
 from moryflow.packages.distributions import installed_packages, package_in_wheel
 from moryflow.packages.installer import Installer
-from moryflow.packages.lock import Locked, Lockfile, plugin_named
+from moryflow.packages.lock import Locked, Lockfile, PackageOrigin, origin_of, plugin_named
 from moryflow.packages.manager import Manager
 from moryflow.packages.manifest_summary import Card, Package, card_lines, card_of, changed, screen
-from moryflow.packages.origins import PackageOrigin, origin_of
 from moryflow.packages.pins import constraints, host_pins, refuse_bad
 from moryflow_sdk import ConfigError
 

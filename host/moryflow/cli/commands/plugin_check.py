@@ -19,7 +19,7 @@ from .plugin_context import Desk, quoted
 if TYPE_CHECKING:
     from moryflow.packages.inventory import Row
     from moryflow.plugins.discovery import Candidate
-    from moryflow.plugins.preflight.verdicts import ProbeVerdict
+    from moryflow.plugins.preflight.prober import ProbeVerdict
 
 
 @click.command("check")

@@ -29,7 +29,7 @@ def install(ctx: click.Context, what: str, editable: bool, build: bool, allow_do
     After you agree it is tried in the probe; if it does not load, everything is restored, and the exit code is 3.
     """
     from moryflow.packages.install import install as run
-    from moryflow.packages.origins import origin_of
+    from moryflow.packages.lock import origin_of
     from moryflow.packages.trial import DoesNotLoad
 
     desk = Desk(ctx)
@@ -97,7 +97,7 @@ def update(ctx: click.Context, name: str | None, build: bool, allow_downgrade: b
 @click.pass_context
 def sync(ctx: click.Context, dry_run: bool) -> int:
     """Install what plugins.lock names, in exactly the versions that you agreed to."""
-    from moryflow.packages.sync import sync as run
+    from moryflow.packages.install import sync as run
 
     desk = Desk(ctx)
     done = run(desk.manager(), dry_run=dry_run)

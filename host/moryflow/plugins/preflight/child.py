@@ -27,8 +27,7 @@ from moryflow.plugins.load import load_alone
 from moryflow.plugins.load_failures import told
 from moryflow.plugins.plugin_context import plain_context
 
-from .process_state import ProcessState, harm, line_of, remarks, take
-from .shared_code import SharedCode
+from .shared_state import ProcessState, SharedCode, harm, line_of, remarks, take
 
 Mark = Callable[[str], None]
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from moryflow_sdk.processes import adopt_orphans, children
 
 if TYPE_CHECKING:
-    from .shared_code import SharedCode
+    from .shared_state import SharedCode
 
 
 def machine_memory() -> int:
@@ -105,7 +105,7 @@ def _preload() -> SharedCode:
     from pydantic import BaseModel, create_model
 
     from . import child
-    from .shared_code import SharedCode
+    from .shared_state import SharedCode
 
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
     assert asyncio.runners and sqlite3 and child

@@ -14,14 +14,13 @@ from typing import Any
 from moryflow_sdk.secrets import hide
 
 from moryflow.hooks.plugin_set import LoadFailure, Pending
-from moryflow.plugins.code_units import Fingerprints, unit_of
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.entry_points import look_around
 from moryflow.plugins.importer import sources_of
+from moryflow.plugins.installed_code import Fingerprints, unit_of
 
-from .prober import Prober, shared
-from .verdicts import ProbeVerdict, VerdictCache
+from .prober import Prober, ProbeVerdict, VerdictCache, shared
 
 SECONDS = 2.0
 """Seconds a probe may take."""

@@ -16,7 +16,7 @@ from moryflow.cli.open_host import warn
 from moryflow.cli.options import Flags
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.preflight import policy
-from moryflow.plugins.preflight.verdicts import ProbeVerdict
+from moryflow.plugins.preflight.prober import ProbeVerdict
 from moryflow.runtime.generation import WAIT, promising_first
 from moryflow.runtime.selection import refuse_failed
 from moryflow_sdk import ConfigError, PluginError

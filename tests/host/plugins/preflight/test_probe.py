@@ -15,9 +15,8 @@ import pytest
 from moryflow import open_host
 from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.preflight.policy import AdmissionPolicy, cached, probe, probe_all
-from moryflow.plugins.preflight.prober import Prober
-from moryflow.plugins.preflight.process_state import take
-from moryflow.plugins.preflight.verdicts import ProbeVerdict
+from moryflow.plugins.preflight.prober import Prober, ProbeVerdict
+from moryflow.plugins.preflight.shared_state import take
 
 HELLO = """
 from moryflow_sdk import hookimpl, tool
@@ -435,7 +434,7 @@ async def test_a_verdict_is_kept_by_content_and_surroundings(home):
 
 def test_verdicts_that_are_not_used_make_room(home, monkeypatch):
     """A day of saves must not grow the cache, nor drop what is in use."""
-    monkeypatch.setattr("moryflow.plugins.preflight.verdicts._KEPT", 10)
+    monkeypatch.setattr("moryflow.plugins.preflight.prober._KEPT", 10)
     cache = AdmissionPolicy(home).cache
     cache.put(ProbeVerdict(ok=True, hash="in use"))
     for number in range(30):
