@@ -9,17 +9,13 @@ import os
 import sys
 from io import TextIOWrapper
 
+from moryflow.base import pydantic_plugins
+
+from .group import cli
+from .terminal import shutdown, stdout
+
 STOPPED = 130
 """What a shell reports of a program that Ctrl-C has ended: 128 + SIGINT."""
-
-try:
-    from moryflow.base import pydantic_plugins
-
-    from .group import cli
-    from .terminal import shutdown, stdout
-except KeyboardInterrupt:  # a third of a start is these imports, and nobody who stops it there wants to see in which one
-    raise SystemExit(STOPPED) from None
-
 __all__ = ["cli", "main"]
 
 SIMPLER = "moryflow-simpler"

@@ -206,3 +206,40 @@ def test_models_are_listed_by_the_service_that_people_know(cli: Any) -> None:
     for provider in ("local", "local_model"):
         assert [row["id"] for row in json.loads(cli("model", "list", "--provider", provider, "--json").stdout)] == ["local"]
     assert "of 'nobody'; moryflow model list" in cli("model", "list", "--provider", "nobody").stdout
+
+
+ENTRY = """
+import sys
+sys.argv = ["moryflow", {flag!r}]
+from moryflow.__main__ import start
+start()
+print([n for n in ("moryflow.cli", "click", "typing", "signal") if n in sys.modules], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h", "--version", "-V"])
+def test_the_prepared_page_is_what_the_command_line_prints(cli: Any, flag: str) -> None:
+    """``moryflow --help`` is read from ``cli/help.txt``, unless the terminal is narrow: both must say the same."""
+    env = {name: value for name, value in cli.env.items() if name != "COLUMNS"}
+    computed, prepared = (
+        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+        for code in (f"from moryflow.cli import main; main([{flag!r}])", ENTRY.format(flag=flag))
+    )
+    assert (prepared.stdout, prepared.stderr) == (computed.stdout, "[]\n")
+
+
+def test_help_in_a_narrow_terminal_is_wrapped_to_it(cli: Any) -> None:
+    """The prepared page is for 80 columns; a narrower one is computed."""
+    command, env = [sys.executable, "-m", "moryflow", "--help"], {**cli.env, "COLUMNS": "60"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: moryflow")
+    assert max(map(len, done.stdout.splitlines())) <= 60
+
+
+def test_help_that_cannot_be_written_is_an_error(cli: Any) -> None:
+    """The prepared page leaves errors to the command line, which says what to do."""
+    command = [sys.executable, "-m", "moryflow", "--help"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, env=cli.env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "standard output: could not be written" in done.stderr
