@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import sys
 from typing import Any, Literal
 from unicodedata import normalize
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from moryflow_sdk import Rule
 from moryflow_sdk.patterns import MAX_PATTERN, compile_rule, escape
 from moryflow_sdk.patterns.globs import MAX_ALTERNATIVES, braces
-from moryflow_sdk.patterns.linear import BadRegex, compile_linear
 
 Form = Literal["NFC", "NFD"]
 
@@ -59,7 +58,10 @@ def test_a_folder_is_protected_with_what_is_in_it() -> None:
     assert not matches("edit", "vault:/keys/**", "vault:/keys", "allow")
 
 
-@pytest.mark.parametrize("pattern", ["vault:/privé/**", "regex:/privé/", "privé/*.md"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["vault:/privé/**", pytest.param("regex:/privé/", marks=pytest.mark.re2), "privé/*.md"],
+)
 @pytest.mark.parametrize(("written", "stored"), [("NFC", "NFD"), ("NFD", "NFC"), ("NFD", "NFD")])
 def test_what_guards_a_file_holds_however_its_name_is_composed(pattern: str, written: Form, stored: Form) -> None:
     """Both are one text to a person; an allow opens what it says and nothing else (R10)."""
@@ -112,6 +114,7 @@ def test_text_globs(domain: str, pattern: str, text: str, expected: bool) -> Non
     assert matches(domain, pattern, text) is expected
 
 
+@pytest.mark.re2
 @pytest.mark.parametrize(
     ("decision", "text", "expected"),
     [
@@ -127,6 +130,7 @@ def test_a_regex_must_match_all_to_allow_and_is_searched_to_deny(decision: str, 
     assert matches("bash", "regex:git status", text, decision) is expected
 
 
+@pytest.mark.re2
 @pytest.mark.parametrize(
     ("expression", "literal"),
     [
@@ -199,41 +203,22 @@ def test_an_escaped_text_matches_itself_alone(text: str) -> None:
     assert not matches("bash", pattern, f"shell:{text}x")
 
 
-_ATOMS = [
-    "a",
-    "b",
-    ".",
-    "\\w",
-    "\\s",
-    "[ab]",
-    "[^a]",
-    "\\b",
-    "^",
-    "$",
-    "(a|b)",
-    "(?:a|)",
-    "\\d",
-    " ",
-    "\n",
-    "\\Z",
-    "(?i:A)",
-]
-_REPEATS = ["", "", "*", "+", "?", "{2}", "{1,2}", "*?"]
-_regexes = st.lists(st.tuples(st.sampled_from(_ATOMS), st.sampled_from(_REPEATS)), min_size=1, max_size=6)
+@pytest.mark.re2
+@pytest.mark.parametrize(("decision", "expected"), [("allow", True), ("deny", True)])
+def test_a_regex_is_matched_against_names_that_are_no_text(decision: str, expected: bool) -> None:
+    """A byte that is no text is one character like another, so that no deny is passed by it (D6, R10)."""
+    assert matches("read", r"regex:vault:/private/.*\.md", "vault:/private/a\udcff.md", decision) is expected
+    assert not matches("read", r"regex:vault:/private/a\?\.md", "vault:/private/a\udcff.md", decision)
 
 
-@settings(max_examples=400)
-@given(_regexes, st.text("ab \n1A_", max_size=8))
-def test_the_linear_engine_agrees_with_the_standard_one(parts: list[tuple[str, str]], text: str) -> None:
-    """Linear time changes no answer (D6)."""
-    pattern = "".join(atom + repeat for atom, repeat in parts)
-    try:
-        standard = re.compile(pattern)
-        linear = compile_linear(pattern)
-    except (re.error, BadRegex):
-        return
-    assert linear.search(text) == bool(standard.search(text))
-    assert linear.fullmatch(text) == bool(standard.fullmatch(text))
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_without_its_engine_a_regex_is_refused_and_says_what_to_install(decision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It matches nothing, and the rule's domain asks, as for any rule that cannot be used (D6, D26)."""
+    monkeypatch.setitem(sys.modules, "re2", None)
+    rule = Rule.model_validate({"domain": "bash", "pattern": "regex:without (an )?engine", "decision": decision})
+    compiled = compile_rule(rule)
+    assert "moryflow[re2]" in compiled.problem and "glob" in compiled.problem
+    assert not compiled.matches("shell:without engine")
 
 
 def _naive(glob: str, text: str) -> bool:

@@ -1,7 +1,7 @@
 """What a rule's pattern matches.
 
 * ``*`` alone matches every target of its domain.
-* ``regex:…`` must match a whole target to allow it, and is searched in it to ask or deny.
+* ``regex:…``, for google-re2, must match a whole target to allow it, and is searched in it to ask or deny.
 * Anything else is a glob over the whole target. In ``shell:``, ``query:``, ``mcp:``, ``task:`` and ``tool:`` targets
   ``*`` matches any text; in ``vault:``, ``fs:`` and ``url:`` targets it stops at ``/`` and ``**`` does not.
 
@@ -14,11 +14,13 @@ The prefix of a target may be left out where it is clear: ``git status*`` is ``s
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from moryflow_sdk.texts import composed
 from moryflow_sdk.verdicts import Rule
@@ -26,6 +28,8 @@ from moryflow_sdk.verdicts import Rule
 from .globs import TooMany, braces, path_regex
 
 MAX_PATTERN = 4096
+NEEDS_RE2 = "regex: needs google-re2, which matches in linear time: python3 -m pip install 'moryflow[re2]', or write a glob"
+"""What is said of a regular expression where nothing can match it in linear time."""
 TOOL = "tool:"
 
 PREFIXES: dict[str, tuple[str, ...]] = {
@@ -229,28 +233,45 @@ def _rooted(prefix: str, body: str) -> str:
 
 
 def _regex(domain: str, pattern: str, allows: bool) -> Pattern:
-    from .linear import BadRegex, TooMuchWork, compile_linear
-
     guards = _guards_files(domain, allows)
     pattern = composed(pattern) if guards else pattern
     try:
-        linear = compile_linear(pattern)
-    except BadRegex as error:
+        match = _linear(pattern, whole=allows)
+    except ValueError as error:
         return _nothing(str(error))
-    match = linear.fullmatch if allows else linear.search
     with_body = not allows or domain not in ("read", "edit")
 
     def matches(text: str) -> bool:
         text = composed(text) if guards else text
-        try:
-            return match(text) or (with_body and match(text.partition(":")[2]))
-        except TooMuchWork:
-            return not allows
+        return match(text) or (with_body and match(text.partition(":")[2]))
 
     literal, exact = _literal_run(pattern, allows)
     return Pattern(matches, literal, exact)
 
 
+def _linear(pattern: str, *, whole: bool) -> Matcher:
+    """Return the matcher of a regular expression: an engine that tries again and again could be kept busy for hours.
+
+    :param whole: the text must match from beginning to end.
+    :raises ValueError: google-re2 is not there, or cannot match the expression.
+    """
+    try:
+        re2: Any = importlib.import_module("re2")
+    except ImportError as error:
+        raise ValueError(NEEDS_RE2) from error
+    options = re2.Options()
+    options.log_errors, options.never_capture = False, True
+    try:
+        compiled = re2.compile(pattern.encode(), options)
+    except (re2.error, UnicodeEncodeError) as error:
+        why = str(error) if isinstance(error, ValueError) else error.args[0].decode("utf-8", "replace")
+        raise ValueError(f"the expression does not compile for google-re2, which matches in linear time: {why}") from error
+    match = compiled.fullmatch if whole else compiled.search
+    # The name of a file may hold bytes that are no text.
+    return lambda text: match(_NO_TEXT.sub("\ufffd", text).encode()) is not None
+
+
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 _GROUPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\\.|[^()\[\]\\])*\)", re.DOTALL)
 """What an alternative in an expression does not reach beyond: an escape, a class, a group without another in it."""
 

@@ -59,6 +59,7 @@ def test_explain_names_a_rule_whose_star_stops_at_a_slash(bench):
     assert (near["decision"], near["remarks"]) == ("allow", [])
 
 
+@pytest.mark.re2
 def test_explain_names_an_expression_that_matches_only_a_part(bench):
     """An allow must match all of a target; who forgot it is told (D6)."""
     rules(bench, ("web_fetch", "*", "ask"), ("web_fetch", r"regex:https://docs\.python\.org/", "allow"))
