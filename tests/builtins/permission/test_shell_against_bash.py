@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.permission.shell.parser import parse
 from moryflow_builtins.permission.shell.syntax import NotParsed
-from moryflow_builtins.permission.shell.walk import After, Walker
+from moryflow_builtins.permission.shell.walk import FoldersAfter, Walker
 from moryflow_builtins.permission.shell.words import Arg, arguments
 
 BASH = shutil.which("bash")
@@ -170,7 +170,7 @@ def _found(text: str) -> list[list[Arg]]:
 
     def note(command, bases):
         found.append(arguments(command.words))
-        return After(bases, bases)
+        return FoldersAfter(bases, bases)
 
     script, _ = parse(text)
     Walker(note, lambda *_: None, lambda *_: None).script(script, frozenset(("/vault",)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import git_shown, judge_command
-from moryflow_builtins.permission.shell.git_objects import Unknown
+from moryflow_builtins.permission.shell.git_objects import GitUnknown
 from moryflow_builtins.permission.shell.repositories import index_entries
 
 from .judging import decide, git, rules
@@ -183,7 +183,7 @@ def test_the_index_is_read_as_git_reads_it(tmp_path: Path, version: str) -> None
     lines = git(vault, "ls-files", "-sz").split("\0")[:-1]
     assert index_entries(vault / ".git") == {line.partition("\t")[2]: line.split(" ")[1] for line in lines}
     git(vault, "update-index", "--split-index")
-    with pytest.raises(Unknown, match="in parts"):
+    with pytest.raises(GitUnknown, match="in parts"):
         index_entries(vault / ".git")
 
 

@@ -13,7 +13,7 @@ from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.shell.parser import parse
 from moryflow_builtins.permission.shell.syntax import NotParsed, Simple
-from moryflow_builtins.permission.shell.walk import After, Bases, Walker
+from moryflow_builtins.permission.shell.walk import Bases, FoldersAfter, Walker
 from moryflow_builtins.permission.shell.words import Arg, arguments
 
 BASH = shutil.which("bash")
@@ -83,9 +83,9 @@ def test_commands_are_found_where_they_stand(text: str, commands: list[str]) -> 
     """Lists, substitutions, here-documents and compound commands are taken apart completely (SECURITY §2.1)."""
     found: list[str] = []
 
-    def note(command: Simple, bases: Bases) -> After:
+    def note(command: Simple, bases: Bases) -> FoldersAfter:
         found.append(" ".join(arg.text for arg in arguments(command.words)))
-        return After(bases, bases)
+        return FoldersAfter(bases, bases)
 
     Walker(note, lambda *_: None, lambda *_: None).script(parse(text)[0], frozenset(("/vault",)))
     assert found == commands

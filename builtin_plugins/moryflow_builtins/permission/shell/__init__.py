@@ -1,4 +1,22 @@
-"""Shell commands: parsed whole, every simple command, redirection and known operand judged."""
+"""Shell commands: parsed whole, every simple command, redirection and known operand judged.
+
+The parser is ours because the judge has to see what bash runs. tree-sitter-bash reads some texts otherwise, without an error:
+in ``echo "${a:-'$(touch x)'}"`` it sees ``echo`` alone, and so it sees ``cat`` alone in a ``cat <<-E`` whose indented lines
+hold ``$(touch x)``; bash runs ``touch`` in both. What our parser does not read surely is asked about.
+
+===============================================================  ==================================================
+reading a text                                                   syntax, lexer, words, simple, compound, parser
+following it from folder to folder, judging each command         walk, judge, line, places
+what a command reads, writes and runs                            inspect, facts, options
+programs by tables                                               programs, verb_tables, verbs
+programs with rules of their own                                 wrappers, interpreters, state, scripts, filters, transfer,
+                                                                 own_program
+git                                                              git, checkouts, git_shown; repositories, git_store, git_objects
+what is touched without being named                              trees, tree_files, arrivals, patches
+texts that are not understood                                    disguises
+what *always* stores                                             stored_rules
+===============================================================  ==================================================
+"""
 
 from __future__ import annotations
 
@@ -14,7 +32,7 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
 
     :param base: the folder it starts in, an absolute path; the vault when it is not given.
     """
-    from .disguises import named, odd_character
+    from .disguises import character_name, odd_character
     from .judge import Judge
     from .parser import parse
     from .syntax import NotParsed
@@ -29,7 +47,7 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
         script, quoted = parse(command)
         odd = odd_character(command, quoted)
         if odd:
-            judge.unsure(command, f"the command holds the character {named(odd)} outside quotes")
+            judge.unsure(command, f"the command holds the character {character_name(odd)} outside quotes")
         judge.script(script, frozenset((folder,)))
     except NotParsed as problem:
         judge.unsure(command, f"the command cannot be read surely: {problem}")

@@ -26,9 +26,9 @@ from moryflow_builtins.permission.files import TooManyPaths, is_folder, judge_fi
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
-from .options import Found
+from .options import CommandItem
 from .repositories import tracked_paths
-from .tree_files import reads
+from .tree_files import reads_path
 from .trees import Tree
 from .words import Arg
 
@@ -74,7 +74,7 @@ _CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
 """Programs that change a folder with everything below it where it is."""
 
 
-def arrivals_of(name: str, found: Sequence[Found], files: Sequence[Arg], trees: Sequence[Tree]) -> list[Arrival]:
+def arrivals_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], trees: Sequence[Tree]) -> list[Arrival]:
     """Return what a program of the tables brings; `files` are its operands."""
     into = [item.value for item in found if item.name in ("t", "target-directory") and item.value is not None]
     sources, goal = (tuple(files), into[-1]) if into else (tuple(files[:-1]), files[-1] if files else Arg("."))
@@ -137,7 +137,7 @@ def _brought(
         return
     if arrival.tree is not None:
         tree = arrival.tree
-        below = [path for path in below if reads(tree, source, path)]
+        below = [path for path in below if reads_path(tree, source, path)]
     for place in (*((source,) if arrival.how == "moved" else ()), *goals):
         yield from judge_paths(policy, place, below)
 
@@ -151,7 +151,7 @@ def _changed(policy: Policy, arrival: Arrival, folder: Target) -> Iterator[Judge
     tree, tracked = arrival.tree, tracked_paths(Path(folder.path or ""))
     for part in judge_folder(policy, folder):
         path = part.target.removeprefix(f"{folder.text.rstrip('/')}/")
-        if reads(tree, folder, path) and not (tracked is not None and tracked(Path(folder.path or "") / path)):
+        if reads_path(tree, folder, path) and not (tracked is not None and tracked(Path(folder.path or "") / path)):
             yield part
 
 

@@ -15,10 +15,10 @@ from typing import Literal
 
 from moryflow_sdk.git_files import read_start
 
-from .git_objects import FAILURES, MAX_BYTES, Unknown
+from .git_objects import FAILURES, MAX_BYTES, GitUnknown
 from .git_store import MAX_PATHS, GitStore
-from .options import Found
-from .repositories import repository, selected, tracked_paths
+from .options import CommandItem
+from .repositories import pathspec_filter, repository, tracked_paths
 from .words import Arg
 
 _PATTERN = re.compile(r"[*?\[]|\A:")
@@ -68,12 +68,12 @@ _MOVES_NOTHING = frozenset(
 _MOVES_HEAD = frozenset({"checkout", "switch", "reset", "merge", "rebase", "cherry-pick", "revert", "commit", "am"})
 
 
-def moved_by(verb: str) -> Literal["", "HEAD", "all"]:
+def names_moved_by(verb: str) -> Literal["", "HEAD", "all"]:
     """Return which names may mean something else after a verb."""
     return "HEAD" if verb in _MOVES_HEAD else "" if verb in _MOVES_NOTHING or verb.startswith("-") else "all"
 
 
-def checkout_of(verb: str, found: Sequence[Found], first_path: int, *, marked: bool) -> Checkout | None:
+def checkout_of(verb: str, found: Sequence[CommandItem], first_path: int, *, marked: bool) -> Checkout | None:
     """Return what a verb brings; `first_path` is the place of the ``--`` before paths, if they are `marked` with one."""
     letters = {item.name for item in found if not item.operand}
     every = [(item.index, item.value) for item in found if item.operand and item.value is not None]
@@ -112,7 +112,7 @@ def checkout_of(verb: str, found: Sequence[Found], first_path: int, *, marked: b
             return None
 
 
-def brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list[str]] | None:
+def paths_brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list[str]] | None:
     """Return the folder of the repository and the paths below it that may change; ``None`` where there is no repository.
 
     :param moved: which names an earlier part of the command may have changed.
@@ -123,10 +123,10 @@ def brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list[str]]
         if git is None or not (git / "HEAD").is_file():
             return None
         if checkout.unknown:
-            raise Unknown(checkout.unknown)
+            raise GitUnknown(checkout.unknown)
         return _brought(checkout, base, moved, git)
     except FAILURES as error:
-        raise error if isinstance(error, Unknown) else Unknown(f"the repository cannot be read ({error})") from None
+        raise error if isinstance(error, GitUnknown) else GitUnknown(f"the repository cannot be read ({error})") from None
 
 
 def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path, list[str]]:
@@ -136,12 +136,12 @@ def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path
     if checkout.or_path and revisions[0].static and not store.has(revisions[0].text) and _is_path(revisions[0], base):
         return store.root, []  # from the index, which holds what was looked at when it got there
     if moved == "all":
-        raise Unknown("an earlier part of the command changes what names mean")
+        raise GitUnknown("an earlier part of the command changes what names mean")
     for revision in revisions:
         if not revision.static:
-            raise Unknown(revision.why)
+            raise GitUnknown(revision.why)
         if moved and (set(revision.text) & set("~^@-{") or revision.text.endswith("HEAD")):
-            raise Unknown(f"an earlier part of the command changes what {revision.text} means")
+            raise GitUnknown(f"an earlier part of the command changes what {revision.text} means")
     if checkout.against == "stash":
         return store.root, list(store.stash_changes(*(revision.text for revision in revisions)))
     if checkout.against == "list":
@@ -152,20 +152,20 @@ def _brought(checkout: Checkout, base: str, moved: str, git: Path) -> tuple[Path
             found |= dict.fromkeys(store.changes(other, commit))
         if checkout.verb in _MERGES:
             found |= dict.fromkeys(_carried(store, checkout.verb, commit))
-    return store.root, list(filter(selected(checkout.paths, base, str(store.root)), found))
+    return store.root, list(filter(pathspec_filter(checkout.paths, base, str(store.root)), found))
 
 
 def _still_to_bring(git: Path) -> Iterator[str]:
     """Yield the commits in the list of an unfinished rebase, cherry-pick or revert."""
     if (git / "rebase-apply").exists():
-        raise Unknown("the patches that are left are not looked into")
+        raise GitUnknown("the patches that are left are not looked into")
     for name in filter(lambda name: (git / name).exists(), ("rebase-merge/git-rebase-todo", "sequencer/todo")):
         for line in read_start(git / name, MAX_BYTES).decode("utf-8", "surrogateescape").splitlines():
             step, _, rest = line.strip().partition(" ")
             if step in _PICKS and rest:
                 yield rest.split()[0]
             elif step and not step.startswith("#") and step not in _HARMLESS_STEPS:
-                raise Unknown(f"{step!r} stands in the list of what it does")
+                raise GitUnknown(f"{step!r} stands in the list of what it does")
 
 
 _MERGES = frozenset({"merge", "rebase", "cherry-pick", "revert"})
@@ -198,7 +198,7 @@ def _in_folders(paths: Sequence[str], folders: set[str], goals: Sequence[str]) -
     places = {above for goal in goals for above in _above(goal)}
     rests = {path.removeprefix(f"{above}/") for path in paths for above in _above(path) if above in folders}
     if len(places) * len(rests) > MAX_PATHS:
-        raise Unknown("a folder was renamed in which many files are new")
+        raise GitUnknown("a folder was renamed in which many files are new")
     yield from (f"{place}/{rest}" for place in places for rest in rests)
 
 

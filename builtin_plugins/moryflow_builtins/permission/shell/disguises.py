@@ -28,7 +28,7 @@ def odd_character(text: str, quoted: Sequence[tuple[int, int]]) -> str:
     spans = sorted(quoted)
     starts = [start for start, _ in spans]
     for found in _ODD.finditer(text):
-        if misleading(found.group()) and not _inside(found.start(), starts, spans):
+        if is_misleading(found.group()) and not _inside(found.start(), starts, spans):
             return found.group()
     return ""
 
@@ -38,7 +38,7 @@ def _inside(position: int, starts: list[int], spans: list[tuple[int, int]]) -> b
     return index >= 0 and position < spans[index][1]
 
 
-def misleading(char: str) -> bool:
+def is_misleading(char: str) -> bool:
     """Whether `char` is invisible, turns the text around it, or looks like a sign of the shell."""
     category = unicodedata.category(char)
     if category[0] in "CZ" or char in _LOOKS_EMPTY or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
@@ -48,7 +48,7 @@ def misleading(char: str) -> bool:
     return not char.isascii() and any(part in _SHELL_SIGNS for part in unicodedata.normalize("NFKC", char))
 
 
-def named(char: str) -> str:
+def character_name(char: str) -> str:
     """Return a character as it can be shown."""
     return f"U+{ord(char):04X} {unicodedata.name(char, '')}".strip()
 
@@ -79,7 +79,7 @@ def rough_commands(text: str) -> Iterator[str]:
                 yield " ".join((name, *words[1:]))
 
 
-def disguised(name: str, rest: Sequence[str], *, known: bool) -> Iterator[str]:
+def disguised_commands(name: str, rest: Sequence[str], *, known: bool) -> Iterator[str]:
     """Yield the commands that `name` with its words `rest` may be or run, in other letters or behind a program.
 
     :param known: what the program does with its words is understood.
@@ -90,8 +90,8 @@ def disguised(name: str, rest: Sequence[str], *, known: bool) -> Iterator[str]:
         return
     few = rest[:MAX_WORDS]
     yield from (" ".join(rest[index : index + MAX_WORDS]) for index in range(len(few)))
-    named = ((index, word.rpartition("/")) for index, word in enumerate(few))
-    yield from (" ".join((base, *rest[index + 1 : index + MAX_WORDS])) for index, (_, slash, base) in named if slash and base)
+    paths = ((index, word.rpartition("/")) for index, word in enumerate(few))
+    yield from (" ".join((base, *rest[index + 1 : index + MAX_WORDS])) for index, (_, slash, base) in paths if slash and base)
     yield from (" ".join((name, *rest[index : index + MAX_WORDS])) for index in _after_options(few))
     for before, word in zip(("", *few), few, strict=False):
         if " " in word and not _PROSE.fullmatch(before) and not _PROSE.fullmatch(word):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from .arrivals import Arrival
 from .checkouts import Checkout
-from .git_shown import Shown
-from .options import GUARDED, Found
+from .git_shown import GitOutput
+from .options import GUARDED, CommandItem
 from .syntax import Word
 from .trees import Tree
 from .words import Arg, argument
@@ -49,7 +49,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Inner:
+class InnerCommand:
     """A command that another one runs, in the folder that the outer one works in.
 
     :param same_shell: it runs in this shell, so its ``cd`` counts.
@@ -73,7 +73,7 @@ class InnerText:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WrittenFile:
     """A file that is changed.
 
     :param whole: everything below a folder is.
@@ -86,7 +86,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SoughtFiles:
     """Files that a program looks for by itself and runs, in its order: ``make`` its makefile.
 
     :param upward: also in the folders above, up to the vault; `every`: not only the first that is there.
@@ -98,7 +98,7 @@ class Sought:
 
 
 @dataclass
-class Facts:
+class CommandFacts:
     """Collected while a command is looked at.
 
     :ivar known: the program's operands are understood, so other words of it are not looked at as paths or commands.
@@ -122,8 +122,8 @@ class Facts:
     guards: list[Guard] = field(default_factory=list[Guard])
     reads: list[Arg] = field(default_factory=list[Arg])
     perhaps: list[Arg] = field(default_factory=list[Arg])
-    writes: list[Write] = field(default_factory=list[Write])
-    inner: list[Inner] = field(default_factory=list[Inner])
+    writes: list[WrittenFile] = field(default_factory=list[WrittenFile])
+    inner: list[InnerCommand] = field(default_factory=list[InnerCommand])
     texts: list[InnerText] = field(default_factory=list[InnerText])
     views: list[tuple[Arg, ...]] = field(default_factory=list[tuple[Arg, ...]])
     base: Arg | None = None
@@ -138,13 +138,13 @@ class Facts:
     patches: list[Patch] = field(default_factory=list[Patch])
     arrivals: list[Arrival] = field(default_factory=list[Arrival])
     checkout: Checkout | None = None
-    shown: Shown | None = None
+    shown: GitOutput | None = None
     moves_names: str = ""
     stdin: Word | None = None
     stdin_file: Arg | None = None
     code: list[Arg] = field(default_factory=list[Arg])
     runs: list[Arg] = field(default_factory=list[Arg])
-    sought: list[Sought] = field(default_factory=list[Sought])
+    sought: list[SoughtFiles] = field(default_factory=list[SoughtFiles])
 
     @property
     def stdin_text(self) -> Arg:
@@ -172,7 +172,7 @@ _WHAT = {
 }
 
 
-def take_option(option: Found, facts: Facts, args: Sequence[Arg]) -> None:
+def take_option(option: CommandItem, facts: CommandFacts, args: Sequence[Arg]) -> None:
     """Note what an option means."""
     if option.operand or not option.role:
         return
@@ -186,7 +186,7 @@ def take_option(option: Found, facts: Facts, args: Sequence[Arg]) -> None:
         case "r" | "R":
             facts.reads.append(value)
         case "w":
-            facts.writes.append(Write(value))
+            facts.writes.append(WrittenFile(value))
         case "d":
             facts.base = value
         case "x" | "t":
@@ -206,7 +206,7 @@ _TELLING = frozenset(
 _NEGATED = frozenset({"no", "ignore", "skip", "without", "disable", "list", "show", "print"})
 
 
-def tells_of_a_program(option: Found, facts: Facts, args: Sequence[Arg]) -> None:
+def guard_telling_name(option: CommandItem, facts: CommandFacts, args: Sequence[Arg]) -> None:
     """Guard an option that is not in the table when its name says that it names a program, a host or what to configure."""
     parts = re.split(r"[-.:_]", option.name.lower())
     if not option.operand and not option.role and len(option.name) > 1 and parts[0] not in _NEGATED and _TELLING & set(parts):

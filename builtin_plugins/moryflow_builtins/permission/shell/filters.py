@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .facts import Facts
+from .facts import CommandFacts
 from .words import Arg
 
 _ADDRESS = re.compile(r"\s*(?:\d+~\d+|\d+|\$|[+~]\d+)\s*")
@@ -16,7 +16,7 @@ _WITH_ARGUMENT = frozenset("btTqQlL:v")
 _PLAIN = frozenset("dDgGhHnNpPxz=F")
 
 
-def dangers(script: str) -> tuple[str, list[str], list[str]]:
+def sed_dangers(script: str) -> tuple[str, list[str], list[str]]:
     """Return what `script` does beyond editing a stream (empty: nothing), and the files it reads and writes."""
     reader = _Sed(script)
     try:
@@ -256,7 +256,7 @@ _LETTERS = {"f": "from-file", "L": "library-path", "i": "in-place"}
 _WITH_FILE = frozenset({"library-path", "run-tests"})
 
 
-def inspect_jq(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_jq(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``jq``: its filter may read the environment, modules and other files."""
     words: list[tuple[int, bool]] = []
     from_file, data, options, index = False, True, True, 1
@@ -287,7 +287,7 @@ def _options(text: str) -> set[str]:
     return {known for known in (*_GUARDED, "indent") if known.startswith(name)}
 
 
-def _note(args: Sequence[Arg], index: int, names: set[str], facts: Facts) -> int:
+def _note(args: Sequence[Arg], index: int, names: set[str], facts: CommandFacts) -> int:
     """Note what options mean; return how many words after them belong to them."""
     text = args[index].text
     for name in names & set(_GUARDED):
@@ -300,7 +300,7 @@ def _note(args: Sequence[Arg], index: int, names: set[str], facts: Facts) -> int
     return 1 if names & {"library-path", "indent"} else 0
 
 
-def _take(args: Sequence[Arg], words: list[tuple[int, bool]], facts: Facts, *, from_file: bool) -> None:
+def _take(args: Sequence[Arg], words: list[tuple[int, bool]], facts: CommandFacts, *, from_file: bool) -> None:
     """The first word is the filter, unless that comes from a file; the others are files, where they are not data."""
     verbs = args[0].text.endswith("yq")  # has subcommands, and options with values of their own: any word may be a filter
     for place, (index, data) in enumerate(words):

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from .arrivals import Arrival
-from .checkouts import checkout_of, moved_by
-from .facts import Facts, InnerText, Write, take_option
+from .checkouts import checkout_of, names_moved_by
+from .facts import CommandFacts, InnerText, WrittenFile, take_option
 from .git_shown import shown_by
-from .options import Found, read_options, spec
+from .options import CommandItem, read_options, spec
 from .patches import git_patch
 from .repositories import EXCLUDED
 from .trees import Tree, git_trees
@@ -126,7 +126,7 @@ _SHORT: dict[str, str] = {
 }
 
 
-def inspect_git(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_git(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look at a ``git`` command."""
     verb = len(args)
     for found in read_options(args, _GLOBAL, stop_at_operand=True):
@@ -146,7 +146,7 @@ def inspect_git(args: Sequence[Arg], facts: Facts) -> None:
     _verb(args, verb, facts)
 
 
-def inspect_dashed_git(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_dashed_git(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look at ``git-push`` and its like, which are ``git push``."""
     verb = args[0].text.rpartition("/")[2].removeprefix("git-")
     facts.views.append((Arg("git"), Arg(verb), *args[1:]))
@@ -154,7 +154,7 @@ def inspect_dashed_git(args: Sequence[Arg], facts: Facts) -> None:
     facts.perhaps += args[1:]
 
 
-def _verb(args: Sequence[Arg], verb: int, facts: Facts) -> None:
+def _verb(args: Sequence[Arg], verb: int, facts: CommandFacts) -> None:
     name = args[verb].text
     last = len(args) - 1
     facts.brings_files = name in _BRINGS_FILES
@@ -169,7 +169,7 @@ def _verb(args: Sequence[Arg], verb: int, facts: Facts) -> None:
     _operands(args, verb, name, facts)
 
 
-def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
+def _operands(args: Sequence[Arg], verb: int, name: str, facts: CommandFacts) -> None:
     table = spec(_COMMON + (_DIFF if name in _PRINTS_DIFFERENCES else "") + _SHORT.get(name, ""))
     following = list(read_options(args, table, verb + 1, files=True))
     facts.trees += git_trees(name, following)
@@ -177,7 +177,7 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
     first_path = next((index for index in range(verb, len(args)) if args[index].text == "--"), len(args))
     facts.checkout, facts.moves_names = (
         checkout_of(name, following, first_path, marked=first_path < len(args)),
-        moved_by(name),
+        names_moved_by(name),
     )
     facts.shown = shown_by(name, args, following, first_path)
     if name in ("apply", "am"):
@@ -203,10 +203,10 @@ def _operands(args: Sequence[Arg], verb: int, name: str, facts: Facts) -> None:
             if "::" in found.value.text.partition("/")[0]:
                 facts.guard(found.index, "a transport of git can run programs")
             if creates and "://" not in found.value.text:
-                facts.writes.append(Write(found.value, asks=True))
+                facts.writes.append(WrittenFile(found.value, asks=True))
             facts.perhaps += [] if EXCLUDED.match(found.value.text) else _paths(found.value)
     if name == "init" and not facts.writes:
-        facts.writes.append(Write(Arg("."), asks=True))
+        facts.writes.append(WrittenFile(Arg("."), asks=True))
 
 
 _SPEAKS = frozenset({"push", "pull", "fetch", "ls-remote"})
@@ -215,7 +215,7 @@ _SPEAKS = frozenset({"push", "pull", "fetch", "ls-remote"})
 _REVISION = re.compile(r"(?i)(?:.*/)?(?:[A-Z]+_)?HEAD(?:[~^@:].*)?|.*[~^].*|.*@\{.*")
 
 
-def _arriving(name: str, found: Sequence[Found], facts: Facts) -> None:
+def _arriving(name: str, found: Sequence[CommandItem], facts: CommandFacts) -> None:
     """Note what a verb brings to a path that it names, and a repository that is named by its address."""
     operands = [item for item in found if item.operand and item.value is not None]
     paths = tuple(item.value for item in operands if item.value is not None)
@@ -223,13 +223,13 @@ def _arriving(name: str, found: Sequence[Found], facts: Facts) -> None:
     if name in _SPEAKS and paths and ":" in paths[0].text:
         facts.guard(operands[0].index, f"git {name} speaks with the repository at {paths[0].text}")
     if name == "mv" and len(paths) > 1:
-        facts.writes += [Write(path) for path in paths]
+        facts.writes += [WrittenFile(path) for path in paths]
         facts.arrivals.append(Arrival("git mv", paths[:-1], paths[-1], "moved"))
     elif name == "clean" and not letters & {"n", "dry-run"}:
         tree = Tree("git clean", follows="nothing" if letters & {"x", "X"} else "git", repository=True)
         facts.arrivals.append(Arrival("git clean", paths or (Arg("."),), how="changed", tree=tree))
     elif name == "rm" and not letters & {"cached", "n", "dry-run"}:
-        facts.writes += [Write(path) for path in paths if not _PATTERN.search(path.text)]
+        facts.writes += [WrittenFile(path) for path in paths if not _PATTERN.search(path.text)]
     elif name == "checkout" or (name == "restore" and (not letters & {"S", "staged"} or letters & {"W", "worktree"})):
         named = tuple(path for path in paths if not _REVISION.fullmatch(path.text) and not _PATTERN.search(path.text))
         facts.arrivals.append(Arrival(f"git {name}", named, how="restored"))
@@ -244,7 +244,7 @@ _STRATEGIES = frozenset({"ort", "recursive", "resolve", "octopus", "ours", "subt
 _MAGIC = re.compile(r"\A(?:\([^)]*\)|[/!^]+)?")
 
 
-def _strategy(found: Found, facts: Facts) -> None:
+def _strategy(found: CommandItem, facts: CommandFacts) -> None:
     """``git merge -s x`` runs the program ``git-merge-x``."""
     if found.value is not None and found.value.text not in _STRATEGIES:
         facts.guard(found.index, f"git runs the program git-merge-{found.value.text}")

@@ -1,6 +1,6 @@
 """The objects of a git repository, loose and in packs, read without git.
 
-Whatever is missing or not understood raises :class:`Unknown`; git itself may well understand it.
+Whatever is missing or not understood raises :class:`GitUnknown`; git itself may well understand it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAX_DELTAS = 100
 _KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
 
-class Unknown(Exception):
+class GitUnknown(Exception):
     """It cannot be told from the repository."""
 
 
-FAILURES = (Unknown, OSError, ValueError, zlib.error, struct.error, IndexError, RuntimeError)
+FAILURES = (GitUnknown, OSError, ValueError, zlib.error, struct.error, IndexError, RuntimeError)
 """What reading a repository may raise, whatever stands in its files."""
 
 
@@ -57,7 +57,7 @@ class GitObjects:
             if offset is not None:
                 with _mapped(index.path.with_suffix(".pack")) as pack:
                     return self._packed(pack, offset, 0)
-        raise Unknown(f"the object {name[:12]} is not here")
+        raise GitUnknown(f"the object {name[:12]} is not here")
 
     @cached_property
     def _indexes(self) -> list[_Index]:
@@ -71,7 +71,7 @@ class GitObjects:
             size |= (byte & 127) << shift
             place, shift = place + 1, shift + 7
         if size > MAX_BYTES or depth > MAX_DELTAS:
-            raise Unknown("it is too large")
+            raise GitUnknown("it is too large")
         if kind in _KINDS:
             return _KINDS[kind], _unpacked(pack[place : place + size * 2 + 1024], size)
         if kind == 6:
@@ -84,7 +84,7 @@ class GitObjects:
         elif kind == 7:
             base, place = self.read(pack[place : place + 20].hex()), place + 20
         else:
-            raise Unknown("it is stored in an unknown way")
+            raise GitUnknown("it is stored in an unknown way")
         return base[0], _patched(base[1], _unpacked(pack[place : place + size * 2 + 1024], size))
 
 
@@ -95,7 +95,7 @@ class _Index:
         self.path = path
         self._data = _mapped(path)
         if self._data[:8] != b"\xfftOc\0\0\0\2":
-            raise Unknown("the index of a pack is of another version")
+            raise GitUnknown("the index of a pack is of another version")
         self._count = struct.unpack_from(">I", self._data, 8 + 255 * 4)[0]
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ class _Index:
 
 def _mapped(path: Path) -> mmap.mmap:
     if not path.is_file():  # who opens a pipe waits
-        raise Unknown(f"{path.name} is no file")
+        raise GitUnknown(f"{path.name} is no file")
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -129,7 +129,7 @@ def _unpacked(data: bytes, size: int) -> bytes:
     reader = zlib.decompressobj()
     content = reader.decompress(data, size + 1)
     if reader.unconsumed_tail and not reader.eof and len(content) > size:
-        raise Unknown("it is too large")
+        raise GitUnknown("it is too large")
     return content
 
 
@@ -144,7 +144,7 @@ def _patched(base: bytes, delta: bytes) -> bytes:
     total = 0
     while place < len(delta):
         if (total := total + len(parts[-1]) if parts else 0) > MAX_BYTES:
-            raise Unknown("it is too large")
+            raise GitUnknown("it is too large")
         order = delta[place]
         place += 1
         if not order & 128:

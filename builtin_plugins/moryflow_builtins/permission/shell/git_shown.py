@@ -16,10 +16,10 @@ from typing import Literal
 
 from moryflow_sdk.git_files import read_start
 
-from .git_objects import FAILURES, Unknown
+from .git_objects import FAILURES, GitUnknown
 from .git_store import GitStore
-from .options import Found
-from .repositories import index_entries, repository, selected
+from .options import CommandItem
+from .repositories import index_entries, pathspec_filter, repository
 from .words import Arg
 
 MAX_COMMITS = 100
@@ -30,7 +30,7 @@ _LARGEST = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class GitOutput:
     """Content that a verb of git prints.
 
     :param why: the verb, for the question.
@@ -71,7 +71,7 @@ _SEVERAL_ROOTS = frozenset({"all", "branches", "tags", "remotes", "glob", "g", "
 _INTERACTIVE = frozenset({"add", "stage", "checkout", "restore", "reset", "commit", "stash"})
 
 
-def shown_by(verb: str, args: Sequence[Arg], found: Sequence[Found], first_path: int) -> Shown | None:
+def shown_by(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], first_path: int) -> GitOutput | None:
     """Return what a verb prints; `first_path` is the place of the ``--`` before paths."""
     letters = {item.name for item in found if not item.operand}
     written = {arg.text[2:].partition("=")[0] for arg in args[:first_path] if arg.text[:2] == "--"} - letters
@@ -86,48 +86,48 @@ def shown_by(verb: str, args: Sequence[Arg], found: Sequence[Found], first_path:
     return replace(shown, why=f"git {verb}", paths=(*shown.paths, *paths), most=_count(found, letters), several=several)
 
 
-def _shown(verb: str, letters: set[str], words: tuple[Arg, ...]) -> Shown | None:
+def _shown(verb: str, letters: set[str], words: tuple[Arg, ...]) -> GitOutput | None:
     patch = bool(letters & _PATCH)
     first = words[0].text if words else ""
     match verb:
         case "diff" if "no-index" not in letters and (patch or not letters & _NAMES_ONLY):
-            return Shown(verb, "differences", words)
+            return GitOutput(verb, "differences", words)
         case "diff-index" | "diff-files" if patch:
-            return Shown(verb, "differences", words)
+            return GitOutput(verb, "differences", words)
         case "diff-tree" if patch:
-            return Shown(verb, "differences" if len(words) > 1 else "commits", words)
+            return GitOutput(verb, "differences" if len(words) > 1 else "commits", words)
         case "show" if patch or not letters & _NAMES_ONLY:
-            return Shown(verb, "commits", words or (Arg("HEAD"),))
+            return GitOutput(verb, "commits", words or (Arg("HEAD"),))
         case "log" | "whatchanged" if patch:
-            return Shown(verb, "history", words)
+            return GitOutput(verb, "history", words)
         case "reflog" if patch:
-            return Shown(verb, "history", several=True)
+            return GitOutput(verb, "history", several=True)
         case "format-patch":
             alone = len(words) == 1 and ".." not in first and not letters & set("0123456789n")
-            return Shown(verb, "history", (Arg(f"{first}..HEAD", words[0].why),) if alone else words)
+            return GitOutput(verb, "history", (Arg(f"{first}..HEAD", words[0].why),) if alone else words)
         case "range-diff":
-            return Shown(verb, "history", words)
+            return GitOutput(verb, "history", words)
         case "stash" if first == "show" and patch:
-            return Shown(verb, "stash", words[1:])
+            return GitOutput(verb, "stash", words[1:])
         case "grep":
-            return Shown(verb, "files", words if letters & {"e", "f", "regexp", "file"} else words[1:])
+            return GitOutput(verb, "files", words if letters & {"e", "f", "regexp", "file"} else words[1:])
         case "archive":
-            return Shown(verb, "files", words[:1], words[1:])
+            return GitOutput(verb, "files", words[:1], words[1:])
         case "cat-file" if letters & {"p", "textconv", "filters"} or first == "blob":
-            return Shown(verb, "object", words[-1:])
+            return GitOutput(verb, "object", words[-1:])
         case "status" | "commit" if letters & {"v", "verbose"}:
-            return Shown(verb, "differences")
+            return GitOutput(verb, "differences")
         case "rerere" if first == "diff":
-            return Shown(verb, "differences")
+            return GitOutput(verb, "differences")
         case "rebase" | "am" if "show-current-patch" in letters:
-            return Shown(verb, "commits", every=True)
+            return GitOutput(verb, "commits", every=True)
         case _ if verb in _INTERACTIVE and letters & {"p", "patch"}:
-            return Shown(verb, "differences", words if verb in ("checkout", "reset") else ())
+            return GitOutput(verb, "differences", words if verb in ("checkout", "reset") else ())
         case _:
             return None
 
 
-def _count(found: Sequence[Found], letters: set[str]) -> int:
+def _count(found: Sequence[CommandItem], letters: set[str]) -> int:
     """Return how many commits are shown, where nothing but a number chooses them."""
     digits = "".join(item.name for item in found if not item.operand and item.name.isdecimal())
     given = [
@@ -139,7 +139,7 @@ def _count(found: Sequence[Found], letters: set[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PathsShown:
+class ShownPaths:
     """Paths below the folder `root` that may be shown; `same` tells those that are the same in all that is compared."""
 
     root: Path
@@ -147,7 +147,7 @@ class PathsShown:
     same: Callable[[str], bool]
 
 
-def paths_shown(shown: Shown, base: str, moved: str, *, changed: bool) -> PathsShown | None:
+def paths_shown(shown: GitOutput, base: str, moved: str, *, changed: bool) -> ShownPaths | None:
     """Return what a verb may show; ``None`` where there is no repository.
 
     :param moved: which names an earlier part of the command may have changed; `changed`: it may have changed files.
@@ -157,24 +157,24 @@ def paths_shown(shown: Shown, base: str, moved: str, *, changed: bool) -> PathsS
         git = repository(Path(base))
         if git is None or not (git / "HEAD").is_file():
             return None
-        reading = _Reading(shown, base, git)
+        reading = _GitOutputReader(shown, base, git)
         names = reading.everything() if moved or shown.every else reading.names()
-        chosen = selected(reading.paths, base, str(reading.store.root))
+        chosen = pathspec_filter(reading.paths, base, str(reading.store.root))
         surely = shown.how == "differences" and not (changed or moved)
         same = reading.same if surely else lambda _: False
-        return PathsShown(reading.store.root, [name for name in names if chosen(name)], same)
+        return ShownPaths(reading.store.root, [name for name in names if chosen(name)], same)
     except FAILURES as error:
-        raise Unknown(str(error) if isinstance(error, Unknown) else f"the repository cannot be read ({error})") from None
+        raise GitUnknown(str(error) if isinstance(error, GitUnknown) else f"the repository cannot be read ({error})") from None
 
 
 _RANGE = re.compile(r"(.*?)(\.\.\.?)(.*)")
 _PATTERN = re.compile(r"[*?]|\A:[!^(]")
 
 
-class _Reading:
+class _GitOutputReader:
     """One verb in one repository."""
 
-    def __init__(self, shown: Shown, base: str, git: Path) -> None:
+    def __init__(self, shown: GitOutput, base: str, git: Path) -> None:
         self._how, self._most, self._several, self._base, self._git = shown.how, shown.most, shown.several, base, git
         self.store = GitStore(git)
         self._last = ""
@@ -210,7 +210,7 @@ class _Reading:
             blobs = [name for kind, name in objects if kind == "blob"]
             return self._of_blobs(blobs) if blobs else self._names([name for _, name in objects])
         except _NotTracked as problem:
-            raise Unknown(str(problem)) from None
+            raise GitUnknown(str(problem)) from None
         except FAILURES:
             return self.everything()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moryflow_sdk.git_files import read_start
 
-from .git_objects import FAILURES, MAX_BYTES, GitObjects, Unknown
+from .git_objects import FAILURES, MAX_BYTES, GitObjects, GitUnknown
 
 MAX_PATHS = 5_000
 """How many paths that differ are looked at."""
@@ -47,7 +47,7 @@ class GitStore:
         """The folder that its files are in."""
         back = self._git / "gitdir"
         if self._git.name != ".git" and not back.is_file():
-            raise Unknown("its working folder is not known")
+            raise GitUnknown("its working folder is not known")
         return self._git.parent if self._git.name == ".git" else Path(back.read_text().strip()).parent
 
     # ---------------------------------------------------------------------------------------- names
@@ -56,7 +56,7 @@ class GitStore:
         """Return the commit that a revision names: a branch, a tag, a hash or a part of one, with ``~2`` or ``^`` behind it."""
         kind, found = self.object(text)
         if kind != "commit":
-            raise Unknown(f"{text!r} is no commit")
+            raise GitUnknown(f"{text!r} is no commit")
         return found
 
     def object(self, text: str) -> tuple[str, str]:
@@ -74,7 +74,7 @@ class GitStore:
         """Return the commit of a stash: ``stash@{1}``, or ``1``."""
         match = _STASH.fullmatch(text)
         if match is None:
-            raise Unknown(f"{text} names no stash that is known")
+            raise GitUnknown(f"{text} names no stash that is known")
         lines = self._read("logs/refs/stash").splitlines()
         return self._at([line.split(b" ")[1].decode() for line in reversed(lines)], int(match.group(1) or 0))
 
@@ -96,12 +96,12 @@ class GitStore:
             moves = _MOVED.findall(read_start(self._git / "logs" / "HEAD", MAX_BYTES))
             return self._named(self._at([move.decode() for move in reversed(moves)], 0))
         if not _NAME.fullmatch(name) or ".." in name:
-            raise Unknown(f"{name!r} is no name of a commit that is understood here")
+            raise GitUnknown(f"{name!r} is no name of a commit that is understood here")
         found = next(filter(None, (self._ref(place.format(name)) for place in _PLACES)), "") or self._tracking(name)
         if not found and _HASH.fullmatch(name.lower()):
             found = self._at(sorted(self._objects.hashes(name.lower())), 0, only=True)
         if not found:
-            raise Unknown(f"{name!r} is not known")
+            raise GitUnknown(f"{name!r} is not known")
         kind, content = self._objects.read(found)
         while kind == "tag":
             kind, content = self._objects.read(found := content[7:47].decode())
@@ -133,7 +133,7 @@ class GitStore:
     @staticmethod
     def _at(found: list[str], place: int, *, only: bool = False) -> str:
         if place < 0 or place >= len(found) or (only and len(found) > 1):
-            raise Unknown("it names no commit that is there")
+            raise GitUnknown("it names no commit that is there")
         return found[place]
 
     # ---------------------------------------------------------------------------------------- commits and trees
@@ -216,7 +216,7 @@ class GitStore:
         new = self.history([other], [one], most=MAX_COMMITS)
         bases = {parent for commit in new for parent in self.parents(commit)} - set(new)
         if len(new) == MAX_COMMITS or (new and not bases):
-            raise Unknown("where the two histories part is not found")
+            raise GitUnknown("where the two histories part is not found")
         return sorted(bases)
 
     def _head(self, commit: str) -> list[bytes]:
@@ -235,7 +235,7 @@ class GitStore:
         """
         found = list(islice(self.differing(one, other), MAX_PATHS + 1))
         if len(found) > MAX_PATHS:
-            raise Unknown(f"it changes more than {MAX_PATHS:,} files")
+            raise GitUnknown(f"it changes more than {MAX_PATHS:,} files")
         return found
 
     def differing(self, one: str, other: str) -> Iterator[str]:
@@ -245,7 +245,7 @@ class GitStore:
     def _differing(self, one: str, other: str, above: str) -> Iterator[str]:
         self._visited += 1
         if self._visited > MAX_TREES:
-            raise Unknown(f"more than {MAX_TREES:,} folders differ")
+            raise GitUnknown(f"more than {MAX_TREES:,} folders differ")
         first, second = self._entries(one), self._entries(other)
         for name in sorted(first.keys() | second.keys()):
             was, now = first.get(name, ("", False)), second.get(name, ("", False))

@@ -11,7 +11,7 @@ from moryflow_sdk.sensitive import sensitive
 
 from . import interpreters, own_program, scripts, state, transfer, wrappers
 from .arrivals import arrivals_of
-from .facts import Facts, Sought, Write, take_option, tells_of_a_program
+from .facts import CommandFacts, SoughtFiles, WrittenFile, guard_telling_name, take_option
 from .git import inspect_dashed_git, inspect_git
 from .options import read_options, spec
 from .patches import plain_patch
@@ -19,10 +19,10 @@ from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGR
 from .scripts import inspect_find
 from .trees import leaves_out, trees_of
 from .verb_tables import VERBS
-from .verbs import MAX_PIECES, inspect_verbs, pieces
+from .verbs import MAX_PIECES, file_pieces, inspect_verbs
 from .words import Arg
 
-Inspector = Callable[[Sequence[Arg], Facts], None]
+Inspector = Callable[[Sequence[Arg], CommandFacts], None]
 
 SPECIAL: dict[str, Inspector] = {
     **wrappers.INSPECTORS,
@@ -47,7 +47,7 @@ def name_of(args: Sequence[Arg]) -> str:
     return basename(args[0]) if args and args[0].static else ""
 
 
-def inspect(args: Sequence[Arg], facts: Facts) -> None:
+def inspect(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Fill `facts` with what is known about the command `args`."""
     name = name_of(args)
     special = SPECIAL.get(name) or _by_family(name)
@@ -60,14 +60,14 @@ def inspect(args: Sequence[Arg], facts: Facts) -> None:
     elif name in PROGRAMS:
         facts.known = True
         operands, options = PROGRAMS[name]
-        by_table(args, facts, operands, options)
+        inspect_by_table(args, facts, operands, options)
         _running(name, args, facts)
         if name in _PAGERS:
             _first_commands(args, facts)
     else:
         _unknown(name, args, facts)
     if not facts.runs:  # what is named is run in place of what would be found
-        facts.sought += [Sought(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
+        facts.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
     own_program.inspect_carriers(args, facts)
     for index, arg in enumerate(args[1:], 1):
         _file_addresses(index, arg, facts)
@@ -77,7 +77,7 @@ _FILE_ADDRESS = re.compile(r"(?:\A|[=@,<+\"'(])fileb?:(//)?", re.IGNORECASE)
 _PATTERN = re.compile(r"[\[{]")
 
 
-def _file_addresses(index: int, arg: Arg, facts: Facts) -> None:
+def _file_addresses(index: int, arg: Arg, facts: CommandFacts) -> None:
     """Take ``file:`` addresses for the files that they name, in any letters, with a host or without, escaped or not."""
     for found in islice(_FILE_ADDRESS.finditer(arg.text), MAX_PIECES):
         rest = arg.text[found.end() :]
@@ -102,7 +102,7 @@ def _by_family(name: str) -> Inspector | None:
     return inspect_dashed_git if name.startswith("git-") else None
 
 
-def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> None:
+def inspect_by_table(args: Sequence[Arg], facts: CommandFacts, operands: str, options: str) -> None:
     """Look at a command whose operands and options stand in the table."""
     found = list(read_options(args, spec(options), files=True))
     patterns = False
@@ -110,13 +110,15 @@ def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> 
     for option in found:
         patterns |= option.name in ("e", "f", "regexp", "file", "files", "type-list")
         take_option(option, facts, args)
-        tells_of_a_program(option, facts, args)
+        guard_telling_name(option, facts, args)
         value = option.value
         a_word = option.role == "v" and value is not None and value is args[option.index]
         if value is not None and a_word and (after_operand or operands[0] != "p") and not leaves_out(name_of(args), option):
             _no_value_after_all(value, facts)
         after_operand |= option.operand
-        facts.perhaps += pieces(option.value) if not option.operand and not option.role and option.value is not None else []
+        facts.perhaps += (
+            file_pieces(option.value) if not option.operand and not option.role and option.value is not None else []
+        )
     files = [item.value for item in found if item.operand and item.value is not None]
     _take_operands(operands, files, facts, args, has_pattern=patterns)
     if name_of(args) in ("patch", "gpatch"):
@@ -126,7 +128,7 @@ def by_table(args: Sequence[Arg], facts: Facts, operands: str, options: str) -> 
     facts.arrivals += arrivals_of(name_of(args), found, files, trees)
 
 
-def _take_operands(kind: str, files: list[Arg], facts: Facts, args: Sequence[Arg], *, has_pattern: bool) -> None:
+def _take_operands(kind: str, files: list[Arg], facts: CommandFacts, args: Sequence[Arg], *, has_pattern: bool) -> None:
     files = [arg for arg in files if arg.text != "-"]
     facts.reads_here |= kind.endswith(".") and len(files) < (1 if kind == "r." or has_pattern else 2)
     match kind:
@@ -136,35 +138,35 @@ def _take_operands(kind: str, files: list[Arg], facts: Facts, args: Sequence[Arg
             facts.reads += files if has_pattern else files[1:]
         case "w":
             # With a folder to work in and no file, as for patch, what is changed there is said by what it reads.
-            facts.writes += [Write(arg) for arg in files or ([Arg(".")] if facts.base else [])]
+            facts.writes += [WrittenFile(arg) for arg in files or ([Arg(".")] if facts.base else [])]
         case "W":
-            facts.writes += [Write(arg, whole=True) for arg in files]
+            facts.writes += [WrittenFile(arg, whole=True) for arg in files]
         case "rw" | "Ww":
             _copied(kind, files, facts)
         case "r1w":
             facts.reads += files[:1]
             if len(files) > 1:
-                facts.writes += [Write(arg) for arg in files[1:]]
+                facts.writes += [WrittenFile(arg) for arg in files[1:]]
                 facts.guard(len(args) - 1, f"the second operand of {args[0].text} is written")
         case "rw1":
-            facts.writes += [Write(arg) for arg in files[:1]]
+            facts.writes += [WrittenFile(arg) for arg in files[:1]]
             facts.reads += files[1:]
         case "1w":
-            facts.writes += [Write(arg, whole=True) for arg in files[1:] or files]
+            facts.writes += [WrittenFile(arg, whole=True) for arg in files[1:] or files]
         case _:
             pass
 
 
-def _copied(kind: str, files: list[Arg], facts: Facts) -> None:
+def _copied(kind: str, files: list[Arg], facts: CommandFacts) -> None:
     """Take the last operand as the destination, unless an option named one."""
     sources, last = (files, None) if facts.writes or len(files) < 2 else (files[:-1], files[-1])
     elsewhere = list(filter(_remote, sources))
     sources = [arg for arg in sources if not _remote(arg)]
     if kind == "Ww":
-        facts.writes += [Write(arg, whole=True) for arg in sources]
+        facts.writes += [WrittenFile(arg, whole=True) for arg in sources]
     facts.reads += sources
     if last is not None and not _remote(last):
-        facts.writes += [Write(last), *(Write(transfer.arriving_in(last, arg)) for arg in elsewhere)]
+        facts.writes += [WrittenFile(last), *(WrittenFile(transfer.path_in_folder(last, arg)) for arg in elsewhere)]
 
 
 def _remote(arg: Arg) -> bool:
@@ -176,7 +178,7 @@ def _remote(arg: Arg) -> bool:
 _OUTSIDE = re.compile(r"/.|~|\.\.(?:/|\Z)")
 
 
-def _no_value_after_all(word: Arg, facts: Facts) -> None:
+def _no_value_after_all(word: Arg, facts: CommandFacts) -> None:
     """Versions of a program differ in which letters take a value and where options end; the word may be a file."""
     if len(word.text) > 1 and (_OUTSIDE.match(word.text) or "/" in word.text or sensitive(word.text)):
         facts.perhaps.append(word)
@@ -186,14 +188,14 @@ _PAGERS = frozenset({"less", "more", "most", "pg"})
 _MOVES = re.compile(r"\+\+?(?:[Fg]|\d*G?|/[ -~]*)")
 
 
-def _first_commands(args: Sequence[Arg], facts: Facts) -> None:
+def _first_commands(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``less +command``: what is not a place in the file can be a program."""
     for index, arg in enumerate(args):
         if arg.text.startswith("+") and not _MOVES.fullmatch(arg.text):
             facts.guard(index, f"{args[0].text} {arg.text} gives the pager a command")
 
 
-def _running(name: str, args: Sequence[Arg], facts: Facts) -> None:
+def _running(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look for options of programs without a table that run something, which may be abbreviated."""
     running = OPTIONS_THAT_RUN.get(name, frozenset())
     for arg in args[1:]:
@@ -208,7 +210,7 @@ def _running(name: str, args: Sequence[Arg], facts: Facts) -> None:
             return
 
 
-def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:
+def _unknown(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
     """Take every word that looks like a path for one, and every group of words for what may be a command."""
     facts.known = name in OPTIONS_THAT_RUN
     _running(name, args, facts)
@@ -217,9 +219,9 @@ def _unknown(name: str, args: Sequence[Arg], facts: Facts) -> None:
         transfer.inspect_store(name, args, facts)
 
 
-def _words(args: Sequence[Arg], facts: Facts) -> None:
+def _words(args: Sequence[Arg], facts: CommandFacts) -> None:
     for index, arg in enumerate(args[1:], 1):
-        found = pieces(arg)
+        found = file_pieces(arg)
         facts.perhaps += [word for word in dict.fromkeys(found) if not word.text.startswith("-")]
         if len(found) > MAX_PIECES:
             facts.guard(index, "a word has more parts than are looked at")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from .facts import Facts, InnerText, Sought, Write
+from .facts import CommandFacts, InnerText, SoughtFiles, WrittenFile
 from .options import read_options, spec
-from .own_program import as_module
-from .verbs import pieces
+from .own_program import inspect_module
+from .verbs import file_pieces
 from .words import Arg
 
 _SHELLS = (
@@ -75,7 +75,7 @@ _SAYS_BY_LETTER = {
 """Where a letter asks for a version or for help; elsewhere it names a host, or makes the program talk while it runs."""
 
 
-def inspect_shell(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_shell(args: Sequence[Arg], facts: CommandFacts) -> None:
     """A shell: ``-c`` is a text that is judged, a here-document too; anything else it runs is not seen."""
     table = spec("o=v O=v rcfile=x init-file=x init-command=x C=x D=v c=t command=t Command=t")
     text_follows = False
@@ -99,7 +99,7 @@ def inspect_shell(args: Sequence[Arg], facts: Facts) -> None:
     _run_shell(args, index, facts, text_follows=text_follows)
 
 
-def _run_shell(args: Sequence[Arg], index: int, facts: Facts, *, text_follows: bool) -> None:
+def _run_shell(args: Sequence[Arg], index: int, facts: CommandFacts, *, text_follows: bool) -> None:
     name = args[0].text
     if text_follows:
         if index < len(args):
@@ -126,15 +126,15 @@ def _run_shell(args: Sequence[Arg], index: int, facts: Facts, *, text_follows: b
         facts.unseen(f"{name} runs whatever it reads")
 
 
-def inspect_language(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_language(args: Sequence[Arg], facts: CommandFacts) -> None:
     """An interpreter of another language: neither code nor a script's content is understood here."""
-    name = canonical(args[0].text.rpartition("/")[2])
+    name = language_of(args[0].text.rpartition("/")[2])
     table = spec(_LANGUAGES[name])
     runs_code = in_place = False
     for found in read_options(args, table, stop_at_operand=True):
         if found.operand and found.value is not None:
             _run_file(args, found.index, facts, name, runs_code=runs_code)
-            facts.writes += map(Write, args[found.index :]) if in_place else ()
+            facts.writes += map(WrittenFile, args[found.index :]) if in_place else ()
             return
         in_place |= found.role == "i" and found.name == "i"
         if found.role == "c":
@@ -142,11 +142,11 @@ def inspect_language(args: Sequence[Arg], facts: Facts) -> None:
             facts.guard(found.index, f"{args[0].text} -{found.name} runs what it is given")
             facts.code += [found.value] if found.value is not None else []
             if name == "python" and found.name in ("c", "m"):
-                facts.perhaps += [piece for arg in args[found.index + 1 :] for piece in pieces(arg)]
+                facts.perhaps += [piece for arg in args[found.index + 1 :] for piece in file_pieces(arg)]
                 if found.name == "m" and found.value is not None:
-                    as_module(found.value, args[found.index + 1 :], facts)
+                    inspect_module(found.value, args[found.index + 1 :], facts)
                     stem = found.value.text.replace(".", "/")
-                    facts.sought.append(Sought((f"{stem}/__init__.py", f"{stem}/__main__.py", f"{stem}.py"), every=True))
+                    facts.sought.append(SoughtFiles((f"{stem}/__init__.py", f"{stem}/__main__.py", f"{stem}.py"), every=True))
                 return
         elif found.role in ("g", "i", "w", "x"):
             facts.guard(found.index, f"{args[0].text} -{found.name} does more than the rule shows")
@@ -158,16 +158,16 @@ def inspect_language(args: Sequence[Arg], facts: Facts) -> None:
         facts.unseen(f"{args[0].text} runs whatever it reads")
 
 
-def _run_file(args: Sequence[Arg], index: int, facts: Facts, name: str, *, runs_code: bool) -> None:
+def _run_file(args: Sequence[Arg], index: int, facts: CommandFacts, name: str, *, runs_code: bool) -> None:
     operands = args[index:]
     if name in ("vim", "ed", "emacs"):
-        facts.writes += [Write(arg) for arg in operands if not arg.text.startswith(("+", "-"))]
+        facts.writes += [WrittenFile(arg) for arg in operands if not arg.text.startswith(("+", "-"))]
         facts.guard(len(args) - 1, f"{args[0].text} is an editor that runs commands")
         return
     if operands[0].text in STDIN:
         facts.unseen(f"{args[0].text} runs whatever it reads")
         return
-    as_module(operands[0], operands[1:], facts)
+    inspect_module(operands[0], operands[1:], facts)
     facts.reads += operands if runs_code else operands[:1]
     if not runs_code:
         facts.runs.append(operands[0])
@@ -183,7 +183,7 @@ def _only_says(args: Sequence[Arg], language: str) -> bool:
     return word in _ONLY_SAYS or language in _SAYS_BY_LETTER.get(word, ())
 
 
-def canonical(name: str) -> str:
+def language_of(name: str) -> str:
     """Return the entry of the table that `name` is a version or an alias of."""
     name = _ALIASES.get(name, name)
     versioned = _VERSIONED.fullmatch(name)
@@ -192,10 +192,10 @@ def canonical(name: str) -> str:
 
 def is_language(name: str) -> bool:
     """Whether `name` is an interpreter, whatever its version."""
-    return canonical(name) in _LANGUAGES
+    return language_of(name) in _LANGUAGES
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
+INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
     **dict.fromkeys(_SHELLS, inspect_shell),
     **dict.fromkeys((*_LANGUAGES, *_ALIASES), inspect_language),
 }

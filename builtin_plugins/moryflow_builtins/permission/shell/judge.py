@@ -11,20 +11,20 @@ from moryflow_builtins.permission.judgement import MOST, Judgement, place_of
 from moryflow_builtins.permission.policy import CompiledRule, Policy, RuleHit
 
 from .checkouts import Checkout
-from .disguises import disguised, rough_commands
-from .facts import Facts, Inner, InnerText
-from .git_objects import Unknown
-from .git_shown import Shown
+from .disguises import disguised_commands, rough_commands
+from .facts import CommandFacts, InnerCommand, InnerText
+from .git_objects import GitUnknown
+from .git_shown import GitOutput
 from .inspect import inspect, name_of
-from .line import Line, Where, assignments, denies, forbidden, stdin, stdin_file
+from .line import CommandLine, CommandPlace, assignments, denial_of, fed_file, fed_text, has_denial
 from .own_program import inspect_own_program, is_own, refusal_in_text
 from .parser import parse
-from .patches import Patch, Unreadable
+from .patches import Patch, UnreadablePatch
 from .places import NEUTRAL, UNKNOWN, Places
 from .state import CHANGE
-from .stored_rules import remembered
+from .stored_rules import rule_to_remember
 from .syntax import Compound, NotParsed, Redirect, Script, Simple
-from .walk import After, Bases, Walker
+from .walk import Bases, FoldersAfter, Walker
 from .words import Arg, arguments
 from .wrappers import harmless_assignment
 
@@ -41,14 +41,14 @@ class Judge:
         self._policy = policy
         self._command = command
         self._parts: dict[Judgement, None] = {}
-        self._seen: dict[tuple[str, Bases, bool], After] = {}
+        self._seen: dict[tuple[str, Bases, bool], FoldersAfter] = {}
         self._approved = False
         self._depth = 0
         self._asked = 0
         self._changes = False
         self._moved_names = ""
         self._git_variable = ""
-        self._denies = any(denies(rules) for rules in (policy.configured, *policy.narrowing))
+        self._denies = any(has_denial(rules) for rules in (policy.configured, *policy.narrowing))
         self._places = Places(policy, folder, self.add)
         self._walker = Walker(self._simple, self._compound, self._redirect)
 
@@ -57,7 +57,7 @@ class Judge:
         """The answers so far."""
         return self._parts
 
-    def script(self, script: Script, bases: Bases) -> After:
+    def script(self, script: Script, bases: Bases) -> FoldersAfter:
         """Judge a parsed text."""
         return self._walker.script(script, bases)
 
@@ -84,14 +84,14 @@ class Judge:
             return
         for command in rough_commands(text):
             for rules in (self._policy.configured, *self._policy.narrowing):
-                hit = forbidden(rules, command)
+                hit = denial_of(rules, command)
                 if hit is not None:
                     answer = self._policy.by_text("bash", f"shell:{command}")
                     self.add(replace(answer, reason=f"{answer.reason}; the text around it was not understood"))
 
     # -------------------------------------------------------------------------------- simple commands
 
-    def _simple(self, command: Simple, bases: Bases) -> After:
+    def _simple(self, command: Simple, bases: Bases) -> FoldersAfter:
         key = (command.raw, bases, self._approved)
         known = self._seen.get(key) if not any(redirect.body for redirect in command.redirects) else None
         if known is not None:
@@ -99,8 +99,8 @@ class Judge:
         assigned = tuple(arg for arg in assignments(command) if not harmless_assignment(arg))
         args = tuple(arguments(command.words))
         if not assigned and not args and not command.redirects:
-            return After(bases, bases)
-        facts = Facts(stdin=stdin(command), stdin_file=stdin_file(command))
+            return FoldersAfter(bases, bases)
+        facts = CommandFacts(stdin=fed_text(command), stdin_file=fed_file(command))
         after = self._seen[key] = self._line(assigned, args, bases, facts, command.raw)
         return after
 
@@ -109,17 +109,17 @@ class Judge:
         assigned: tuple[Arg, ...],
         args: tuple[Arg, ...],
         bases: Bases,
-        facts: Facts,
+        facts: CommandFacts,
         raw: str,
         granted: CompiledRule | None = None,
-    ) -> After:
+    ) -> FoldersAfter:
         """Judge one command: by the rules, then by what it touches, then what it runs.
 
         :param granted: what a rule for the command around it says of this one.
         """
         if args:
             inspect(args, facts)
-        line = Line(assigned, args, facts, " ".join(raw.split()))
+        line = CommandLine(assigned, args, facts, " ".join(raw.split()))
         answers = self._by_rules(line, bases, granted)
         for answer in answers:
             self.add(answer)
@@ -142,15 +142,15 @@ class Judge:
         self._files(facts, args, there, exact=exact)
         self._hidden(facts, args)
         after = self._inside(line, answers, there, exact=exact)
-        return after if facts.base is None else After(bases, bases)
+        return after if facts.base is None else FoldersAfter(bases, bases)
 
-    def _by_rules(self, line: Line, bases: Bases, granted: CompiledRule | None = None) -> Sequence[Judgement]:
+    def _by_rules(self, line: CommandLine, bases: Bases, granted: CompiledRule | None = None) -> Sequence[Judgement]:
         """Judge a command by the rules, once in each folder that it may run in."""
         folders = {self._places.folder(base): base for base in sorted(bases, key=str)}
         return tuple(self._in_folder(line, folder, base, granted) for folder, base in folders.items())
 
-    def _in_folder(self, line: Line, folder: str, base: str | None, granted: CompiledRule | None) -> Judgement:
-        where = Where(folder, self._places.lapsed)
+    def _in_folder(self, line: CommandLine, folder: str, base: str | None, granted: CompiledRule | None) -> Judgement:
+        where = CommandPlace(folder, self._places.changed_file)
         answer = self._policy.by_command(f"shell:{line.plain}", line.programs, lambda rule: line.probe(rule, where))
         if answer.decision != "ask":
             return answer
@@ -160,13 +160,13 @@ class Judge:
                 return replace(answer, decision="allow", reason="", rule=granted.rule)
         self._asked += 1
         contents = self._places.contents(line.args, line.facts, base) if self._asked <= MOST else None
-        stored = remembered(line, answer, folder, contents)
+        stored = rule_to_remember(line, answer, folder, contents)
         ended = self._policy.configured.last_for(line.programs, lambda rule: line.ended(rule, where))
         reason = _worded(answer, line) if ended is None else f"{_no_more(ended)}; {_worded(answer, line)}"
         lapsed = ended is not None and bool(ended.note)
         return replace(answer, reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
 
-    def _own_program(self, line: Line, facts: Facts, args: Sequence[Arg], bases: Bases) -> None:
+    def _own_program(self, line: CommandLine, facts: CommandFacts, args: Sequence[Arg], bases: Bases) -> None:
         """Refuse what changes permissions, plugins or configuration, in every mode."""
         named = args and args[0].static and "/" in args[0].text and not is_own(args[0].text)
         if named and any(is_own(path) for path in self._places.goals(args[0], bases)):
@@ -188,7 +188,7 @@ class Judge:
         step = "run it yourself, outside the agent"
         self.add(Judgement("bash", f"shell:{text}", "deny", reason, "hard_limit", "never", next_step=step))
 
-    def _files(self, facts: Facts, args: Sequence[Arg], bases: Bases, *, exact: bool) -> None:
+    def _files(self, facts: CommandFacts, args: Sequence[Arg], bases: Bases, *, exact: bool) -> None:
         changed = self._changes
         self._changes |= bool(facts.writes) or facts.brings_files or not facts.known
         for path in dict.fromkeys(facts.reads):
@@ -211,10 +211,10 @@ class Judge:
         """Judge what a patch changes; `at` is where its file is."""
         try:
             if changed and patch.files:
-                raise Unreadable("it may be changed before it is read")
+                raise UnreadablePatch("it may be changed before it is read")
             for path in self._places.patched(patch, at):
                 self._places.file(Arg(path), "edit", bases | {str(self._policy.vault)} if patch.by_git else bases)
-        except Unreadable as problem:
+        except UnreadablePatch as problem:
             if not exact:
                 self.ask(command, f"what the patch changes is not known: {problem}")
 
@@ -222,15 +222,15 @@ class Judge:
         """Judge what git brings to the files without naming them."""
         try:
             self._places.checkout(checkout, bases, self._moved_names)
-        except Unknown as problem:
+        except GitUnknown as problem:
             if not exact:
                 self.ask(command, f"what git {checkout.verb} brings is not known: {problem}")
 
-    def _shown(self, shown: Shown, command: str, bases: Bases, *, changed: bool, exact: bool) -> None:
+    def _shown(self, shown: GitOutput, command: str, bases: Bases, *, changed: bool, exact: bool) -> None:
         """Judge what git prints from its store."""
         try:
             self._places.shown(shown, bases, self._moved_names, changed=changed)
-        except Unknown as problem:
+        except GitUnknown as problem:
             if not exact:
                 self.ask(command, f"what {shown.why} shows is not known: {problem}")
 
@@ -244,40 +244,40 @@ class Judge:
         elif changed and self._places.outside_root(bases):
             self.ask(command, "the folder it runs in is changed before, so its git repository is not known")
 
-    def _hidden(self, facts: Facts, args: Sequence[Arg]) -> None:
+    def _hidden(self, facts: CommandFacts, args: Sequence[Arg]) -> None:
         """Look for a denied command in other letters, or behind a program that is not known to run others."""
         if not self._denies or not args:
             return
-        for text in disguised(name_of(args), [arg.text for arg in args[1:]], known=facts.known):
-            if any(forbidden(rules, text) for rules in (self._policy.configured, *self._policy.narrowing)):
+        for text in disguised_commands(name_of(args), [arg.text for arg in args[1:]], known=facts.known):
+            if any(denial_of(rules, text) for rules in (self._policy.configured, *self._policy.narrowing)):
                 self.ask(" ".join(arg.text for arg in args), f"it may run {text!r}, which a rule forbids")
                 return
 
-    def _inside(self, line: Line, answers: Sequence[Judgement], bases: Bases, *, exact: bool) -> After:
+    def _inside(self, line: CommandLine, answers: Sequence[Judgement], bases: Bases, *, exact: bool) -> FoldersAfter:
         """Judge the commands this one runs, and say where the shell stands afterwards."""
         facts = line.facts
         before = self._approved
         self._approved = before or exact
-        after = After(bases, bases)
+        after = FoldersAfter(bases, bases)
         for inner in facts.inner:
             after = self._inner(inner, bases, after, line.granted(inner.args, [answer.rule for answer in answers]))
         for text in facts.texts:
             self._approved = before or (exact and not text.fed)
             moved = self._text(text, bases)
-            after = After(moved, moved) if text.same_shell else after
+            after = FoldersAfter(moved, moved) if text.same_shell else after
         self._approved = before
         if facts.moved:
-            return After(UNKNOWN, bases | UNKNOWN)
+            return FoldersAfter(UNKNOWN, bases | UNKNOWN)
         if facts.moves is None:
             return after
         stays = frozenset(b for b in bases if self._changes or not self._places.surely_moves(facts.moves, b))
-        return After(self._places.moved(facts.moves, bases), stays)
+        return FoldersAfter(self._places.moved(facts.moves, bases), stays)
 
-    def _inner(self, inner: Inner, bases: Bases, after: After, granted: CompiledRule | None) -> After:
+    def _inner(self, inner: InnerCommand, bases: Bases, after: FoldersAfter, granted: CompiledRule | None) -> FoldersAfter:
         if not self._enter():
             return after
         raw = " ".join(arg.text for arg in inner.args)
-        moved = self._line((), inner.args, bases, Facts(), raw, granted)
+        moved = self._line((), inner.args, bases, CommandFacts(), raw, granted)
         self._depth -= 1
         return moved if inner.same_shell else after
 
@@ -324,16 +324,16 @@ class Judge:
 
     def _as_line(self, text: str, why: str, command: Compound, bases: Bases) -> None:
         """Judge what is no command of its own by its text; only a rule that spells it out covers it."""
-        facts = Facts(known=True)
+        facts = CommandFacts(known=True)
         facts.guard(0, why)
         self._words((Arg(text),), facts, command, bases)
 
-    def _words(self, args: tuple[Arg, ...], facts: Facts, command: Compound, bases: Bases) -> None:
-        for answer in self._by_rules(Line((), args, facts, " ".join(command.raw.split())), bases):
+    def _words(self, args: tuple[Arg, ...], facts: CommandFacts, command: Compound, bases: Bases) -> None:
+        for answer in self._by_rules(CommandLine((), args, facts, " ".join(command.raw.split())), bases):
             self.add(answer)
 
     def _test(self, command: Compound, bases: Bases) -> None:
-        facts = Facts()
+        facts = CommandFacts()
         args = (Arg("[["), *arguments(command.words), Arg("]]"))
         inspect(args, facts)
         self._words(args, facts, command, bases)
@@ -384,7 +384,7 @@ def _no_more(ended: RuleHit) -> str:
     return f"{ended.note} since it was allowed{place}" if ended.note else f"it is allowed in {rule.folder} only{place}"
 
 
-def _worded(answer: Judgement, line: Line) -> str:
+def _worded(answer: Judgement, line: CommandLine) -> str:
     """Say why a command is asked about."""
     if answer.rule is None or answer.rule.source != "default" or answer.rule.decision != "ask":
         return answer.reason

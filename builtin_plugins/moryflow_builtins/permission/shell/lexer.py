@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 
-from .syntax import Expansion, NotParsed, Piece, Script, Text, Word
+from .syntax import Expansion, NotParsed, Piece, PlainText, Script, Word
 
 MAX_DEPTH = 40
 """How deeply substitutions and compound commands may be nested; bash itself goes on, a person does not."""
@@ -146,10 +146,10 @@ class Lexer(Cursor):
 
     def _append(self, pieces: list[Piece], text: str, *, quoted: bool) -> None:
         last = pieces[-1] if pieces else None
-        if isinstance(last, Text) and last.quoted == quoted:
-            pieces[-1] = Text(last.text + text, quoted)
+        if isinstance(last, PlainText) and last.quoted == quoted:
+            pieces[-1] = PlainText(last.text + text, quoted)
         else:
-            pieces.append(Text(text, quoted))
+            pieces.append(PlainText(text, quoted))
 
     def _special(self, char: str) -> list[Piece]:
         start = self.position
@@ -165,7 +165,7 @@ class Lexer(Cursor):
             if closed < 0:
                 raise self.failure("a single quote is not closed")
             self.position = closed + 1
-            pieces: list[Piece] = [Text(self.text[start + 1 : closed], quoted=True)]
+            pieces: list[Piece] = [PlainText(self.text[start + 1 : closed], quoted=True)]
         else:
             pieces = self._double()
         self.quoted_spans.append((start, self.position))
@@ -176,7 +176,7 @@ class Lexer(Cursor):
         if not following:
             raise self.failure("it ends with a backslash")
         self.position += 2
-        return [] if following == "\n" else [Text(following, quoted=True)]
+        return [] if following == "\n" else [PlainText(following, quoted=True)]
 
     def _double(self) -> list[Piece]:
         """Read up to the closing double quote."""
@@ -184,7 +184,7 @@ class Lexer(Cursor):
         if self.peek() != '"':
             raise self.failure("a double quote is not closed")
         self.position += 1
-        return pieces or [Text("", quoted=True)]
+        return pieces or [PlainText("", quoted=True)]
 
     def _expanding(self, plain: re.Pattern[str], stop: str) -> list[Piece]:
         """Read text in which only ``$``, back quotes and some backslashes count."""
@@ -230,7 +230,7 @@ class Lexer(Cursor):
             return Expansion(self.text[start : self.position], scripts)
         name = _NAME.match(self.text, self.position)
         if name is None:
-            return Text("$", quoted=True)
+            return PlainText("$", quoted=True)
         self.position = name.end()
         return Expansion(self.text[start : self.position])
 
@@ -239,14 +239,14 @@ class Lexer(Cursor):
         self.position += 1
         if char == "'":
             text, self.position = decode_ansi_c(self.text, self.position)
-            piece: Piece = Text(text, quoted=True)
+            piece: Piece = PlainText(text, quoted=True)
         else:
             pieces = self._double()
-            if not all(isinstance(inner, Text) for inner in pieces):
+            if not all(isinstance(inner, PlainText) for inner in pieces):
                 scripts = tuple(s for inner in pieces if isinstance(inner, Expansion) for s in inner.scripts)
                 piece = Expansion(self.text[start - 1 : self.position], scripts)
             else:
-                piece = Text("".join(inner.text for inner in pieces if isinstance(inner, Text)), quoted=True)
+                piece = PlainText("".join(inner.text for inner in pieces if isinstance(inner, PlainText)), quoted=True)
         self.quoted_spans.append((start, self.position))
         return piece
 

@@ -13,7 +13,7 @@ from moryflow_sdk.targets import UNKNOWN_FOLDER
 
 from moryflow_builtins.permission.policy import CompiledRule, RuleHit, RuleSet
 
-from .facts import Facts, Guard
+from .facts import CommandFacts, Guard
 from .inspect import basename, name_of
 from .parser import parse
 from .syntax import NotParsed, Simple, Word
@@ -31,7 +31,7 @@ _PROGRAM = re.compile(r"[\w@%+=:,./~\[-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Where:
+class CommandPlace:
     """Where a command runs.
 
     :param folder: as a rule names it, for example ``vault:/sub``.
@@ -46,7 +46,7 @@ class Where:
         return rule.folder == self.folder or (rule.decision != "allow" and self.folder == UNKNOWN_FOLDER)
 
 
-class Line:
+class CommandLine:
     """A command: assignments that change something, then its words.
 
     :ivar words: everything a rule has to cover.
@@ -57,7 +57,7 @@ class Line:
 
     __slots__ = ("_firm", "args", "assigned", "facts", "plain", "quoted", "views", "words")
 
-    def __init__(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], facts: Facts, raw: str) -> None:
+    def __init__(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], facts: CommandFacts, raw: str) -> None:
         self.assigned = assigned
         self.args = args
         self.facts = facts
@@ -65,7 +65,7 @@ class Line:
         self.plain = " ".join([word.text for word in self.words])
         one_each = self.plain.count(" ") == len(self.words) - 1 and all(word.text for word in self.words)
         simple = one_each and _SAFE_LINE.fullmatch(self.plain) is not None
-        self.quoted = self.plain if simple else " ".join(map(quote, self.words))
+        self.quoted = self.plain if simple else " ".join(map(quoted, self.words))
         self._firm = self.plain if simple else " ".join([_joined_inside(word.text) for word in self.words])
         self.views = tuple(dict.fromkeys((self.plain, self.quoted, raw, *self._other_views())))
 
@@ -85,7 +85,7 @@ class Line:
         """The first words that a rule about this command may begin with."""
         return {view.partition(" ")[0] for view in (*self.views, self._firm)}
 
-    def probe(self, compiled: CompiledRule, where: Where) -> RuleHit | None:
+    def probe(self, compiled: CompiledRule, where: CommandPlace) -> RuleHit | None:
         """Return what a rule decides about this command in a folder; an allow that does not cover everything asks."""
         rule, pattern = compiled.rule, compiled.pattern
         if rule.folder is not None and not where.is_meant_by(rule):
@@ -101,7 +101,7 @@ class Line:
             return None
         return RuleHit(rule, "ask", why) if why else RuleHit(rule, "allow")
 
-    def ended(self, compiled: CompiledRule, where: Where) -> RuleHit | None:
+    def ended(self, compiled: CompiledRule, where: CommandPlace) -> RuleHit | None:
         """Return why a rule that names this command does not allow it here any more, or not here."""
         rule = compiled.rule
         if rule.decision != "allow" or not (rule.folder or rule.contents):
@@ -124,7 +124,7 @@ class Line:
         rule = rules[0] if len(set(rules)) == 1 else None
         if rule is None or rule.decision != "allow" or start < 1 or self.words[start:] != tuple(inner):
             return None
-        before = " ".join(quote(word) for word in self.words[:start])
+        before = " ".join(quoted(word) for word in self.words[:start])
         rest = rule.pattern.removeprefix(f"{before} ")
         part = rule.replace(pattern=rest)
         compiled = compile_rule(part)
@@ -135,13 +135,13 @@ class Line:
     def _match(self, pattern: Pattern) -> tuple[str, ...] | None:
         """Return the words as the pattern matched them, or ``None``."""
         if pattern.exact and not pattern.literal.startswith(" "):
-            same = split(pattern.literal) == tuple(word.text for word in self.words)
+            same = words_of_rule(pattern.literal) == tuple(word.text for word in self.words)
             plain = pattern.literal == self.plain and not any(_INSIDE in _joined_inside(w.text) for w in self.words)
             return tuple(word.text for word in self.words) if same or plain else None
         if pattern.matches(f"shell:{self._firm}"):
             return tuple(_joined_inside(word.text) for word in self.words)
         if pattern.matches(f"shell:{self.quoted}"):
-            return tuple(quote(word) for word in self.words)
+            return tuple(quoted(word) for word in self.words)
         return None
 
     def uncovered(self, pattern: Pattern, matched: Sequence[str]) -> str:
@@ -182,7 +182,7 @@ class Line:
 _EXACT = Pattern(lambda _: True, exact=True)
 
 
-def quote(word: Arg) -> str:
+def quoted(word: Arg) -> str:
     """Return a word as it would be typed."""
     text = word.text
     if word.why or (_SAFE.fullmatch(text) and (not text.startswith("~") or word.tilde)):
@@ -195,7 +195,7 @@ def _joined_inside(text: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def split(text: str) -> tuple[str, ...] | None:
+def words_of_rule(text: str) -> tuple[str, ...] | None:
     """Return the words of a rule that names one command exactly, or ``None`` when it is not one plain command."""
     try:
         script, _ = parse(text)
@@ -214,7 +214,7 @@ def _assigned(raw: str, value: Arg) -> Arg:
     return Arg(head + value.text, value.why)
 
 
-def forbidden(rules: RuleSet, text: str) -> RuleHit | None:
+def denial_of(rules: RuleSet, text: str) -> RuleHit | None:
     """Return the denial that a text would get if it were a command."""
 
     def probe(compiled: CompiledRule) -> RuleHit | None:
@@ -224,7 +224,7 @@ def forbidden(rules: RuleSet, text: str) -> RuleHit | None:
     return hit if hit is not None and hit.decision == "deny" else None
 
 
-def denies(rules: RuleSet) -> bool:
+def has_denial(rules: RuleSet) -> bool:
     """Whether any rule denies a command; without one, hidden commands need not be searched."""
     return any(compiled.rule.decision == "deny" for compiled in rules.of("bash"))
 
@@ -241,13 +241,13 @@ def assignments(command: Simple) -> Iterable[Arg]:
         yield Arg(head + value.text, why)
 
 
-def stdin(command: Simple) -> Word | None:
+def fed_text(command: Simple) -> Word | None:
     """Return the text that is fed into a command by its last redirection of standard input."""
     inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
     return inputs[-1].body[0] if inputs and inputs[-1].body else None
 
 
-def stdin_file(command: Simple) -> Arg | None:
+def fed_file(command: Simple) -> Arg | None:
     """Return the file that is fed into a command."""
     inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
     return argument(inputs[-1].target) if inputs and inputs[-1].operator == "<" else None

@@ -32,7 +32,7 @@ GUARDED = frozenset("Rwxchgi")
 
 
 @dataclass(frozen=True)
-class Spec:
+class OptionTable:
     """The options of a program that count, by letter and by name."""
 
     short: dict[str, str] = field(default_factory=dict[str, str])
@@ -41,7 +41,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CommandItem:
     """An option or an operand.
 
     :param index: where its last word stands.
@@ -60,7 +60,7 @@ class Found:
 
 
 @lru_cache(maxsize=512)
-def spec(text: str) -> Spec:
+def spec(text: str) -> OptionTable:
     """Return the table line `text` as a value; ``-long`` options with one dash are written ``-name=…``."""
     short: dict[str, str] = {}
     long: dict[str, str] = {}
@@ -71,12 +71,12 @@ def spec(text: str) -> Spec:
             single = True
         name = name.lstrip("-")
         (short if len(name) == 1 else long)[name] = role or "g"
-    return Spec(short, long, single)
+    return OptionTable(short, long, single)
 
 
 def read_options(
-    args: Sequence[Arg], table: Spec, start: int = 1, *, stop_at_operand: bool = False, files: bool = False
-) -> Iterator[Found]:
+    args: Sequence[Arg], table: OptionTable, start: int = 1, *, stop_at_operand: bool = False, files: bool = False
+) -> Iterator[CommandItem]:
     """Yield the options and operands of a command.
 
     :param stop_at_operand: what follows the first operand is another command, as after ``env``.
@@ -86,7 +86,7 @@ def read_options(
     while index < len(args):
         text = args[index].text
         if only_operands or not text.startswith("-") or text == "-":
-            yield Found(index, "", "", args[index])
+            yield CommandItem(index, "", "", args[index])
             if stop_at_operand:
                 return
             index += 1
@@ -100,7 +100,7 @@ def read_options(
             index += 1
 
 
-def _option(args: Sequence[Arg], index: int, table: Spec, *, files: bool) -> Iterator[Found]:
+def _option(args: Sequence[Arg], index: int, table: OptionTable, *, files: bool) -> Iterator[CommandItem]:
     word = args[index]
     if word.text.startswith("--"):
         yield _long(args, index, word, table, 2, files=files)
@@ -110,21 +110,21 @@ def _option(args: Sequence[Arg], index: int, table: Spec, *, files: bool) -> Ite
         yield from _cluster(args, index, word, table)
 
 
-def _long(args: Sequence[Arg], index: int, word: Arg, table: Spec, dashes: int, *, files: bool) -> Found:
+def _long(args: Sequence[Arg], index: int, word: Arg, table: OptionTable, dashes: int, *, files: bool) -> CommandItem:
     name, equals, _ = word.text[dashes:].partition("=")
     known = _lookup(name, table.long)
     role = table.long.get(known, "")
     if files and role == "v" and known != name and not equals:
         # An option of its own may have this name, and no value; what follows is then an operand.
-        return Found(index, known, role)
+        return CommandItem(index, known, role)
     if equals:
-        return Found(index, known or name, role, word.cut(dashes + len(name) + 1))
+        return CommandItem(index, known or name, role, word.cut(dashes + len(name) + 1))
     if role in TAKES_VALUE and role and index + 1 < len(args):
         if known != name and args[index + 1].text.startswith("-"):
             # An option of its own may have this name (``git update-index --add``); the next word is looked at, too.
-            return Found(index, known, role, args[index + 1])
-        return Found(index + 1, known, role, args[index + 1])
-    return Found(index, known or name, role)
+            return CommandItem(index, known, role, args[index + 1])
+        return CommandItem(index + 1, known, role, args[index + 1])
+    return CommandItem(index, known or name, role)
 
 
 def _lookup(name: str, names: dict[str, str]) -> str:
@@ -135,24 +135,24 @@ def _lookup(name: str, names: dict[str, str]) -> str:
     return max(meant, key=lambda known: (names[known] in GUARDED, names[known] in "rd"), default="")
 
 
-def _cluster(args: Sequence[Arg], index: int, word: Arg, table: Spec) -> Iterator[Found]:
+def _cluster(args: Sequence[Arg], index: int, word: Arg, table: OptionTable) -> Iterator[CommandItem]:
     """Read ``-abc``, in which the first letter that takes a value takes the rest."""
     for position, letter in enumerate(word.text[1:], 1):
         role = table.short.get(letter, "")
         if role and role in "ia":
-            yield Found(index, letter, role, word.cut(position + 1))
+            yield CommandItem(index, letter, role, word.cut(position + 1))
             return
         if role and role in TAKES_VALUE:
             if position + 1 < len(word.text):
-                yield Found(index, letter, role, word.cut(position + 1))
+                yield CommandItem(index, letter, role, word.cut(position + 1))
             else:
                 value = args[index + 1] if index + 1 < len(args) else None
-                yield Found(index + 1 if value else index, letter, role, value)
+                yield CommandItem(index + 1 if value else index, letter, role, value)
             return
-        yield Found(index, letter, role)
+        yield CommandItem(index, letter, role)
 
 
-def rows(table: str) -> Iterator[tuple[str, str, str]]:
+def table_rows(table: str) -> Iterator[tuple[str, str, str]]:
     """Yield (name, operands, options) for every name of `table`."""
     logical: list[str] = []
     for line in filter(str.strip, table.splitlines()):

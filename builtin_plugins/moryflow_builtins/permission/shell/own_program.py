@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .facts import Facts, Inner, InnerText, Write
+from .facts import CommandFacts, InnerCommand, InnerText, WrittenFile
 from .options import read_options, spec
 from .words import Arg
 
@@ -65,14 +65,14 @@ _CHANGE_WRITTEN = re.compile("|".join(rf"\b{_JOINTS.join(words.split())}\b" for 
 
 
 @dataclass(frozen=True)
-class Meaning:
+class OwnCommand:
     """What a command of ``moryflow`` does; `words` are its noun and verb."""
 
     kind: Literal["changes", "reads", "unknown", "hidden"]
     words: str
 
 
-def inspect_own_program(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_own_program(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look at a ``moryflow`` command."""
     meaning = meaning_of(args)
     if meaning.kind == "changes":
@@ -86,12 +86,12 @@ def inspect_own_program(args: Sequence[Arg], facts: Facts) -> None:
         if found.name == "run" and found.value is not None:
             facts.texts.append(InnerText(Arg(f"{PROGRAM} {found.value.text}", found.value.why)))
         elif found.value is not None and (found.name == "to" or (found.operand and meaning.words.startswith("new "))):
-            facts.writes.append(Write(found.value))
+            facts.writes.append(WrittenFile(found.value))
         elif found.value is not None and found.name not in ("m", "model", "agent", "mode", "message", "focus"):
             facts.perhaps.append(found.value)
 
 
-def inspect_carriers(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_carriers(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look for the program behind one that may run it: not known, an interpreter, or known only when it runs."""
     if args and not args[0].static and meaning_of(args).kind == "changes":
         facts.refusals.append(_refused(meaning_of(args).words))
@@ -103,11 +103,11 @@ def inspect_carriers(args: Sequence[Arg], facts: Facts) -> None:
             facts.refusals.append(_refused(meaning.words))
 
 
-def as_module(module: Arg, rest: Sequence[Arg], facts: Facts) -> None:
+def inspect_module(module: Arg, rest: Sequence[Arg], facts: CommandFacts) -> None:
     """Take ``python -m moryflow …`` or ``python …/bin/moryflow …`` for ``moryflow …``."""
     name = module.text.removesuffix("/__main__.py")
     if is_own(name) or name.startswith(f"{PROGRAM}."):
-        facts.inner.append(Inner((Arg(PROGRAM), *rest)))
+        facts.inner.append(InnerCommand((Arg(PROGRAM), *rest)))
 
 
 def is_own(path: str) -> bool:
@@ -121,7 +121,7 @@ def refusal_in_text(text: str) -> str:
     return _refused(re.sub(_JOINTS, " ", found.group())) if found else ""
 
 
-def meaning_of(args: Sequence[Arg]) -> Meaning:
+def meaning_of(args: Sequence[Arg]) -> OwnCommand:
     """Return what ``moryflow`` does with the words after the first."""
     found = list(read_options(args, _OPTIONS))
     operands = [item.value for item in found if item.operand and item.value is not None]
@@ -130,19 +130,19 @@ def meaning_of(args: Sequence[Arg]) -> Meaning:
     if words is None:
         words = " ".join(plain[:2])
     if _asks_for_help(args) and words is not None:
-        return Meaning("reads", words)
+        return OwnCommand("reads", words)
     strange = any(not item.operand and item.role == "" and item.name not in _SWITCHES for item in found)
     if strange and (pair := _any_change(plain)):
-        return Meaning("changes", pair)
+        return OwnCommand("changes", pair)
     if words in CHANGES:
-        return Meaning("changes", words)
+        return OwnCommand("changes", words)
     if words in _TURNS and (loosened := _loosened(args)):
-        return Meaning("changes", f"{words} {loosened}")
+        return OwnCommand("changes", f"{words} {loosened}")
     if any(arg.why for arg in operands[: len(words.split()) or 1]) or any(
         arg.why and arg.text[:1] in "-$`" for arg in args[1:]
     ):
-        return Meaning("hidden", words)
-    return Meaning("reads" if words in READS and not strange else "unknown", words)
+        return OwnCommand("hidden", words)
+    return OwnCommand("reads" if words in READS and not strange else "unknown", words)
 
 
 def _nouned(operands: Sequence[Arg]) -> list[str]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from .compound import CLOSERS, OPENERS, RESERVED, CompoundReader
 from .lexer import BLANK, Lexer
-from .syntax import Chain, Command, Compound, Pipeline, Script, Simple, Text, Word
+from .syntax import Chain, Command, Compound, Pipeline, PlainText, Script, Simple, Word
 
 _ENDS = frozenset({";", "&", "&&", "||", "|", "|&", ")", ";;", ";&", ";;&"})
 
@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"([\w./@%+,-]+)(?: [\w./@%+,:=-]+)*(?= *(?:[;\n|]|&&|&(?![>
 
 @lru_cache(maxsize=1024)
 def _plain(text: str) -> Pipeline:
-    words = tuple(Word(word, (Text(word, quoted=False),)) for word in text.split(" "))
+    words = tuple(Word(word, (PlainText(word, quoted=False),)) for word in text.split(" "))
     return Pipeline((Simple(text, (), words, ()),))
 
 

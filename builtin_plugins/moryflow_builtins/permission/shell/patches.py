@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .facts import Facts, Patch
-from .options import Found
+from .facts import CommandFacts, Patch
+from .options import CommandItem
 from .words import Arg
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -21,7 +21,7 @@ MAX_NAMES = 2000
 """How many files a patch may name."""
 
 
-class Unreadable(Exception):
+class UnreadablePatch(Exception):
     """What a patch changes cannot be told; the text says why."""
 
 
@@ -31,7 +31,7 @@ _HARMLESS = _ONLY_LOOKS | {"p", "v", "verbose", "z", "R", "reverse", "directory"
 _NO_PATCH = frozenset({"abort", "continue", "skip", "quit", "show-current-patch", "retry", "resolved", "r"})
 
 
-def git_patch(verb: str, found: Sequence[Found], facts: Facts) -> None:
+def git_patch(verb: str, found: Sequence[CommandItem], facts: CommandFacts) -> None:
     """Note what ``git apply`` and ``git am`` apply."""
     letters = {item.name for item in found if not item.operand}
     files = tuple(item.value for item in found if item.operand and item.value is not None)
@@ -43,7 +43,7 @@ def git_patch(verb: str, found: Sequence[Found], facts: Facts) -> None:
     _note(facts, f"git {verb}", files, shape)
 
 
-def plain_patch(found: Sequence[Found], facts: Facts) -> None:
+def plain_patch(found: Sequence[CommandItem], facts: CommandFacts) -> None:
     """Note what ``patch`` applies."""
     if any(item.name == "dry-run" for item in found):
         return
@@ -52,7 +52,7 @@ def plain_patch(found: Sequence[Found], facts: Facts) -> None:
     _note(facts, "patch", (*named, *operands[1:2]), Patch(strip=_strip(found), given=bool(operands)))
 
 
-def _note(facts: Facts, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
+def _note(facts: CommandFacts, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
     named = tuple(file for file in files if file.text != "-")
     if named:
         facts.patches.append(replace(shape, files=named))
@@ -66,7 +66,7 @@ def _note(facts: Facts, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
         facts.unseen(f"{why} changes whatever the text it is fed says")
 
 
-def _strip(found: Sequence[Found]) -> int | None:
+def _strip(found: Sequence[CommandItem]) -> int | None:
     given = [item.value.text for item in found if item.name in ("p", "strip") and item.value is not None]
     return int(given[-1]) if given and given[-1].isdecimal() and len(given[-1]) < 4 else None
 
@@ -94,19 +94,19 @@ def paths_in(text: str, patch: Patch) -> list[str]:
     names: dict[tuple[str, bool], None] = {}
     for line in map(_unindented, text.replace("\r\n", "\n").split("\n")):
         if _ENCODED.match(line):
-            raise Unreadable("it is encoded as mail")
+            raise UnreadablePatch("it is encoded as mail")
         if _LINK.match(line):
-            raise Unreadable("it makes a link or a submodule")
+            raise UnreadablePatch("it makes a link or a submodule")
         if line.startswith("# This series applies on GIT commit"):
-            raise Unreadable("it is a list of other patches")
+            raise UnreadablePatch("it is a list of other patches")
         if not patch.by_git and _ED.fullmatch(line):
-            raise Unreadable("it may be a script for ed")
+            raise UnreadablePatch("it may be a script for ed")
         names.update(dict.fromkeys(_names(line)))
         if len(names) > MAX_NAMES:
-            raise Unreadable(f"it names more than {MAX_NAMES} files")
+            raise UnreadablePatch(f"it names more than {MAX_NAMES} files")
     names.pop(("/dev/null", False), None)
     if not names and not patch.given:
-        raise Unreadable("it names no file")
+        raise UnreadablePatch("it names no file")
     found = (path for name, moved in names for path in _stripped(name, patch, moved=moved))
     prefix = f"{patch.directory.rstrip('/')}/" if patch.directory else ""
     return list(dict.fromkeys(f"{prefix}{path}" for path in found if path))

@@ -17,12 +17,12 @@ from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
 from .arrivals import Arrival, judge_arrival
-from .checkouts import Checkout, brought
-from .facts import Facts
-from .git_shown import Shown, paths_shown
-from .patches import MAX_BYTES, Patch, Unreadable, paths_in
+from .checkouts import Checkout, paths_brought
+from .facts import CommandFacts
+from .git_shown import GitOutput, paths_shown
+from .patches import MAX_BYTES, Patch, UnreadablePatch, paths_in
 from .repositories import strange_repository
-from .stored_rules import contents_of, lapsed
+from .stored_rules import changed_file, contents_of
 from .tree_files import TreeFiles
 from .trees import Tree
 from .walk import Bases
@@ -92,12 +92,12 @@ class Places:
         :raises Unknown: they cannot be told before it runs.
         """
         for base in sorted(filter(None, bases)):
-            found = brought(checkout, base, moved)
+            found = paths_brought(checkout, base, moved)
             if found is not None:
                 for part in judge_paths(self._policy, self._resolved(str(found[0]), "edit", None), found[1]):
                     self._add(_asked(part))
 
-    def shown(self, shown: Shown, bases: Bases, moved: str, *, changed: bool) -> None:
+    def shown(self, shown: GitOutput, bases: Bases, moved: str, *, changed: bool) -> None:
         """Ask where git prints a file that is asked about.
 
         :raises Unknown: what it prints cannot be told before it runs.
@@ -117,12 +117,12 @@ class Places:
         """
         if patch.text is not None:
             if not patch.text.static:
-                raise Unreadable(patch.text.why)
+                raise UnreadablePatch(patch.text.why)
             return paths_in(patch.text.text, patch)
         found: dict[str, None] = {}
         for file, base in product(patch.files, sorted(bases, key=str)):
             if not file.static or base is None:
-                raise Unreadable(file.why or f"{file.text!r} is in a folder that is not known before it runs")
+                raise UnreadablePatch(file.why or f"{file.text!r} is in a folder that is not known before it runs")
             found.update(dict.fromkeys(paths_in(self._content(file, base), patch)))
         return list(found)
 
@@ -130,15 +130,15 @@ class Places:
         """Return what stands in a file that may be read without a question."""
         target = self._resolved(file.path, "read", base)
         if target.path is None or judge_file(self._policy, target, "read", whole=False).decision != "allow":
-            raise Unreadable(f"{file.text} is asked about")
+            raise UnreadablePatch(f"{file.text} is asked about")
         try:
             with os.fdopen(os.open(target.path, _OPEN), "rb") as stream:
                 regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
                 content = stream.read(MAX_BYTES + 1) if regular else b""
         except OSError as error:
-            raise Unreadable(f"{file.text} cannot be read ({error.strerror})") from None
+            raise UnreadablePatch(f"{file.text} cannot be read ({error.strerror})") from None
         if not regular or len(content) > MAX_BYTES:
-            raise Unreadable(f"{file.text} is no file of at most {MAX_BYTES // 1024 // 1024} MiB")
+            raise UnreadablePatch(f"{file.text} is no file of at most {MAX_BYTES // 1024 // 1024} MiB")
         return content.decode("utf-8", "surrogateescape")
 
     def here(self, bases: Bases) -> None:
@@ -176,15 +176,15 @@ class Places:
         target = self._resolved(".", "read", base) if base is not None else None
         return UNKNOWN_FOLDER if target is None or target.error is not None else target.text
 
-    def contents(self, args: Sequence[Arg], facts: Facts, base: str | None) -> Mapping[str, str] | None:
+    def contents(self, args: Sequence[Arg], facts: CommandFacts, base: str | None) -> Mapping[str, str] | None:
         """Return the state of the files whose content a command runs, by name; ``None`` when that cannot be told."""
         inner = {base} if facts.base is None else self.moved(facts.base, frozenset((base,)))
         where = min(filter(None, inner), default=None) if len({*map(self.folder, inner)}) == 1 else None
         return contents_of(args, facts, base, where, str(self._policy.vault))
 
-    def lapsed(self, rule: Rule) -> str:
+    def changed_file(self, rule: Rule) -> str:
         """Return which file is not as it was when `rule` was stored."""
-        return lapsed(rule.contents, str(self._policy.vault))
+        return changed_file(rule.contents, str(self._policy.vault))
 
     def outside_root(self, bases: Bases) -> bool:
         """Whether a command may run in another folder than the vault's root."""

@@ -6,7 +6,7 @@ and as commands. Being here only means that they are understood.
 
 from __future__ import annotations
 
-from .options import rows
+from .options import table_rows
 
 OPERANDS = {
     "-": "no files",
@@ -149,7 +149,7 @@ keytool | r | -keystore=w -file=w -infile=r -outfile=w -srckeystore=r -destkeyst
 pbcopy pbpaste xclip | - |"""
 
 
-PROGRAMS: dict[str, tuple[str, str]] = {name: (operands, options) for name, operands, options in rows(_TABLE)}
+PROGRAMS: dict[str, tuple[str, str]] = {name: (operands, options) for name, operands, options in table_rows(_TABLE)}
 """Name → what its operands are, and its options."""
 
 OPTIONS_THAT_RUN: dict[str, frozenset[str]] = {

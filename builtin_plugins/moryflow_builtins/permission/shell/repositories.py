@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from moryflow_sdk.git_files import read_start
 
-from .git_objects import FAILURES, Unknown
+from .git_objects import FAILURES, GitUnknown
 from .words import Arg
 
 _LONGEST_LINK = 8192
@@ -88,7 +88,7 @@ def index_entries(git: Path) -> dict[str, str]:
         return {}
     mark, version, count = struct.unpack_from(">4sII", data)
     if mark != b"DIRC" or version not in (2, 3, 4):
-        raise Unknown("the index is of another version")
+        raise GitUnknown("the index is of another version")
     found: dict[str, str] = {}
     place, name = 12, b""
     for _ in range(count):
@@ -103,10 +103,10 @@ def index_entries(git: Path) -> dict[str, str]:
         place = end + 1 if version == 4 else place + (end - place + 8 & ~7)
     while place < len(data) - 20:  # extensions: in a split or sparse index entries are elsewhere
         if data[place : place + 4] in (b"link", b"sdir"):
-            raise Unknown("the index is in parts")
+            raise GitUnknown("the index is in parts")
         place += 8 + int.from_bytes(data[place + 4 : place + 8], "big")
     if place != len(data) - 20:
-        raise Unknown("the index is not understood")
+        raise GitUnknown("the index is not understood")
     return found
 
 
@@ -135,7 +135,7 @@ EXCLUDED = re.compile(r":(?:[!^]|\(exclude\))")
 """How a pathspec begins that leaves paths out."""
 
 
-def selected(paths: Sequence[Arg], base: str, root: str) -> Callable[[str], bool]:
+def pathspec_filter(paths: Sequence[Arg], base: str, root: str) -> Callable[[str], bool]:
     """Return what tells whether pathspecs choose a path from the root of the repository; in doubt they do."""
     chosen, left_out = set[str](), set[str]()
     for path in paths:

@@ -7,27 +7,27 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from .arrivals import Arrival
-from .facts import Facts, Inner, InnerText, Write, take_option
-from .filters import awk_is_dangerous, dangers, inspect_jq
-from .options import Found, read_options, spec
+from .facts import CommandFacts, InnerCommand, InnerText, WrittenFile, take_option
+from .filters import awk_is_dangerous, inspect_jq, sed_dangers
+from .options import CommandItem, read_options, spec
 from .trees import Tree
 from .words import Arg
 
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 
 
-def _options(args: Sequence[Arg], table: str, facts: Facts) -> list[Found]:
+def _options(args: Sequence[Arg], table: str, facts: CommandFacts) -> list[CommandItem]:
     found = list(read_options(args, spec(table)))
     for option in found:
         take_option(option, facts, args)
     return found
 
 
-def _operands(found: list[Found]) -> list[Found]:
+def _operands(found: list[CommandItem]) -> list[CommandItem]:
     return [item for item in found if item.operand and item.value is not None]
 
 
-def inspect_sed(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_sed(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``sed``: its script may run, read and write; with ``-i`` it changes its operands."""
     table = "e=v expression=v f=c file=c i=i in-place=i I=i l=v line-length=v"
     found = _options(args, table, facts)
@@ -38,21 +38,21 @@ def inspect_sed(args: Sequence[Arg], facts: Facts) -> None:
     files = operands if given or from_file else operands[1:]
     for item in programs:
         assert item.value is not None
-        danger, reads, writes = dangers(item.value.text)
+        danger, reads, writes = sed_dangers(item.value.text)
         if danger:
             facts.guard(item.index, f"the sed script {danger}")
         facts.reads += [Arg(path) for path in reads]
-        facts.writes += [Write(Arg(path)) for path in writes]
+        facts.writes += [WrittenFile(Arg(path)) for path in writes]
     from_files = [item.value for item in found if item.name in ("f", "file") and item.value is not None]
     facts.reads += from_files
     facts.runs += from_files
     paths = [item.value for item in files if item.value is not None]
     if any(item.role == "i" for item in found):
-        facts.writes += [Write(path) for path in paths]
+        facts.writes += [WrittenFile(path) for path in paths]
     facts.reads += paths
 
 
-def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_awk(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``awk``: a program that runs, writes or reads by itself is not covered by a wildcard."""
     table = (
         "F=v v=v f=c file=c e=v source=v E=c exec=c i=c include=c l=c load=c W=c o=w p=w d=w dump-variables=w profile=w "
@@ -75,17 +75,17 @@ def inspect_awk(args: Sequence[Arg], facts: Facts) -> None:
     facts.reads += [item.value for item in files if item.value is not None and not _ASSIGNED.match(item.value.text)]
 
 
-def inspect_dd(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_dd(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``dd``: ``if=`` is read, ``of=`` is written."""
     for index, arg in enumerate(args[1:], 1):
         if arg.text.startswith("if="):
             facts.reads.append(arg.cut(3))
         elif arg.text.startswith("of="):
-            facts.writes.append(Write(arg.cut(3)))
+            facts.writes.append(WrittenFile(arg.cut(3)))
             facts.guard(index, "dd of= writes a file")
 
 
-def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_tar(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``tar``: which way it goes decides whether the archive is read or written."""
     words = list(args)
     if len(words) > 1 and not words[1].text.startswith("-") and re.fullmatch(r"[A-Za-z]+", words[1].text):
@@ -108,7 +108,7 @@ def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
             if ":" in item.value.text.partition("/")[0]:
                 facts.guard(len(args) - 1, "tar reaches another machine through a program")
             elif writes:
-                facts.writes.append(Write(item.value))
+                facts.writes.append(WrittenFile(item.value))
             else:
                 facts.reads.append(item.value)
         elif item.operand and item.value is not None and not extracts:
@@ -116,7 +116,7 @@ def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
         else:
             take_option(item, facts, words)
     if extracts:
-        facts.writes.append(Write(Arg(".")))
+        facts.writes.append(WrittenFile(Arg(".")))
         _extracted(found, letters, facts)
     elif writes and not letters & {"no-recursion", "delete"}:
         roots = tuple(item.value for item in found if item.operand and item.value is not None)
@@ -124,7 +124,7 @@ def inspect_tar(args: Sequence[Arg], facts: Facts) -> None:
         facts.trees += [Tree("tar", roots, without=without, links=bool(letters & {"h", "dereference"}))] if roots else []
 
 
-def _extracted(found: Sequence[Found], letters: set[str], facts: Facts) -> None:
+def _extracted(found: Sequence[CommandItem], letters: set[str], facts: CommandFacts) -> None:
     """Note what an archive brings, unless it is printed only."""
     if letters & {"O", "to-stdout"}:
         return
@@ -155,7 +155,7 @@ def _old_style(words: list[Arg]) -> list[Arg]:
     return [words[0], *taken, *values]
 
 
-def inspect_make(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_make(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``make``: variables on its command line can be commands; another makefile is another program."""
     table = "f=c file=c makefile=c C=d directory=d I=R include-dir=R eval=c E=c j=n l=n o=v W=v O=n"
     if args[0].text.rpartition("/")[2] == "just":
@@ -174,7 +174,7 @@ def inspect_make(args: Sequence[Arg], facts: Facts) -> None:
         facts.unseen("make runs whatever it reads")
 
 
-def inspect_date(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_date(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``date`` sets the clock when its operand is not a format."""
     found = _options(args, "d=v date=v f=r file=r r=r reference=r s=x set=x I=a iso-8601=n", facts)
     for item in _operands(found):
@@ -183,7 +183,7 @@ def inspect_date(args: Sequence[Arg], facts: Facts) -> None:
     facts.texts.clear()
 
 
-def inspect_man(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_man(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``man``: its pager and browser are programs; a page may be any file."""
     table = (
         "P=x pager=x H=i html=g C=c config-file=c M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
@@ -194,7 +194,7 @@ def inspect_man(args: Sequence[Arg], facts: Facts) -> None:
             facts.reads.append(item.value)
 
 
-def inspect_tmux(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_tmux(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Terminal multiplexers and terminals run what they are given, somewhere else."""
     facts.guard(len(args) - 1, f"{args[0].text} runs programs in another terminal")
     for index in range(1, len(args)):
@@ -203,31 +203,31 @@ def inspect_tmux(args: Sequence[Arg], facts: Facts) -> None:
         facts.texts += [InnerText(args[index]), InnerText(Arg(text, next((w.why for w in words if w.why), "")))]
 
 
-def inspect_rename(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_rename(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``rename``: its first word may be code of Perl, and what the files are called afterwards is not in the command."""
     facts.guard(len(args) - 1, f"{args[0].text} may run code, and gives files names that the rule does not show")
     words = [arg for arg in args[1:] if not arg.text.startswith("-")]
     facts.code += words[:1]
     facts.perhaps += words[:2]
-    facts.writes += [Write(arg, whole=True) for arg in words[1:]]
+    facts.writes += [WrittenFile(arg, whole=True) for arg in words[1:]]
 
 
-def inspect_queue(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_queue(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``at`` and ``batch`` run later what they read now."""
     _options(args, "f=r q=v t=v", facts)
     facts.unseen(f"{args[0].text} runs later whatever it reads")
 
 
-def inspect_crontab(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_crontab(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``crontab`` installs commands that run later."""
     found = _options(args, "e=g r=g u=v", facts)
     facts.reads += [item.value for item in _operands(found) if item.value is not None and item.value.text != "-"]
     if not any(arg.text == "-l" for arg in args):
         facts.guard(len(args) - 1, "crontab installs commands that run later")
-        facts.writes.append(Write(Arg("/var/spool/cron")))
+        facts.writes.append(WrittenFile(Arg("/var/spool/cron")))
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
+INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
     "sed": inspect_sed,
     "gsed": inspect_sed,
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), inspect_awk),
@@ -257,7 +257,7 @@ _LEADING = re.compile(r"-[HLPEXdsx]+|-O.*|-D|-f|--")
 """Options in front of the first folder, of GNU and of BSD."""
 
 
-def inspect_find(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_find(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look at a ``find`` command."""
     index = _starting_points(args, facts)
     while index < len(args):
@@ -265,12 +265,12 @@ def inspect_find(args: Sequence[Arg], facts: Facts) -> None:
         if text in _RUNS:
             index = _run(args, index, facts)
         elif text in _WRITES and index + 1 < len(args):
-            facts.writes.append(Write(args[index + 1]))
+            facts.writes.append(WrittenFile(args[index + 1]))
             facts.guard(index + 1, f"find {text} writes a file")
             index += 2
         elif text == "-delete":
             facts.guard(index, "find -delete removes files")
-            facts.writes += [Write(arg, whole=True) for arg in _roots(args)]
+            facts.writes += [WrittenFile(arg, whole=True) for arg in _roots(args)]
             index += 1
         elif text == "-follow":
             facts.guard(index, "find -follow follows links out of the vault")
@@ -284,7 +284,7 @@ def inspect_find(args: Sequence[Arg], facts: Facts) -> None:
             index += 1
 
 
-def _starting_points(args: Sequence[Arg], facts: Facts) -> int:
+def _starting_points(args: Sequence[Arg], facts: CommandFacts) -> int:
     roots = _roots(args)
     for index, arg in enumerate(args):
         if index and not _LEADING.fullmatch(arg.text):
@@ -311,14 +311,14 @@ def _roots(args: Sequence[Arg]) -> list[Arg]:
     return roots
 
 
-def _run(args: Sequence[Arg], index: int, facts: Facts) -> int:
+def _run(args: Sequence[Arg], index: int, facts: CommandFacts) -> int:
     """Take the command of ``-exec … ;`` or ``-exec … {} +``; return the place after it."""
     end = index + 1
     while end < len(args) and args[end].text != ";" and not (args[end].text == "+" and args[end - 1].text == "{}"):
         end += 1
     command = tuple(args[index + 1 : end])
     facts.guard(min(end, len(args) - 1), f"find {args[index].text} runs a program")
-    facts.inner.append(Inner(tuple(_filled(arg) for arg in command)))
+    facts.inner.append(InnerCommand(tuple(_filled(arg) for arg in command)))
     if any("{}" in arg.text for arg in command[1:]) and command[0].text.rpartition("/")[2] not in _NO_READERS:
         facts.trees.append(_tree(args, index))
     return end + 1

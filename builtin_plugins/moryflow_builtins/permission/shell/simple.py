@@ -6,7 +6,7 @@ import re
 from abc import abstractmethod
 
 from .lexer import BLANK, Cursor, Lexer
-from .syntax import Assignment, Command, Compound, Expansion, Redirect, Script, Simple, Text, Word
+from .syntax import Assignment, Command, Compound, Expansion, PlainText, Redirect, Script, Simple, Word
 
 _OPERATORS = frozenset({"&&", "||", ";;", ";&", ";;&", "|&", "<<", "<<-", "<<<", "<&", "<>", ">>", ">&", ">|", "&>", "&>>"})
 _FIRST = frozenset(";&|<>()")
@@ -133,15 +133,17 @@ class SimpleReader(Lexer):
     def _assignment(self, word: Word, place: int) -> Assignment | None:
         """Return what `word` assigns, reading the list of an array that follows it."""
         first = word.pieces[0]
-        if not isinstance(first, Text) or first.quoted:
+        if not isinstance(first, PlainText) or first.quoted:
             return None
         head = _ASSIGNMENT.match(first.text)
         if head is None:
             name = _SUBSCRIPT.match(first.text)
-            if name and not any("]" in piece.text for piece in word.pieces if isinstance(piece, Text) and not piece.quoted):
+            if name and not any(
+                "]" in piece.text for piece in word.pieces if isinstance(piece, PlainText) and not piece.quoted
+            ):
                 raise self.failure("a subscript goes on after a blank")
             return Assignment(name.group(1), word.raw, (word,)) if name and _subscript_assigned(word) else None
-        value = Word(word.raw[head.end() :], (Text(first.text[head.end() :], quoted=False), *word.pieces[1:]))
+        value = Word(word.raw[head.end() :], (PlainText(first.text[head.end() :], quoted=False), *word.pieces[1:]))
         if self.peek() != "(" or word.bare is None or head.end() != len(first.text):
             return Assignment(head.group(1), word.raw, (value,))
         self.position += 1
@@ -187,9 +189,9 @@ class SimpleReader(Lexer):
         return redirect
 
     def _delimiter(self, target: Word) -> str:
-        if not all(isinstance(piece, Text) for piece in target.pieces) or "\n" in target.raw:
+        if not all(isinstance(piece, PlainText) for piece in target.pieces) or "\n" in target.raw:
             raise self.failure("the end of a here-document is not a plain word")
-        return "".join(piece.text for piece in target.pieces if isinstance(piece, Text))
+        return "".join(piece.text for piece in target.pieces if isinstance(piece, PlainText))
 
     def _heredoc(self, redirect: Redirect, delimiter: str) -> Word:
         """Read a here-document's lines up to its delimiter."""
@@ -212,14 +214,14 @@ class SimpleReader(Lexer):
 
     def _heredoc_word(self, body: str, expands: bool) -> Word:
         if not expands:
-            return Word(body, (Text(body, quoted=True),))
+            return Word(body, (PlainText(body, quoted=True),))
         inner = self.reader(body)
         inner.deeper()
         return Word(body, tuple(inner.heredoc_pieces()))
 
 
 def _subscript_assigned(word: Word) -> bool:
-    later = (piece.text for piece in word.pieces[1:] if isinstance(piece, Text) and not piece.quoted)
+    later = (piece.text for piece in word.pieces[1:] if isinstance(piece, PlainText) and not piece.quoted)
     return any("]=" in text or "]+=" in text for text in later)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from .facts import Facts, InnerText
+from .facts import CommandFacts, InnerText
 from .interpreters import STDIN
 from .words import Arg
 
@@ -22,7 +22,7 @@ _COUNTS = re.compile(r"%[-+ #0-9.*']*[hljztL]*n")
 _EMBEDS = ("$(", "`", "${")
 
 
-def inspect_change(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_change(args: Sequence[Arg], facts: CommandFacts) -> None:
     """A builtin that changes the state of the shell: only a rule of its own covers it."""
     name = args[0].text
     facts.guard(0, f"{name} changes what later commands do")
@@ -43,7 +43,7 @@ def inspect_change(args: Sequence[Arg], facts: Facts) -> None:
 _CALLBACKS = frozenset({"-C", "-F", "-x"})
 
 
-def inspect_eval(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_eval(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``eval`` joins its words and runs them in this shell."""
     words = args[2:] if len(args) > 1 and args[1].text == "--" else args[1:]
     why = next((word.why for word in words if word.why), "")
@@ -53,7 +53,7 @@ def inspect_eval(args: Sequence[Arg], facts: Facts) -> None:
     facts.texts.append(InnerText(Arg(text, why), same_shell=True))
 
 
-def inspect_source(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_source(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``source`` runs a file in this shell."""
     if len(args) > 1 and args[1].text in STDIN:
         facts.unseen(f"{args[0].text} runs whatever it reads")
@@ -64,7 +64,7 @@ def inspect_source(args: Sequence[Arg], facts: Facts) -> None:
     facts.moved = True
 
 
-def inspect_cd(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_cd(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``cd`` and ``pushd`` move; where to is not always known."""
     operands = [arg for arg in args[1:] if not _is_flag(arg)]
     if not operands and args[0].text == "cd":
@@ -79,17 +79,17 @@ def _is_flag(arg: Arg) -> bool:
     return arg.text in ("-L", "-P", "-e", "-@", "-n", "--", "-LP", "-PL", "-Pe")
 
 
-def inspect_popd(_: Sequence[Arg], facts: Facts) -> None:
+def inspect_popd(_: Sequence[Arg], facts: CommandFacts) -> None:
     """``popd`` goes back to a folder that is not kept track of."""
     facts.moved = True
 
 
-def inspect_test(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_test(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``test`` and ``printf``: a subscript in an operand is evaluated, and with it the command inside."""
     _embedded(args, facts)
 
 
-def inspect_printf(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_printf(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``printf -v`` assigns, and so does ``%n``."""
     if len(args) > 1 and args[1].text.startswith("-v"):
         facts.guard(min(2, len(args) - 1), "printf -v changes a variable")
@@ -98,14 +98,14 @@ def inspect_printf(args: Sequence[Arg], facts: Facts) -> None:
         facts.guard(len(args) - 1, "printf %n changes a variable")
 
 
-def inspect_wait(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_wait(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``wait -p`` assigns."""
     if any(arg.text.startswith("-") and "p" in arg.text for arg in args[1:]):
         facts.guard(len(args) - 1, "wait -p changes a variable")
         _embedded(args, facts)
 
 
-def _embedded(args: Sequence[Arg], facts: Facts) -> None:
+def _embedded(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look for a substitution in literal words: arithmetic and subscripts run it although it was quoted."""
     for index, arg in enumerate(args[1:], 1):
         if arg.static and any(mark in arg.text for mark in _EMBEDS):
@@ -113,11 +113,11 @@ def _embedded(args: Sequence[Arg], facts: Facts) -> None:
             facts.texts.append(InnerText(Arg(f': "{arg.text}"' if '"' not in arg.text else arg.text)))
 
 
-def inspect_nothing(_: Sequence[Arg], facts: Facts) -> None:
+def inspect_nothing(_: Sequence[Arg], facts: CommandFacts) -> None:
     """A builtin whose words are neither files nor commands."""
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
+INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
     **dict.fromkeys(CHANGE, inspect_change),
     **dict.fromkeys(_PLAIN, inspect_nothing),
     "eval": inspect_eval,

@@ -18,13 +18,13 @@ from moryflow_sdk.patterns import escape
 
 from moryflow_builtins.permission.judgement import Judgement, stored_rule_answers
 
-from .facts import Facts, Sought
-from .line import Line
+from .facts import CommandFacts, SoughtFiles
+from .line import CommandLine
 from .programs import PROGRAMS
 from .words import Arg
 
 
-def remembered(line: Line, answer: Judgement, folder: str, contents: Mapping[str, str] | None) -> Remember | None:
+def rule_to_remember(line: CommandLine, answer: Judgement, folder: str, contents: Mapping[str, str] | None) -> Remember | None:
     """Return the literal pattern of a command, or ``None`` where no stored rule could answer the question.
 
     :param contents: the state of the files that it runs; ``None`` where that cannot be told.
@@ -35,7 +35,7 @@ def remembered(line: Line, answer: Judgement, folder: str, contents: Mapping[str
     return Remember(scope="user", domain="bash", pattern=escape(line.quoted), wider=_wider(line), **bound_to)
 
 
-def _wider(line: Line) -> str:
+def _wider(line: CommandLine) -> str:
     """Return a pattern for more commands of the same kind, where it covers nothing but plain words of one program."""
     name = line.args[0].text if line.args else ""
     if line.assigned or line.facts.guards or line.facts.inner or line.facts.texts or name not in _WIDENED:
@@ -64,7 +64,9 @@ _known: dict[tuple[str, int, int, int, int], str] = {}
 _MOST_KNOWN = 256
 
 
-def contents_of(args: Sequence[Arg], facts: Facts, base: str | None, inner: str | None, vault: str) -> dict[str, str] | None:
+def contents_of(
+    args: Sequence[Arg], facts: CommandFacts, base: str | None, inner: str | None, vault: str
+) -> dict[str, str] | None:
     """Return the state of every file whose content `args` run; ``None`` when one of them cannot be told.
 
     :param base: the folder that the program is found from; `inner` the folder that it works in.
@@ -87,38 +89,38 @@ def contents_of(args: Sequence[Arg], facts: Facts, base: str | None, inner: str 
 def _one(path: str, vault: str) -> Iterator[tuple[str, str]]:
     state = state_of(path, vault)
     if state != f"is:{path}":
-        yield name_of(path, vault), state
+        yield rule_name(path, vault), state
 
 
-def _sought(sought: Sought, folder: str, vault: str) -> Iterator[tuple[str, str]]:
+def _sought(sought: SoughtFiles, folder: str, vault: str) -> Iterator[tuple[str, str]]:
     """Yield what a program looks for and finds, and what would be found before it if it were there."""
     folders = [folder]
     while sought.upward and folders[-1].startswith(f"{vault}/"):
         folders.append(folders[-1].rpartition("/")[0])
     for path in (f"{place}/{name}" for place in folders for name in sought.names):
         state = state_of(path, vault)
-        yield name_of(path, vault), state
+        yield rule_name(path, vault), state
         if state != ABSENT and not sought.every:
             return
 
 
-def lapsed(contents: Mapping[str, str], vault: str) -> str:
+def changed_file(contents: Mapping[str, str], vault: str) -> str:
     """Return which of `contents` is not as it was; empty when all are."""
     for name, then in contents.items():
-        now = state_of(path_of(name, vault), vault)
+        now = state_of(path_in_rule(name, vault), vault)
         if now != then:
             return f"{name} {'is there now, and was not' if then == ABSENT else 'is gone' if now == ABSENT else 'has changed'}"
     return ""
 
 
-def name_of(path: str, vault: str) -> str:
+def rule_name(path: str, vault: str) -> str:
     """Return how a rule writes `path`: as it was given, because a link or ``..`` in it may lead elsewhere tomorrow."""
     while "/./" in path:
         path = path.replace("/./", "/")
     return f"vault:{path[len(vault) :]}" if path.startswith(f"{vault}/") else f"fs:{path}"
 
 
-def path_of(name: str, vault: str) -> str:
+def path_in_rule(name: str, vault: str) -> str:
     """Return the path that a rule means by `name`."""
     kind, _, rest = name.partition(":")
     return f"{vault}{rest}" if kind == "vault" else rest

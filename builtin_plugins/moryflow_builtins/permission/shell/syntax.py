@@ -11,7 +11,7 @@ class NotParsed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class PlainText:
     """Characters that stand for themselves. Unquoted ones may still be a pattern, braces or a tilde."""
 
     text: str
@@ -26,7 +26,7 @@ class Expansion:
     scripts: tuple[Script, ...] = ()
 
 
-Piece = Text | Expansion
+Piece = PlainText | Expansion
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Word:
         if not self.pieces:
             return None
         piece = self.pieces[0]
-        return piece.text if len(self.pieces) == 1 and isinstance(piece, Text) and not piece.quoted else None
+        return piece.text if len(self.pieces) == 1 and isinstance(piece, PlainText) and not piece.quoted else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from .arrivals import Arrival
-from .facts import Facts, Write, take_option, tells_of_a_program
-from .options import Found, read_options, spec
+from .facts import CommandFacts, WrittenFile, guard_telling_name, take_option
+from .options import CommandItem, read_options, spec
 from .trees import Tree
-from .verbs import pieces
+from .verbs import file_pieces
 from .words import Arg
 
 _CURL = """
@@ -62,7 +62,7 @@ _AT_SIGN = frozenset(
 """Options of curl whose value names a file behind ``@``."""
 
 
-def inspect_curl(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_curl(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``curl``: what it sends and writes, and what makes it talk to another host than the one in the address."""
     addresses: list[tuple[int, Arg]] = []
     for found in _options(args, _CURL, facts):
@@ -91,17 +91,17 @@ def inspect_curl(args: Sequence[Arg], facts: Facts) -> None:
     _addresses(addresses, facts, default_is_file=_by_default(args) == "file")
 
 
-def _options(args: Sequence[Arg], table: str, facts: Facts) -> list[Found]:
+def _options(args: Sequence[Arg], table: str, facts: CommandFacts) -> list[CommandItem]:
     found = list(read_options(args, spec(table)))
     for option in found:
         take_option(option, facts, args)
-        tells_of_a_program(option, facts, args)
+        guard_telling_name(option, facts, args)
         if not option.operand and not option.role and option.value is not None:
             facts.perhaps.append(option.value)
     return found
 
 
-def _addresses(found: Sequence[tuple[int, Arg]], facts: Facts, *, default_is_file: bool) -> None:
+def _addresses(found: Sequence[tuple[int, Arg]], facts: CommandFacts, *, default_is_file: bool) -> None:
     for count, (index, address) in enumerate(found):
         scheme = _SCHEME.match(address.text)
         if count:
@@ -123,14 +123,14 @@ def _by_default(args: Sequence[Arg]) -> str:
     return "file" if any(value.lower() not in ("http", "https") for value in values) else ""
 
 
-def _protocols(found: Found, facts: Facts) -> None:
+def _protocols(found: CommandItem, facts: CommandFacts) -> None:
     if found.value is not None and found.name == "proto" and "file" in found.value.text.lower():
         facts.guard(found.index, f"--proto {found.value.text} makes files of addresses")
 
 
-def _written(index: int, value: Arg, facts: Facts) -> None:
+def _written(index: int, value: Arg, facts: CommandFacts) -> None:
     for place in _OUTPUT.finditer(value.text):
-        facts.writes.append(Write(Arg(place.group(1), value.why)))
+        facts.writes.append(WrittenFile(Arg(place.group(1), value.why)))
         facts.guard(index, "%output in what is printed writes a file")
 
 
@@ -146,7 +146,7 @@ def _parts(value: Arg) -> list[Arg]:
     return [Arg(text, value.why) for text in dict.fromkeys((*found, *cleaned)) if text and text != "-"]
 
 
-def inspect_wget(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_wget(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``wget`` writes a file that is called like the end of the address."""
     found = _options(args, _WGET, facts)
     letters = {item.name for item in found if not item.operand}
@@ -158,7 +158,7 @@ def inspect_wget(args: Sequence[Arg], facts: Facts) -> None:
         names = dict.fromkeys((name, name.partition("?")[0])) if "/" in address.text.partition("://")[2] else ("index.html",)
         folders = [item.value.text for item in found if item.name in ("P", "directory-prefix") and item.value is not None]
         prefix = f"{folders[-1].rstrip('/')}/" if folders else ""
-        facts.writes += [Write(Arg(f"{prefix}{one}", address.why)) for one in names if one]
+        facts.writes += [WrittenFile(Arg(f"{prefix}{one}", address.why)) for one in names if one]
 
 
 # ------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ _SUFFIX = re.compile(r"\*[^*?\[/\\]+")
 """Globs that every one of these programs takes for the end of a name, however deep."""
 
 
-def inspect_store(name: str, args: Sequence[Arg], facts: Facts) -> None:
+def inspect_store(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
     """Note the folders that a program sends, and where it puts what it brings; its words are looked at besides."""
     wanted = STORES[name]
     texts = {arg.text for arg in args}
@@ -208,12 +208,12 @@ def inspect_store(name: str, args: Sequence[Arg], facts: Facts) -> None:
             take_option(option, facts, args)
     chosen = [item.value for item in found if item.name in ("exclude", "include")]
     facts.perhaps = [word for word in facts.perhaps if not any(word is glob for glob in chosen)]
-    words = [piece for item in found if item.role != "v" and item.value is not None for piece in pieces(item.value)]
+    words = [piece for item in found if item.role != "v" and item.value is not None for piece in file_pieces(item.value)]
     remote = next((place for place, word in enumerate(words) if _ELSEWHERE.match(word.text)), len(words))
     if {word.text for word in words[:remote]} <= wanted | _VERBS:
         for goal in words[remote + 1 :]:
             facts.arrivals += [Arrival(name, (words[remote],), goal)] if texts & _DEEP else []
-            facts.writes.append(Write(arriving_in(goal, words[remote])))
+            facts.writes.append(WrittenFile(path_in_folder(goal, words[remote])))
     else:
         without = [item.value.text for item in found if item.name == "exclude" and item.value is not None]
         only = tuple(item.value.text for item in found if item.name == "include" and item.value is not None and "*" in without)
@@ -223,19 +223,19 @@ def inspect_store(name: str, args: Sequence[Arg], facts: Facts) -> None:
         facts.guard(len(args) - 1, f"what {name} brings is not known before it runs")
 
 
-def arriving_in(folder: Arg, source: Arg) -> Arg:
+def path_in_folder(folder: Arg, source: Arg) -> Arg:
     """Return where a file of another machine arrives in a folder."""
     name = re.split(r"[/:]", source.text)[-1]
     return Arg(f"{folder.text}/{name}", folder.why or source.why, tilde=folder.tilde)
 
 
-def inspect_conversation(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_conversation(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``sftp`` and its like take commands: which files they send and bring is told to them when they run."""
     facts.unseen(f"{args[0].text} does whatever it is told when it runs")
-    facts.perhaps += [piece for arg in args[1:] for piece in pieces(arg)]
+    facts.perhaps += [piece for arg in args[1:] for piece in file_pieces(arg)]
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
+INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
     "curl": inspect_curl,
     **dict.fromkeys(("wget", "wget2"), inspect_wget),
     **dict.fromkeys(("sftp", "ftp", "lftp", "tftp", "ncftp", "smbclient", "telnet"), inspect_conversation),

@@ -25,7 +25,7 @@ _MOST_STARS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _IgnoreLine:
     pattern: str
     back: bool
     folders_only: bool
@@ -80,7 +80,7 @@ def _top(root: str) -> Path | None:
     return found.parent if found is not None and found.name == ".git" else None
 
 
-def _lines(file: Path) -> tuple[_Line, ...]:
+def _lines(file: Path) -> tuple[_IgnoreLine, ...]:
     try:
         with file.open("rb") as stream:
             text = stream.read(_LONGEST + 1)
@@ -89,7 +89,7 @@ def _lines(file: Path) -> tuple[_Line, ...]:
     return () if len(text) > _LONGEST else tuple(_read(text.decode("utf-8", "replace")))
 
 
-def _read(text: str) -> Iterator[_Line]:
+def _read(text: str) -> Iterator[_IgnoreLine]:
     for raw in text.splitlines():
         line = raw.rstrip(" \t")
         if not line or line.startswith("#"):
@@ -105,7 +105,7 @@ def _read(text: str) -> Iterator[_Line]:
             and not any(char in bare for char in "[\\")
             and bare.count("*") <= _MOST_STARS
         )
-        yield _Line(bare, back, body.endswith("/"), "/" in body.rstrip("/"), plain)
+        yield _IgnoreLine(bare, back, body.endswith("/"), "/" in body.rstrip("/"), plain)
 
 
 MAX_ENTRIES = 50_000
@@ -162,7 +162,7 @@ class TreeFiles:
             return Judgement("read", root.text, "ask", reason)
         if key not in self._asking:
             self._asking[key] = tuple(self._judged(root, listing.files))
-        found = [part for path, part in self._asking[key] if reads(tree, root, path)]
+        found = [part for path, part in self._asking[key] if reads_path(tree, root, path)]
         found += [part for _, part in self._judged(root, listing.links, every=True)] if tree.links else []
         return _question(tree.why, found) if found else None
 
@@ -255,7 +255,7 @@ def _question(why: str, found: list[Judgement]) -> Judgement:
 # ------------------------------------------------------------------------------------------------
 
 
-def reads(tree: Tree, root: Target, path: str) -> bool:
+def reads_path(tree: Tree, root: Target, path: str) -> bool:
     """Whether `tree` reads the file at `path` below its root; in doubt it does."""
     names = path.split("/")
     if tree.repository and ".git" in names:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .options import Found
+from .options import CommandItem
 from .words import Arg
 
 Follows = Literal["nothing", "git", "rg"]
@@ -67,7 +67,7 @@ _TYPES: dict[str, tuple[str, ...]] = {
 """Types of files that ``rg -t`` and its like know, and that no file of secrets has."""
 
 
-def leaves_out(name: str, option: Found) -> bool:
+def leaves_out(name: str, option: CommandItem) -> bool:
     """Whether the value of `option` surely is a glob of what is not read, in every version of the program."""
     if name in ("diff", "zip", "rsync") and option.name in ("x", "exclude"):
         return True
@@ -75,7 +75,7 @@ def leaves_out(name: str, option: Found) -> bool:
     return option.name in ("exclude", "exclude-dir") or (name == "rg" and option.name in ("g", "glob", "iglob") and left_out)
 
 
-def trees_of(name: str, found: Sequence[Found], files: Sequence[Arg], *, pattern: bool = False) -> list[Tree]:
+def trees_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], *, pattern: bool = False) -> list[Tree]:
     """Return what a program of the tables reads below folders.
 
     :param files: its operands.
@@ -105,7 +105,7 @@ _BEYOND = re.compile(r"[*?\[]|\A:")
 """Pathspecs that name more than a folder."""
 
 
-def git_trees(verb: str, found: Sequence[Found]) -> list[Tree]:
+def git_trees(verb: str, found: Sequence[CommandItem]) -> list[Tree]:
     """Return what a verb of git reads below folders: into its store, from where it can be shown, or to search it."""
     letters = {option.name for option in found if not option.operand}
     operands = [option.value for option in found if option.operand and option.value is not None]
@@ -140,7 +140,7 @@ def _git_grep(letters: set[str], operands: Sequence[Arg]) -> list[Tree]:
     return []
 
 
-def _grep(name: str, found: Sequence[Found], letters: set[str], operands: tuple[Arg, ...]) -> list[Tree]:
+def _grep(name: str, found: Sequence[CommandItem], letters: set[str], operands: tuple[Arg, ...]) -> list[Tree]:
     values = _values(found, "d", "directories")
     deep = letters & _RECURSIVE or name == "rgrep" or any("recurse".startswith(value) and value != "r" for value in values)
     if not deep:
@@ -158,7 +158,7 @@ def _grep(name: str, found: Sequence[Found], letters: set[str], operands: tuple[
     return [tree]
 
 
-def _rg(found: Sequence[Found], letters: set[str], operands: tuple[Arg, ...]) -> Tree:
+def _rg(found: Sequence[CommandItem], letters: set[str], operands: tuple[Arg, ...]) -> Tree:
     import os
 
     unrestricted = sum(option.name in ("u", "unrestricted") for option in found)
@@ -179,7 +179,7 @@ def _rg(found: Sequence[Found], letters: set[str], operands: tuple[Arg, ...]) ->
     )
 
 
-def _copied(name: str, found: Sequence[Found], letters: set[str], files: Sequence[Arg], deep: str) -> Tree:
+def _copied(name: str, found: Sequence[CommandItem], letters: set[str], files: Sequence[Arg], deep: str) -> Tree:
     into = letters & {"t", "target-directory"} or name not in ("cp", "gcp", "scp", "sftp", "rsync")
     sources = files[1:] if name == "zip" else files if into else files[:-1]
     left_out = _values(found, "exclude", "x") if name in ("rsync", "zip") else ()
@@ -188,7 +188,7 @@ def _copied(name: str, found: Sequence[Found], letters: set[str], files: Sequenc
     return Tree(why, tuple(sources), without=left_out, whole_path=name == "zip", links=links)
 
 
-def _values(found: Sequence[Found], *names: str) -> tuple[str, ...]:
+def _values(found: Sequence[CommandItem], *names: str) -> tuple[str, ...]:
     return tuple(
         option.value.text for option in found if option.name in names and option.value is not None and option.value.static
     )

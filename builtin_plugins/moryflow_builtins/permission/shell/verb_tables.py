@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .options import rows
+from .options import table_rows
 
 _REGISTRY = "registry=h proxy=h https-proxy=h http-proxy=h noproxy=v local-address=h cafile=r ca=v key=v cert=v"
 _NODE = f"""script-shell=x shell=x node-options=c {_REGISTRY} loglevel=v filter=v F=v w=n workspace=v tag=v otp=v access=v
@@ -285,7 +285,7 @@ def _verbs(words: str, options: str) -> Verbs:
     return Verbs(options, ordinary, running, frozenset(runners))
 
 
-VERBS: dict[str, Verbs] = {name: _verbs(words, options) for name, words, options in rows(_TABLE)}
+VERBS: dict[str, Verbs] = {name: _verbs(words, options) for name, words, options in table_rows(_TABLE)}
 """Name → its verbs."""
 
 ABBREVIATES = frozenset({"ip"})

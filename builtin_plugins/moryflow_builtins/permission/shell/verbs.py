@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .facts import Facts, Inner, take_option, tells_of_a_program
-from .options import Found, read_options, spec
+from .facts import CommandFacts, InnerCommand, guard_telling_name, take_option
+from .options import CommandItem, read_options, spec
 from .trees import Tree
 from .verb_tables import ABBREVIATES, SYSTEM, VERBS, Verbs
 from .words import Arg
@@ -17,7 +17,7 @@ _CODE = re.compile(r"\A[^-].*\.(?:py|[cm]?[jt]sx?|go|rb|sh|pl|lua|php|rs|kts?)\Z
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class VerbMeaning:
     """What the verb of a command may be.
 
     :param places: where its words stand; none when there is no verb.
@@ -30,7 +30,7 @@ class Meant:
     forms: tuple[str, ...]
 
 
-def inspect_verbs(name: str, args: Sequence[Arg], facts: Facts) -> None:
+def inspect_verbs(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look at a command of a program that has verbs."""
     table = VERBS[name]
     facts.known = True
@@ -57,7 +57,7 @@ def inspect_verbs(name: str, args: Sequence[Arg], facts: Facts) -> None:
             facts.views.append(words)
 
 
-def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[Found]) -> Meant:
+def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[CommandItem]) -> VerbMeaning:
     """Return the first operands, as far as they are the verb."""
     places = [item.index for item in found if item.operand][:1]
     if places and args[places[0]].text in table.groups:
@@ -65,13 +65,13 @@ def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[Found]) -> Meant:
     text = " ".join(args[place].text for place in places)
     every = {**table.ordinary, **table.running}
     if text in every:
-        return Meant(tuple(places), True, (every[text],))
+        return VerbMeaning(tuple(places), True, (every[text],))
     forms = dict.fromkeys(form for verb, form in every.items() if text and verb.startswith(text))
     group_alone = text in table.groups
-    return Meant(tuple(places), group_alone, () if group_alone else tuple(forms))
+    return VerbMeaning(tuple(places), group_alone, () if group_alone else tuple(forms))
 
 
-def _options(args: Sequence[Arg], facts: Facts, found: Sequence[Found], meant: Meant, *, runs: bool) -> None:
+def _options(args: Sequence[Arg], facts: CommandFacts, found: Sequence[CommandItem], meant: VerbMeaning, *, runs: bool) -> None:
     """Note what options mean, up to a command that follows the verb."""
     verb = meant.places[-1] if meant.places else len(args)
     for item in found:
@@ -80,20 +80,20 @@ def _options(args: Sequence[Arg], facts: Facts, found: Sequence[Found], meant: M
                 return
             continue
         take_option(item, facts, args)
-        tells_of_a_program(item, facts, args)
+        guard_telling_name(item, facts, args)
         if item.name == "from-file" and item.value is not None:
-            facts.trees.append(Tree(f"{args[0].text} --from-file", tuple(pieces(item.value)), depth=1))
+            facts.trees.append(Tree(f"{args[0].text} --from-file", tuple(file_pieces(item.value)), depth=1))
         if not item.role and item.index < verb and meant.places:
             shown = args[item.index].text
             facts.guard(item.index, f"{args[0].text} {shown} is not known here, nor whether the next word is its value")
 
 
-def _run(name: str, args: Sequence[Arg], verb: int, found: Sequence[Found], facts: Facts) -> int:
+def _run(name: str, args: Sequence[Arg], verb: int, found: Sequence[CommandItem], facts: CommandFacts) -> int:
     """Take what follows ``exec`` or ``run`` for a command, and return where; options in between may take values or not."""
     plain = next((index for index in range(verb + 1, len(args)) if not args[index].text.startswith("-")), None)
     after = next((item.index for item in found if item.operand and item.index > verb), None)
     starts = [index for index in dict.fromkeys((plain, after)) if index is not None]
-    facts.inner += [Inner(tuple(args[index:])) for index in starts]
+    facts.inner += [InnerCommand(tuple(args[index:])) for index in starts]
     if plain is not None and args[plain].text.endswith(".py"):
         facts.guard(plain, f"{name} runs the code in {args[plain].text}")
     return max(starts, default=0)
@@ -105,7 +105,7 @@ MAX_PIECES = 200
 """How many parts of one word are looked at as files."""
 
 
-def pieces(arg: Arg) -> list[Arg]:
+def file_pieces(arg: Arg) -> list[Arg]:
     """Return a word and the parts of it that may be files: ``a=@b,c`` holds ``@b``, ``b`` and ``c``."""
     if not _MARKS.search(arg.text):
         return [arg]

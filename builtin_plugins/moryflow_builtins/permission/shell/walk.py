@@ -18,7 +18,7 @@ _UNKNOWN: Bases = frozenset((None,))
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class FoldersAfter:
     """Where the shell may stand when a step succeeded, and when it failed."""
 
     done: Bases
@@ -27,10 +27,10 @@ class After:
     @property
     def any(self) -> Bases:
         """Where it may stand, whatever happened."""
-        return few(self.done | self.failed)
+        return bounded(self.done | self.failed)
 
 
-def few(bases: Bases) -> Bases:
+def bounded(bases: Bases) -> Bases:
     """Return `bases`, or that they are not known when there are too many."""
     return bases if len(bases) <= MAX_BASES else _UNKNOWN
 
@@ -46,37 +46,37 @@ class Walker:
     :param on_redirect: judges a redirection.
     """
 
-    on_simple: Callable[[Simple, Bases], After]
+    on_simple: Callable[[Simple, Bases], FoldersAfter]
     on_compound: Callable[[Compound, Bases], None]
     on_redirect: Callable[[Redirect, Bases], None]
 
-    def script(self, script: Script, bases: Bases) -> After:
+    def script(self, script: Script, bases: Bases) -> FoldersAfter:
         """Follow a list."""
-        after = After(bases, frozenset())
+        after = FoldersAfter(bases, frozenset())
         for chain in script.chains:
             after = self._chain(chain, after.any)
         return after
 
-    def _chain(self, chain: Chain, bases: Bases) -> After:
+    def _chain(self, chain: Chain, bases: Bases) -> FoldersAfter:
         after = self._pipeline(chain.pipelines[0], bases)
         for operator, pipeline in zip(chain.operators, chain.pipelines[1:], strict=True):
             if operator == "&&":
                 following = self._pipeline(pipeline, after.done or bases)
-                after = After(following.done, few(after.failed | following.failed))
+                after = FoldersAfter(following.done, bounded(after.failed | following.failed))
             else:
                 following = self._pipeline(pipeline, after.failed or bases)
-                after = After(few(after.done | following.done), following.failed)
-        return After(bases, frozenset()) if chain.background else after
+                after = FoldersAfter(bounded(after.done | following.done), following.failed)
+        return FoldersAfter(bases, frozenset()) if chain.background else after
 
-    def _pipeline(self, pipeline: Pipeline, bases: Bases) -> After:
+    def _pipeline(self, pipeline: Pipeline, bases: Bases) -> FoldersAfter:
         if len(pipeline.commands) == 1:
             after = self._command(pipeline.commands[0], bases)
-            return After(after.failed, after.done) if pipeline.negated else after
+            return FoldersAfter(after.failed, after.done) if pipeline.negated else after
         for command in pipeline.commands:
             self._command(command, bases)
-        return After(bases, bases)
+        return FoldersAfter(bases, bases)
 
-    def _command(self, command: Command, bases: Bases) -> After:
+    def _command(self, command: Command, bases: Bases) -> FoldersAfter:
         if isinstance(command, Simple):
             self.expansions(_words(command), bases)
             for redirect in command.redirects:
@@ -98,13 +98,13 @@ class Walker:
         for script in scripts_of(words):
             self.script(script, bases)
 
-    def _compound(self, command: Compound, bases: Bases) -> After:
+    def _compound(self, command: Compound, bases: Bases) -> FoldersAfter:
         match command.kind:
             case "group":
                 return self.script(command.bodies[0], bases)
             case "subshell" | "coproc":
                 self.script(command.bodies[0], bases)
-                return After(bases, bases)
+                return FoldersAfter(bases, bases)
             case "if":
                 return self._if(command.bodies, bases)
             case "while" | "for" | "select":
@@ -112,14 +112,14 @@ class Walker:
             case "case":
                 return self._case(command.bodies, bases)
             case "function":
-                self.script(command.bodies[0], few(bases | _UNKNOWN))
-                return After(bases, bases)
+                self.script(command.bodies[0], bounded(bases | _UNKNOWN))
+                return FoldersAfter(bases, bases)
             case _:
                 for body in command.bodies:
                     self.script(body, bases)
-                return After(bases, bases)
+                return FoldersAfter(bases, bases)
 
-    def _if(self, bodies: tuple[Script, ...], bases: Bases) -> After:
+    def _if(self, bodies: tuple[Script, ...], bases: Bases) -> FoldersAfter:
         done: Bases = frozenset()
         failed: Bases = frozenset()
         condition = bases
@@ -130,10 +130,10 @@ class Walker:
             condition = tested.failed or bases
         if len(bodies) % 2:
             branch = self.script(bodies[-1], condition)
-            return After(few(done | branch.done), few(failed | branch.failed))
-        return After(few(done | condition), few(failed))
+            return FoldersAfter(bounded(done | branch.done), bounded(failed | branch.failed))
+        return FoldersAfter(bounded(done | condition), bounded(failed))
 
-    def _loop(self, bodies: tuple[Script, ...], bases: Bases) -> After:
+    def _loop(self, bodies: tuple[Script, ...], bases: Bases) -> FoldersAfter:
         """Follow a loop once; if its body moves, follow it again from anywhere."""
         after = bases
         for body in bodies:
@@ -141,15 +141,15 @@ class Walker:
         if not after <= bases:
             for body in bodies:
                 self.script(body, _UNKNOWN)
-            return After(_UNKNOWN, _UNKNOWN)
-        return After(bases, bases)
+            return FoldersAfter(_UNKNOWN, _UNKNOWN)
+        return FoldersAfter(bases, bases)
 
-    def _case(self, bodies: tuple[Script, ...], bases: Bases) -> After:
+    def _case(self, bodies: tuple[Script, ...], bases: Bases) -> FoldersAfter:
         done, failed = bases, bases
         for body in bodies:
-            after = self.script(body, few(done | failed))
-            done, failed = few(done | after.done), few(failed | after.failed)
-        return After(done, failed)
+            after = self.script(body, bounded(done | failed))
+            done, failed = bounded(done | after.done), bounded(failed | after.failed)
+        return FoldersAfter(done, failed)
 
 
 def _words(command: Simple) -> Iterable[Word]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from .facts import Facts, Inner, InnerText, Write, take_option
-from .options import Found, read_options, rows, spec
+from .facts import CommandFacts, InnerCommand, InnerText, WrittenFile, take_option
+from .options import CommandItem, read_options, spec, table_rows
 from .words import Arg
 
 _APPENDED = Arg("…", "the words that are added are known only when it runs")
@@ -96,7 +96,7 @@ ssh | 1 | o=x F=R E=w i=r l=v p=v b=v c=v D=h e=v I=x J=h L=h m=v O=v Q=v R=h S=
 nix-shell | 0 | command=t run=t p=v I=v"""
 
 
-_WRAPPERS = {name: (int(before), options) for name, before, options in rows(_TABLE)}
+_WRAPPERS = {name: (int(before), options) for name, before, options in table_rows(_TABLE)}
 """Name → how many operands come before the command, and the options."""
 
 _APPENDS = frozenset({"xargs", "parallel", "sem", "entr", "coproc"})
@@ -108,7 +108,7 @@ _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _LOADER = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*)?\.so(?:\.\d+)*")
 
 
-def inspect_wrapper(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_wrapper(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look at a wrapper whose words end in a command."""
     name = args[0].text.rpartition("/")[2]
     before, options = _WRAPPERS[name]
@@ -134,12 +134,12 @@ def inspect_wrapper(args: Sequence[Arg], facts: Facts) -> None:
         return
     if name in _DOWNLOADS:
         facts.guard(start, f"{name} runs a package of that name")
-    facts.inner.append(Inner((*inner, _APPENDED) if name in _APPENDS else inner, name in ("command", "builtin")))
+    facts.inner.append(InnerCommand((*inner, _APPENDED) if name in _APPENDS else inner, name in ("command", "builtin")))
     if name in _JOINS:
         facts.texts.append(_joined(inner, elsewhere=name == "ssh"))
 
 
-def _start_of_command(args: Sequence[Arg], facts: Facts, before: int, options: str) -> int:
+def _start_of_command(args: Sequence[Arg], facts: CommandFacts, before: int, options: str) -> int:
     """Read options, the operands in front of the command and what options follow those; return where it begins."""
     start = 1
     for remaining in range(before, -1, -1):
@@ -150,7 +150,7 @@ def _start_of_command(args: Sequence[Arg], facts: Facts, before: int, options: s
     return start
 
 
-def _first_operand(args: Sequence[Arg], facts: Facts, options: str, start: int) -> Found | None:
+def _first_operand(args: Sequence[Arg], facts: CommandFacts, options: str, start: int) -> CommandItem | None:
     for found in read_options(args, spec(options), start, stop_at_operand=True):
         if found.operand:
             return found
@@ -158,8 +158,8 @@ def _first_operand(args: Sequence[Arg], facts: Facts, options: str, start: int) 
     return None
 
 
-def _script(args: Sequence[Arg], start: int, facts: Facts) -> None:
-    facts.writes += [Write(arg) for arg in args[start : start + 1]] or [Write(Arg("typescript"))]
+def _script(args: Sequence[Arg], start: int, facts: CommandFacts) -> None:
+    facts.writes += [WrittenFile(arg) for arg in args[start : start + 1]] or [WrittenFile(Arg("typescript"))]
     facts.guard(0, "script writes a file")
     if not facts.texts:
         facts.unseen("script starts a shell that reads what it is given")
@@ -170,7 +170,7 @@ def _joined(words: Sequence[Arg], *, elsewhere: bool = False) -> InnerText:
     return InnerText(Arg(" ".join(word.text for word in words), why), elsewhere=elsewhere)
 
 
-def inspect_su(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_su(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``su`` hands a text, or words, to somebody's shell; ``runuser -u`` runs a command."""
     table = spec("c=t command=t session-command=t s=x shell=x g=v group=v G=v w=v u=v user=v")
     found = list(read_options(args, table))
@@ -178,13 +178,13 @@ def inspect_su(args: Sequence[Arg], facts: Facts) -> None:
         take_option(item, facts, args)
     operands = [item.index for item in found if item.operand and args[item.index].text != "-"]
     if any(item.name in ("u", "user") for item in found) and operands:
-        facts.inner.append(Inner(tuple(args[operands[0] :])))
+        facts.inner.append(InnerCommand(tuple(args[operands[0] :])))
     elif not facts.texts:
         facts.unseen(f"{args[0].text} starts a shell that reads what it is given")
-        facts.inner += [Inner((Arg("sh"), *args[operands[1] :]))] if len(operands) > 1 else []
+        facts.inner += [InnerCommand((Arg("sh"), *args[operands[1] :]))] if len(operands) > 1 else []
     if facts.texts and len(operands) > 1:
         facts.unseen(f"{args[0].text} gives the shell more than a text")
-        facts.inner.append(Inner(tuple(args[operands[1] :])))
+        facts.inner.append(InnerCommand(tuple(args[operands[1] :])))
 
 
 # ------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def inspect_su(args: Sequence[Arg], facts: Facts) -> None:
 # ------------------------------------------------------------------------------------------------
 
 
-def inspect_env(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_env(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``env``: assignments are changes of their own, ``-S`` is a text of its own."""
     table = spec("u=v unset=v C=d chdir=d S=v split-string=v a=v argv0=v P=c")
     start = len(args)
@@ -235,13 +235,13 @@ def split_string(text: Arg) -> tuple[Arg, ...]:
 _ESCAPED = re.compile(r"\\([\\'\"$#])")
 
 
-def _after_assignments(args: Sequence[Arg], start: int, facts: Facts, shift: int) -> None:
+def _after_assignments(args: Sequence[Arg], start: int, facts: CommandFacts, shift: int) -> None:
     while start < len(args) and "=" in args[start].text:
         if not harmless_assignment(args[start]):
             facts.guard(start + shift, f"{args[start].text.partition('=')[0]}=… changes how the program runs")
         start += 1
     if start < len(args):
-        facts.inner.append(Inner(tuple(args[start:])))
+        facts.inner.append(InnerCommand(tuple(args[start:])))
 
 
 def harmless_assignment(word: Arg) -> bool:
@@ -253,11 +253,11 @@ def harmless_assignment(word: Arg) -> bool:
     return re.fullmatch(allowed, value, re.ASCII) is not None and ".." not in value
 
 
-def inspect_loader(args: Sequence[Arg], facts: Facts) -> None:
+def inspect_loader(args: Sequence[Arg], facts: CommandFacts) -> None:
     """The dynamic loader runs the program it is given."""
     rest = tuple(arg for arg in args[1:] if not arg.text.startswith("--"))
     if rest:
-        facts.inner.append(Inner(rest))
+        facts.inner.append(InnerCommand(rest))
     facts.guard(len(args) - 1, "the loader runs a program")
 
 
@@ -266,7 +266,7 @@ def is_loader(name: str) -> bool:
     return _LOADER.fullmatch(name) is not None
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], Facts], None]] = {
+INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
     **dict.fromkeys(_WRAPPERS, inspect_wrapper),
     "env": inspect_env,
     "su": inspect_su,
