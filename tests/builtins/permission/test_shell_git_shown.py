@@ -50,6 +50,7 @@ def vault(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 SHOWS = """
+show --all | show --branches | diff ^main other | diff ^old other -- app
 show HEAD~3 | show HEAD~4 | show other | show old..other | show --stat -p other | show --format=%s other | show HEAD~4 HEAD
 log -p | log -u | log --patch | log --pat | log -U3 | log --patch-with-stat | log -p -- app | log -p old..HEAD
 log -p other | log --cc -m | log -p -n 4 | log -p -4 | log -p --all | log -p --author=a -2 | log --word-diff | log -p HEAD~2

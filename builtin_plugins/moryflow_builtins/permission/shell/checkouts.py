@@ -18,10 +18,9 @@ from moryflow_sdk.git_files import read_start
 from .git_objects import FAILURES, MAX_BYTES, GitUnknown
 from .git_store import MAX_PATHS, GitStore
 from .options import CommandItem
-from .repositories import pathspec_filter, repository, tracked_paths
+from .repositories import PATHSPEC, pathspec_filter, repository, tracked_paths
 from .words import Arg
 
-_PATTERN = re.compile(r"[*?\[]|\A:")
 _REVISION = re.compile(r"[~^:]|@\{|-g[0-9a-fA-F]+\Z")
 """What no plain path has, and the name of a commit may have; git tries that first."""
 Against = Literal["HEAD", "parents", "stash", "list"]
@@ -210,5 +209,5 @@ def _is_path(word: Arg, base: str) -> bool:
     if _REVISION.search(word.text):
         return False
     tracked = tracked_paths(Path(base))
-    there = (Path(base) / word.text).exists() or _PATTERN.search(word.text) is not None
+    there = (Path(base) / word.text).exists() or PATHSPEC.search(word.text) is not None
     return there or (tracked is not None and tracked(Path(os.path.realpath(base)) / word.text))

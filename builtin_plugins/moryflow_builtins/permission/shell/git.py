@@ -11,7 +11,7 @@ from .facts import CommandFacts, InnerText, WrittenFile, take_option
 from .git_shown import shown_by
 from .options import CommandItem, read_options, spec
 from .patches import git_patch
-from .repositories import EXCLUDED
+from .repositories import EXCLUDED, PATHSPEC
 from .trees import Tree, git_trees
 from .words import Arg
 
@@ -229,13 +229,11 @@ def _arriving(name: str, found: Sequence[CommandItem], facts: CommandFacts) -> N
         tree = Tree("git clean", follows="nothing" if letters & {"x", "X"} else "git", repository=True)
         facts.arrivals.append(Arrival("git clean", paths or (Arg("."),), how="changed", tree=tree))
     elif name == "rm" and not letters & {"cached", "n", "dry-run"}:
-        facts.writes += [WrittenFile(path) for path in paths if not _PATTERN.search(path.text)]
+        facts.writes += [WrittenFile(path) for path in paths if not PATHSPEC.search(path.text)]
     elif name == "checkout" or (name == "restore" and (not letters & {"S", "staged"} or letters & {"W", "worktree"})):
-        named = tuple(path for path in paths if not _REVISION.fullmatch(path.text) and not _PATTERN.search(path.text))
+        named = tuple(path for path in paths if not _REVISION.fullmatch(path.text) and not PATHSPEC.search(path.text))
         facts.arrivals.append(Arrival(f"git {name}", named, how="restored"))
 
-
-_PATTERN = re.compile(r"[*?\[]|\A:")
 
 _PROSE = frozenset({"m", "message", "grep", "author", "committer", "trailer", "S", "G", "word-diff-regex", "format", "date"})
 """Options whose value is text, never a file."""

@@ -82,8 +82,10 @@ def shown_by(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], first
     shown = _shown(verb, letters, words)
     if shown is None:
         return None
-    several = shown.several or (shown.how == "history" and bool(letters & _SEVERAL_ROOTS))
-    return replace(shown, why=f"git {verb}", paths=(*shown.paths, *paths), most=_count(found, letters), several=several)
+    shown = replace(shown, why=f"git {verb}", paths=(*shown.paths, *paths), most=_count(found, letters))
+    if shown.how in ("history", "commits") and letters & _SEVERAL_ROOTS:
+        return replace(shown, how="history", several=True)
+    return replace(shown, every=True) if letters & {"merge-base", "merged"} else shown
 
 
 def _shown(verb: str, letters: set[str], words: tuple[Arg, ...]) -> GitOutput | None:
@@ -179,7 +181,8 @@ class _GitOutputReader:
         self.store = GitStore(git)
         self._last = ""
         count = next((place for place, word in enumerate(shown.words) if self._is_path(word)), len(shown.words))
-        self._words = [word.text if word.static else "?" for word in shown.words[:count]]
+        left_out = "" if shown.how == "history" else "^"
+        self._words = [word.text.removeprefix(left_out) if word.static else "?" for word in shown.words[:count]]
         self.paths = (*shown.words[count:], *shown.paths)
 
     @cached_property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from moryflow_sdk import FrozenDict
@@ -10,13 +11,11 @@ from moryflow_sdk import FrozenDict
 from moryflow_builtins.permission.judgement import MOST, Judgement, place_of
 from moryflow_builtins.permission.policy import CompiledRule, Policy, RuleHit
 
-from .checkouts import Checkout
 from .disguises import disguised_commands, rough_commands
 from .facts import CommandFacts, InnerCommand, InnerText
 from .git_objects import GitUnknown
-from .git_shown import GitOutput
 from .inspect import inspect, name_of
-from .line import CommandLine, CommandPlace, assignments, denial_of, fed_file, fed_text, has_denial
+from .line import CommandLine, CommandPlace, assignments, denial_of, fed_in, has_denial
 from .own_program import inspect_own_program, is_own, refusal_in_text
 from .parser import parse
 from .patches import Patch, UnreadablePatch
@@ -100,7 +99,8 @@ class Judge:
         args = tuple(arguments(command.words))
         if not assigned and not args and not command.redirects:
             return FoldersAfter(bases, bases)
-        facts = CommandFacts(stdin=fed_text(command), stdin_file=fed_file(command))
+        text, file = fed_in(command)
+        facts = CommandFacts(stdin=text, stdin_file=file)
         after = self._seen[key] = self._line(assigned, args, bases, facts, command.raw)
         return after
 
@@ -129,11 +129,14 @@ class Judge:
         changed = self._changes
         there = bases if facts.base is None else self._places.moved(facts.base, bases)
         for patch in facts.patches:
-            self._patch(patch, line.plain, there, bases if patch.outside else there, changed=changed, exact=exact)
+            with self._asking(line.plain, "what the patch changes", exact=exact):
+                self._patch(patch, there, bases if patch.outside else there, changed=changed)
         if facts.checkout is not None:
-            self._checkout(facts.checkout, line.plain, there, exact=exact)
+            with self._asking(line.plain, f"what git {facts.checkout.verb} brings", exact=exact):
+                self._places.checkout(facts.checkout, there, self._moved_names)
         if facts.shown is not None:
-            self._shown(facts.shown, line.plain, there, changed=changed, exact=exact)
+            with self._asking(line.plain, f"what {facts.shown.why} shows", exact=exact):
+                self._places.shown(facts.shown, there, self._moved_names, changed=changed)
         self._moved_names = "all" if "all" in (self._moved_names, facts.moves_names) else facts.moves_names or self._moved_names
         for arrival in facts.arrivals:
             self._places.arrival(arrival, bases if arrival.outside else there, changed=changed, exact=exact)
@@ -207,32 +210,21 @@ class Judge:
             self._places.limits(code.text)
             self._refuse_text(code.text)
 
-    def _patch(self, patch: Patch, command: str, bases: Bases, at: Bases, *, changed: bool, exact: bool) -> None:
+    @contextmanager
+    def _asking(self, command: str, what: str, *, exact: bool) -> Iterator[None]:
+        """Ask where it cannot be told what a command does, unless a rule spells the command out."""
+        try:
+            yield
+        except (GitUnknown, UnreadablePatch) as problem:
+            if not exact:
+                self.ask(command, f"{what} is not known: {problem}")
+
+    def _patch(self, patch: Patch, bases: Bases, at: Bases, *, changed: bool) -> None:
         """Judge what a patch changes; `at` is where its file is."""
-        try:
-            if changed and patch.files:
-                raise UnreadablePatch("it may be changed before it is read")
-            for path in self._places.patched(patch, at):
-                self._places.file(Arg(path), "edit", bases | {str(self._policy.vault)} if patch.by_git else bases)
-        except UnreadablePatch as problem:
-            if not exact:
-                self.ask(command, f"what the patch changes is not known: {problem}")
-
-    def _checkout(self, checkout: Checkout, command: str, bases: Bases, *, exact: bool) -> None:
-        """Judge what git brings to the files without naming them."""
-        try:
-            self._places.checkout(checkout, bases, self._moved_names)
-        except GitUnknown as problem:
-            if not exact:
-                self.ask(command, f"what git {checkout.verb} brings is not known: {problem}")
-
-    def _shown(self, shown: GitOutput, command: str, bases: Bases, *, changed: bool, exact: bool) -> None:
-        """Judge what git prints from its store."""
-        try:
-            self._places.shown(shown, bases, self._moved_names, changed=changed)
-        except GitUnknown as problem:
-            if not exact:
-                self.ask(command, f"what {shown.why} shows is not known: {problem}")
+        if changed and patch.files:
+            raise UnreadablePatch("it may be changed before it is read")
+        for path in self._places.patched(patch, at):
+            self._places.file(Arg(path), "edit", bases | {str(self._policy.vault)} if patch.by_git else bases)
 
     def _repository(self, command: str, bases: Bases, *, changed: bool) -> None:
         """Ask before git uses a repository that is not the vault's own, or may not be when the command gets there."""

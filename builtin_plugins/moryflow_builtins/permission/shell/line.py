@@ -241,13 +241,9 @@ def assignments(command: Simple) -> Iterable[Arg]:
         yield Arg(head + value.text, why)
 
 
-def fed_text(command: Simple) -> Word | None:
-    """Return the text that is fed into a command by its last redirection of standard input."""
+def fed_in(command: Simple) -> tuple[Word | None, Arg | None]:
+    """Return the text, or the file, that is fed into a command by its last redirection of standard input."""
     inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
-    return inputs[-1].body[0] if inputs and inputs[-1].body else None
-
-
-def fed_file(command: Simple) -> Arg | None:
-    """Return the file that is fed into a command."""
-    inputs = [r for r in command.redirects if r.operator.startswith("<") and r.descriptor in ("", "0")]
-    return argument(inputs[-1].target) if inputs and inputs[-1].operator == "<" else None
+    if not inputs:
+        return None, None
+    return next(iter(inputs[-1].body), None), argument(inputs[-1].target) if inputs[-1].operator == "<" else None

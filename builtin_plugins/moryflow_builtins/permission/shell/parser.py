@@ -1,8 +1,6 @@
 """The grammar: lists, pipelines and compound commands. Simple commands are read in :mod:`.simple`.
 
-It is ours because a grammar made for editors reads some texts otherwise than bash does, and finds no fault with them:
-tree-sitter-bash 0.25.1 sees one harmless command in ``echo "${a:-'$(touch x)'}"``, and in a ``cat <<-E`` whose indented
-text is ``$(touch x)``; bash runs ``touch`` in both. What cannot be read as bash reads it is refused here.
+What cannot be read as bash reads it is refused here; why the grammar is ours stands in the docstring of the package.
 """
 
 from __future__ import annotations

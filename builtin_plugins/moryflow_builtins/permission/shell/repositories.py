@@ -131,6 +131,9 @@ def tracked_paths(folder: Path) -> Callable[[Path], bool] | None:
     return lambda path: str(path.relative_to(found.parent)) in names
 
 
+PATHSPEC = re.compile(r"[*?\[]|\A:")
+"""What makes a pathspec name more than a file or a folder."""
+
 EXCLUDED = re.compile(r":(?:[!^]|\(exclude\))")
 """How a pathspec begins that leaves paths out."""
 

@@ -26,7 +26,7 @@ def inspect_change(args: Sequence[Arg], facts: CommandFacts) -> None:
     """A builtin that changes the state of the shell: only a rule of its own covers it."""
     name = args[0].text
     facts.guard(0, f"{name} changes what later commands do")
-    _embedded(args, facts)
+    inspect_embedded(args, facts)
     operands = [arg for arg in args[1:] if not arg.text.startswith("-")]
     match name:
         case "trap" if operands:
@@ -65,11 +65,17 @@ def inspect_source(args: Sequence[Arg], facts: CommandFacts) -> None:
 
 
 def inspect_cd(args: Sequence[Arg], facts: CommandFacts) -> None:
-    """``cd`` and ``pushd`` move; where to is not always known."""
+    """``cd``, ``pushd`` and ``popd`` move; where to is not always known."""
     operands = [arg for arg in args[1:] if not _is_flag(arg)]
     if not operands and args[0].text == "cd":
         facts.moves = Arg("~", tilde=True)
-    elif len(operands) != 1 or not operands[0].static or operands[0].text in ("-", "") or operands[0].text[:1] in "+":
+    elif (
+        args[0].text == "popd"
+        or len(operands) != 1
+        or not operands[0].static
+        or operands[0].text in ("-", "")
+        or operands[0].text[:1] in "+"
+    ):
         facts.moved = True
     else:
         facts.moves = operands[0]
@@ -79,21 +85,11 @@ def _is_flag(arg: Arg) -> bool:
     return arg.text in ("-L", "-P", "-e", "-@", "-n", "--", "-LP", "-PL", "-Pe")
 
 
-def inspect_popd(_: Sequence[Arg], facts: CommandFacts) -> None:
-    """``popd`` goes back to a folder that is not kept track of."""
-    facts.moved = True
-
-
-def inspect_test(args: Sequence[Arg], facts: CommandFacts) -> None:
-    """``test`` and ``printf``: a subscript in an operand is evaluated, and with it the command inside."""
-    _embedded(args, facts)
-
-
 def inspect_printf(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``printf -v`` assigns, and so does ``%n``."""
     if len(args) > 1 and args[1].text.startswith("-v"):
         facts.guard(min(2, len(args) - 1), "printf -v changes a variable")
-        _embedded(args, facts)
+        inspect_embedded(args, facts)
     elif any(_COUNTS.search(arg.text.replace("%%", "")) for arg in args[1:4]):
         facts.guard(len(args) - 1, "printf %n changes a variable")
 
@@ -102,10 +98,10 @@ def inspect_wait(args: Sequence[Arg], facts: CommandFacts) -> None:
     """``wait -p`` assigns."""
     if any(arg.text.startswith("-") and "p" in arg.text for arg in args[1:]):
         facts.guard(len(args) - 1, "wait -p changes a variable")
-        _embedded(args, facts)
+        inspect_embedded(args, facts)
 
 
-def _embedded(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_embedded(args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look for a substitution in literal words: arithmetic and subscripts run it although it was quoted."""
     for index, arg in enumerate(args[1:], 1):
         if arg.static and any(mark in arg.text for mark in _EMBEDS):
@@ -125,10 +121,8 @@ INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
     ".": inspect_source,
     "cd": inspect_cd,
     "pushd": inspect_cd,
-    "popd": inspect_popd,
-    "test": inspect_test,
-    "[": inspect_test,
-    "[[": inspect_test,
+    "popd": inspect_cd,
+    **dict.fromkeys(("test", "[", "[["), inspect_embedded),
     "printf": inspect_printf,
     "wait": inspect_wait,
 }

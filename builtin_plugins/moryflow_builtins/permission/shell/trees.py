@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .options import CommandItem
+from .repositories import PATHSPEC
 from .words import Arg
 
 Follows = Literal["nothing", "git", "rg"]
@@ -101,15 +102,13 @@ def trees_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], *, p
 
 
 _REVISION = re.compile(r"[~^:@]|\AHEAD")
-_BEYOND = re.compile(r"[*?\[]|\A:")
-"""Pathspecs that name more than a folder."""
 
 
 def git_trees(verb: str, found: Sequence[CommandItem]) -> list[Tree]:
     """Return what a verb of git reads below folders: into its store, from where it can be shown, or to search it."""
     letters = {option.name for option in found if not option.operand}
     operands = [option.value for option in found if option.operand and option.value is not None]
-    paths = tuple(arg for arg in operands if not _BEYOND.search(arg.text)) if operands else ()
+    paths = tuple(arg for arg in operands if not PATHSPEC.search(arg.text)) if operands else ()
     paths = paths if len(paths) == len(operands) else (Arg("."),)
     match verb:
         case "add" | "stage" if operands or letters & {"A", "all", "no-ignore-removal", "pathspec-from-file"}:
@@ -130,7 +129,7 @@ def _git_grep(letters: set[str], operands: Sequence[Arg]) -> list[Tree]:
     """Return what it reads besides the files that git tracks."""
     patterns = letters & {"e", "f", "regexp", "file"}
     paths = tuple(arg for arg in (operands if patterns else operands[1:]) if not _REVISION.search(arg.text))
-    roots = () if any(_BEYOND.search(arg.text) for arg in paths) else paths
+    roots = () if any(PATHSPEC.search(arg.text) for arg in paths) else paths
     if "no-index" in letters:
         follows = "git" if "exclude-standard" in letters else "nothing"
         return [Tree("git grep --no-index", roots, follows=follows, repository=True)]
