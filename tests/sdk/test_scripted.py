@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow_builtins.script_model.provider import ScriptModel
+from moryflow_builtins.script_model import ScriptModel
 from moryflow_sdk import Finished, Message, ModelError, ModelInfo, ModelRequest, ReasoningDelta, TextDelta, Usage
 from moryflow_sdk.models import Purpose
 from moryflow_sdk.scripted import ScriptedModel, read_script

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
 
-from .settings import InstructionSettings
+from .files import InstructionSettings, block, instructions_for, remarks, shown, tell_of
 
 name = "instructions"
 services = ("emit", "info")
@@ -22,8 +22,6 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     """Add what the files say to the stable part of the system prompt."""
     if not turn.config.enabled:
         return []
-    from .finding import instructions_for
-    from .wording import block, remarks, shown
 
     found = instructions_for(turn.vault, turn.home, turn.config)
     text = block(found, turn.vault)
@@ -39,8 +37,6 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Tell the model of instructions in the folder of a file that it has just read, once, and again when they have changed."""
     if call.domain == "read" and result.status == "ok" and turn.config.enabled:
-        from .nested import tell_of
-
         await tell_of(call, turn)
     return None
 
@@ -59,6 +55,6 @@ def commands() -> Sequence[Command]:
 
 
 def _cli() -> object:
-    from .cli import instructions
+    from .files import instructions
 
     return instructions

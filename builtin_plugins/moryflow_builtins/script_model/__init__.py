@@ -2,7 +2,51 @@
 
 from __future__ import annotations
 
-from moryflow_sdk import ModelProvider, hookimpl
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moryflow_sdk import BaseProvider, ModelEvent, ModelInfo, ModelProvider, ModelRequest, hookimpl
+
+if TYPE_CHECKING:
+    from moryflow_sdk.scripted import ScriptedModel
+
+
+PREFIX = "script:"
+
+
+class ScriptModel(BaseProvider):
+    """Serves ``script:FILE``; never chosen by itself."""
+
+    name = "script_model"
+    prefixes = (PREFIX,)
+
+    def __init__(self) -> None:
+        self._scripts: dict[str, ScriptedModel] = {}
+
+    def find(self, model: str) -> ModelInfo | None:
+        """Know every name that begins with ``script:``; whether the file is one is seen when it is used."""
+        file = model.removeprefix(PREFIX)
+        if not file or file == model:
+            return None
+        return ModelInfo(
+            id=model, name=file, provider=self.name, context_window=128_000, images=True, input_price=0, output_price=0
+        )
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Yield the next turn of the file.
+
+        :raises ModelError: the file is missing or not a script, the turn says so, or there is none left.
+        """
+        script = self._scripts.get(request.model.name)
+        if script is None:
+            from moryflow_sdk.scripted import ScriptedModel, read_script
+
+            path = Path(request.model.name).expanduser()
+            script = self._scripts[request.model.name] = ScriptedModel(read_script(path), info=request.model)
+        async for event in script.stream(request):
+            yield event
+
 
 name = "script_model"
 
@@ -10,6 +54,5 @@ name = "script_model"
 @hookimpl(after=("local_model", "litellm_models", "openai_compatible"))
 def models() -> list[ModelProvider]:
     """Offer ``script:FILE``."""
-    from .provider import ScriptModel
 
     return [ScriptModel()]

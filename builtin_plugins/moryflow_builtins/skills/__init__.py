@@ -34,7 +34,7 @@ config_model = SkillSettings
 @hookimpl
 def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     """List the skills that there are, for those who may read them."""
-    from .finding import skills_for
+    from .catalog import skills_for
 
     found = [skill for skill in skills_for(turn.vault, turn.home, claude=turn.config.claude) if skill.usable]
     if not found or not _offered(turn):
@@ -55,7 +55,7 @@ def _offered(turn: Turn) -> bool:
 
 
 def _there_are_skills(turn: Turn) -> bool:
-    from .finding import skills_for
+    from .catalog import skills_for
 
     return any(found.usable for found in skills_for(turn.vault, turn.home, claude=turn.config.claude))
 
@@ -67,7 +67,7 @@ def skill(
     file: Annotated[str, "another file of the skill, as it names it: references/more.md"] = "",
 ) -> str:
     """Read a skill: how to do something, step by step, as somebody wrote it down."""
-    from .reading import read_page, read_skill
+    from .catalog import read_page, read_skill
 
     claude = ctx.config.claude
     if file:
@@ -88,6 +88,6 @@ def commands() -> Sequence[Command]:
 
 
 def _cli() -> object:
-    from .cli import group
+    from .catalog import group
 
     return group

@@ -50,7 +50,7 @@ async def task(
 
     For work that can be told in one message: searching widely, or several independent parts, one call each in one step.
     """
-    from .running import Order, run_task
+    from .child import Order, run_task
 
     return await run_task(ctx, Order(agent, prompt, description, task_id, background))
 
@@ -64,6 +64,6 @@ def tools() -> list[Tool]:
 @hookimpl
 async def system_blocks(turn: Turn) -> list[SystemBlock]:
     """Tell an agent that may start others which there are."""
-    from .offering import roster
+    from .child import roster
 
     return await roster(turn)

@@ -7,35 +7,38 @@ A summary is written when a person asks for one, by the hidden agent ``summary``
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from moryflow_sdk import Command, Event, PluginContext, SlashResult, Turn, hookimpl
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
-from .settings import TitleSettings
+
+class TitleSettings(BaseModel):
+    """How sessions get their titles.
+
+    :ivar model: a cheap model that writes them, ``session`` for the session's own; without one, the prompt's first words.
+        It writes the summaries that a person asks for, too; without one, the session's own does.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
+
+    enabled: bool = True
+    model: str | None = None
+
 
 name = "titles"
 services = ("complete", "history", "info")
 config_model = TitleSettings
 config_path = "agents.runtime.titles"
 
-WRITING: dict[str, asyncio.Task[None]] = {}
-"""Titles being written, by session. Each ends within its deadline, and all of them with the host."""
-
 
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], Awaitable[None]]:
     """Let no title outlive the host."""
-    return _stop
+    from .title import cancel_writing
 
-
-async def _stop() -> None:
-    here = asyncio.get_running_loop()
-    tasks = [task for task in WRITING.values() if task.get_loop() is here]
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
+    return cancel_writing
 
 
 @hookimpl(events="step.start")
@@ -44,7 +47,7 @@ async def event(event: Event, turn: Turn | None) -> None:
     if event.type != "step.start" or event.step != 1 or turn is None or turn.purpose != "main":
         return
     if turn.config.enabled and turn.session_state.get("titled", "words") == "words":
-        from .naming import name_session
+        from .title import name_session
 
         await name_session(turn)
 
@@ -56,12 +59,12 @@ def commands() -> Sequence[Command]:
 
 
 def _cli() -> object:
-    from .cli import summary
+    from .summary import summary
 
     return summary
 
 
 async def _slash(_: str, turn: Turn) -> SlashResult:
-    from .summing import summed_up
+    from .summary import summarize
 
-    return SlashResult(text=await summed_up(turn))
+    return SlashResult(text=await summarize(turn))

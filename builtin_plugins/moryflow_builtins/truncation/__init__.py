@@ -5,13 +5,77 @@ The last of ``tool_after``, for every tool without exception. The file is an art
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated, Literal
 
 from moryflow_sdk import Command, Event, ToolCall, ToolResult, Turn, hookimpl
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
-from .settings import TruncationSettings
+from .truncate import Direction, Limits
+
+CAP_FACTOR = 4
+"""The host cuts whatever is over four times `maxBytes`; storing before it does keeps the rest."""
+
+_TAILS = ("bash",)
+_CAMEL = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
+
+Lines = Annotated[int, Field(gt=0, le=10_000_000, strict=True)]
+"""A whole number above zero; neither text nor a boolean."""
+
+Bytes = Annotated[int, Field(gt=0, le=32 * 1024 * 1024 // CAP_FACTOR, strict=True)]
+"""Likewise; the host holds no more than 32 MiB of an output in memory."""
+
+
+class ToolLimits(BaseModel):
+    """Other limits for one tool, or for those a glob names."""
+
+    model_config = _CAMEL
+
+    max_lines: Lines | None = None
+    max_bytes: Bytes | None = None
+    direction: Literal["head", "tail", "both"] | None = None
+    enabled: bool | None = None
+
+
+class TruncationSettings(BaseModel):
+    """How much of an output a model reads, and how long the whole is kept.
+
+    :ivar direction: which end is shown; ``None`` means the head, and the tail for `bash`.
+    :ivar tools: name or glob → other limits; of several that match, a later one wins and an exact name beats globs.
+    """
+
+    model_config = _CAMEL
+
+    max_lines: Lines = 2000
+    max_bytes: Bytes = 51200
+    ttl_days: Annotated[float, Field(gt=0, le=36500, strict=True, allow_inf_nan=False)] = 7
+    direction: Literal["head", "tail", "both"] | None = None
+    enabled: Annotated[bool, Field(strict=True)] = True
+    tools: dict[str, ToolLimits] = {}
+
+    def limits(self, tool: str) -> Limits:
+        """Return what holds for `tool`. Switched off still stores what the host's cap would cut."""
+        direction: Direction = self.direction or ("tail" if tool in _TAILS else "head")
+        lines, size, enabled = self.max_lines, self.max_bytes, self.enabled
+        for entry in self._entries(tool):
+            lines = entry.max_lines or lines
+            size = entry.max_bytes or size
+            direction = entry.direction or direction
+            enabled = enabled if entry.enabled is None else entry.enabled
+        ceiling = CAP_FACTOR * self.max_bytes - 1024
+        if not enabled:
+            return Limits(sys.maxsize, max(ceiling, self.max_bytes), direction)
+        return Limits(lines, min(size, max(ceiling, self.max_bytes)), direction)
+
+    def _entries(self, tool: str) -> list[ToolLimits]:
+        globs = [entry for name, entry in self.tools.items() if fnmatchcase(tool, name)]
+        return [*globs, self.tools[tool]] if tool in self.tools else globs
+
 
 name = "truncation"
 services = ("artifacts", "emit")
@@ -32,9 +96,9 @@ def commands() -> Sequence[Command]:
 @hookimpl(timeout=60.0)
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Replace an output that is over the limits by a preview that says where the whole is."""
-    from .shorten import shortened
+    from .truncate import truncate
 
-    return await shortened(call, result, turn)
+    return await truncate(call, result, turn)
 
 
 @hookimpl(timeout=30.0, events="turn.start")

@@ -14,7 +14,7 @@ from moryflow_sdk import Artifact, CommandContext, ToolError, Turn
 from moryflow_sdk.services import Artifacts
 from moryflow_sdk.texts import visible
 
-from .words import human
+from .truncate import human
 
 PAGE = 1 << 18
 

@@ -18,6 +18,6 @@ def commands(ctx: PluginContext) -> list[Command | Diagnostic]:
     files, problems = own_files(ctx.home / "commands", ".md", next_step="moryflow doctor")
     if not files:
         return list(problems)
-    from .reading import command_in
+    from .command_file import command_in
 
     return [item for path in files for item in command_in(path)]

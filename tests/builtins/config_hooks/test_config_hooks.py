@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_builtins.config_hooks import tool_before
-from moryflow_builtins.config_hooks.settings import HookSettings
+from moryflow_builtins.config_hooks import HookSettings, tool_before
 from moryflow_sdk import ToolCall
 
 SHOUT = """

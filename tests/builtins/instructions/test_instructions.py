@@ -10,8 +10,7 @@ import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
 from moryflow.testing.server import LoopbackServer
-from moryflow_builtins.instructions.finding import instructions_for
-from moryflow_builtins.instructions.settings import InstructionSettings
+from moryflow_builtins.instructions.files import InstructionSettings, instructions_for
 
 pytestmark = pytest.mark.usefixtures("person")
 

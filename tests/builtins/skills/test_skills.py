@@ -13,8 +13,7 @@ import pytest
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
 from moryflow.testing.server import LoopbackServer
-from moryflow_builtins.skills.finding import skills_for
-from moryflow_builtins.skills.reading import read_page, read_skill
+from moryflow_builtins.skills.catalog import read_page, read_skill, skills_for
 from moryflow_sdk import ToolError
 
 pytestmark = pytest.mark.usefixtures("person")

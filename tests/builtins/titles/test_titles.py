@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
 from moryflow.testing.server import LoopbackServer
-from moryflow_builtins.titles import WRITING
-from moryflow_builtins.titles.naming import LETTERS, WORDS, cleaned, from_words
+from moryflow_builtins.titles.title import LETTERS, WORDS, WRITING, clean_title, title_from_prompt
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,7 @@ from moryflow_builtins.titles.naming import LETTERS, WORDS, cleaned, from_words
 )
 def test_a_title_of_a_few_words(prompt: str, title: str) -> None:
     """Three to six words where there are so many (S4.16)."""
-    assert from_words(prompt) == title
+    assert title_from_prompt(prompt) == title
 
 
 @pytest.mark.parametrize(
@@ -48,13 +47,13 @@ def test_a_title_of_a_few_words(prompt: str, title: str) -> None:
 )
 def test_what_a_model_says_is_made_a_title_or_not_taken(answer: str, title: str) -> None:
     """Quotes, full stops and essays are not titles (S4.16)."""
-    assert cleaned(answer) == title
+    assert clean_title(answer) == title
 
 
 @given(st.text())
 def test_any_text_gives_a_short_line(text: str) -> None:
     """Whatever a prompt or a model says (S4.16)."""
-    for title in (from_words(text), cleaned(text)):
+    for title in (title_from_prompt(text), clean_title(text)):
         assert len(title) <= LETTERS + 1 and len(title.split()) <= WORDS and "\n" not in title
 
 

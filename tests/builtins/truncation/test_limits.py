@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from moryflow_builtins.truncation.cut import Limits
-from moryflow_builtins.truncation.settings import TruncationSettings
+from moryflow_builtins.truncation import TruncationSettings
+from moryflow_builtins.truncation.truncate import Limits
 
 
 def settings(**values):

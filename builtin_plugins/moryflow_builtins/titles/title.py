@@ -7,7 +7,8 @@ import re
 
 from moryflow_sdk import MoryflowError, Turn
 
-from . import WRITING
+WRITING: dict[str, asyncio.Task[None]] = {}
+"""Titles being written, by session. Each ends within its deadline, and all of them with the host."""
 
 WORDS = 6
 LETTERS = 60
@@ -30,13 +31,23 @@ async def name_session(turn: Turn) -> None:
     if turn.session in WRITING or (named and not turn.config.model):
         return
     prompt = next((str(node.payload.get("text") or "") for node in await turn.history.path() if node.kind == "user"), "")
-    title = from_words(prompt)
+    title = title_from_prompt(prompt)
     turn.session_state["titled"] = "words"
     if title and not named:
         await turn.info.set_title(title)
     if turn.config.model and prompt.strip():
         task = WRITING[turn.session] = asyncio.create_task(_write(turn, prompt))
         task.add_done_callback(lambda _: WRITING.pop(turn.session, None))
+
+
+async def cancel_writing() -> None:
+    """Cancel the titles that are being written in this event loop."""
+    here = asyncio.get_running_loop()
+    tasks = [task for task in WRITING.values() if task.get_loop() is here]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 async def _write(turn: Turn, prompt: str) -> None:
@@ -48,19 +59,19 @@ async def _write(turn: Turn, prompt: str) -> None:
     except MoryflowError as error:
         turn.log.info("no title was written: %s", error)
         answer = ""
-    title = cleaned(answer)
+    title = clean_title(answer)
     turn.session_state["titled"] = "model" if title else "none"
     if title:
         await turn.info.set_title(title)
 
 
-def from_words(prompt: str) -> str:
+def title_from_prompt(prompt: str) -> str:
     """Return the first words of a prompt: of its first line that says something, without marks of Markdown."""
     line = next((line for line in prompt.splitlines() if re.search(r"\w", line)), "")
     return _short(_MARKS.sub("", line), cut="…")
 
 
-def cleaned(answer: str) -> str:
+def clean_title(answer: str) -> str:
     """Return a model's title: one line of at most six words, without quotes and full stop; empty when it is none.
 
     Small models answer the message instead of naming it; what they say is a sentence, and the prompt's own words are better.

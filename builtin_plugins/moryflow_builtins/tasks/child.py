@@ -1,4 +1,4 @@
-"""One call of ``task``: check it, run the child, and tell its result as text, summary and metadata."""
+"""What ``task`` does: list the agents, run one as a child session, and report its result."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
-from moryflow_sdk import Agent, SpawnResult, ToolContext, ToolError, ToolResult
-
-from .offering import TOOL
+from moryflow_sdk import Agent, SpawnResult, SystemBlock, ToolContext, ToolError, ToolResult, Turn
 
 GO_ON = "Read the results of the tasks above, check what matters, and go on with what the person asked for."
 """The synthetic message behind the results of a step."""
@@ -44,7 +43,7 @@ async def run_task(ctx: ToolContext, order: Order) -> ToolResult:
 
     :raises ToolError: it cannot be started.
     """
-    agent = _chosen(ctx, order.agent)
+    agent = _agent_named(ctx, order.agent)
     depth: int = ctx.config.depth
     above = await ctx.spawn.depth()
     if above >= depth:
@@ -61,12 +60,12 @@ async def run_task(ctx: ToolContext, order: Order) -> ToolResult:
             f"{agent.id} worked longer than {ctx.config.minutes:g} minutes and was stopped", code="timeout"
         ) from error
     if order.background:
-        return _begun(result, agent, order)
+        return _background_result(result, agent, order)
     await _ask_to_go_on(ctx)
-    return _told(result, agent, order, await _calls(ctx, result.session))
+    return _result(result, agent, order, await _calls(ctx, result.session))
 
 
-def _chosen(ctx: ToolContext, wanted: str) -> Agent:
+def _agent_named(ctx: ToolContext, wanted: str) -> Agent:
     known = {agent.id: agent for agent in ctx.spawn.agents()}
     if wanted in known:
         return known[wanted]
@@ -87,15 +86,15 @@ async def _calls(ctx: ToolContext, session: str) -> Counter[str]:
     return Counter(call.tool for call in await ctx.history.calls(session=session))
 
 
-def _begun(result: SpawnResult, agent: Agent, order: Order) -> ToolResult:
+def _background_result(result: SpawnResult, agent: Agent, order: Order) -> ToolResult:
     return ToolResult(
         output=f"{agent.id} works in the background as {result.session}; its result will come as a note. Go on meanwhile.",
-        title=_titled(agent, order, "in the background"),
+        title=_title(agent, order, "in the background"),
         metadata={"session": result.session, "agent": agent.id, "end_reason": "running", "background": True},
     )
 
 
-def _told(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]) -> ToolResult:
+def _result(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]) -> ToolResult:
     counted = ", ".join(f"{tool} {count}" for tool, count in calls.most_common(8))
     steps = f"{result.steps} step{'s' if result.steps != 1 else ''}"
     summary = f"{agent.id} {result.session}: {result.end_reason}, {steps}{f', calls: {counted}' if counted else ''}"
@@ -109,7 +108,7 @@ def _told(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]) 
         status="ok" if fine else "error",
         code=None if fine else result.end_reason,
         output="\n\n".join(filter(None, (why, answer, refused, hint))),
-        title=_titled(agent, order, f"{result.end_reason}, {steps}"),
+        title=_title(agent, order, f"{result.end_reason}, {steps}"),
         metadata={
             "session": result.session,
             "agent": agent.id,
@@ -124,5 +123,24 @@ def _told(result: SpawnResult, agent: Agent, order: Order, calls: Counter[str]) 
     )
 
 
-def _titled(agent: Agent, order: Order, how: str) -> str:
+def _title(agent: Agent, order: Order, how: str) -> str:
     return f"{agent.id}: {order.description or order.prompt.splitlines()[0][:60]} ({how})"
+
+
+TOOL = "task"
+
+
+async def roster(turn: Turn) -> list[SystemBlock]:
+    """Return the block that lists the agents, or nothing where ``task`` is not offered."""
+    if turn.model is None or not turn.model.tools or not _has_tool(turn.agent):
+        return []
+    agents = turn.spawn.agents()
+    if not agents or await turn.spawn.depth() >= turn.config.depth:
+        return []
+    lines = [f"- {agent.id}: {agent.description or agent.name}" for agent in agents]
+    return [SystemBlock(id="agents", text="Agents that the task tool can start:\n" + "\n".join(lines))]
+
+
+def _has_tool(agent: Agent) -> bool:
+    named = agent.tools is None or any(fnmatchcase(TOOL, pattern) for pattern in agent.tools)
+    return named and not any(fnmatchcase(TOOL, pattern) for pattern in agent.deny_tools)

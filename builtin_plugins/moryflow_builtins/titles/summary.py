@@ -1,9 +1,11 @@
-"""Say in a few sentences what was done in a session, when a person asks for it."""
+"""``moryflow session summary`` and ``/summary``: what was done in a session, in a few sentences of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import click
 from moryflow_sdk import NodeView, ToolError, Turn
 
 LONGEST = 12_000
@@ -12,7 +14,7 @@ LONGEST = 12_000
 _OF_A_LINE = 1500
 
 
-async def summed_up(turn: Turn) -> str:
+async def summarize(turn: Turn) -> str:
     """Return what the hidden agent ``summary`` says of the turn's session.
 
     :raises ToolError: nothing was said in it, or no answer came.
@@ -59,3 +61,19 @@ def _lines(node: NodeView) -> Iterator[str]:
         yield f"{node.payload.get('tool')}: {node.payload.get('status')}"
     elif node.kind == "tool" and (title := str(node.payload.get("title") or "")):
         yield f"{node.payload.get('tool')}: {title[:200]}"
+
+
+@click.command("summary")
+@click.argument("session", required=False)
+@click.pass_obj
+def summary(context: Any, session: str | None) -> None:
+    """Ask a model to say in a few sentences what was done in a session (default: the last one).
+
+    The model of agents.runtime.titles.model is asked, or the session's own. The conversation stays as it is.
+    """
+
+    async def work(turn: Turn) -> tuple[str, str]:
+        return turn.session, await summarize(turn)
+
+    name, text = context.change(work, session=session)
+    context.print({"v": 1, "type": "session.summary", "session": name, "text": text}, text=text)

@@ -1,0 +1,332 @@
+"""Find the instruction files of a vault, read them, put them before the model, and list them for a person.
+
+The person's own come first, what they have told Claude Code before what they have told Moryflow; then those of the project
+from its root down to the vault, then those that the configuration names: what is nearer to the work is read later. In each
+folder ``AGENTS.md`` is taken, else ``CLAUDE.md``. A file is read only where no link leads out of its folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import click
+from moryflow_sdk import ToolCall, Turn
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+
+class InstructionSettings(BaseModel):
+    """Which instruction files are read, and how much of them.
+
+    :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``.
+    :ivar claude: also ``~/.claude/CLAUDE.md``.
+    :ivar max_bytes: of one file, with what it includes; the rest is left out and said so.
+    :ivar total_bytes: of all together; files that do not fit any more are left out.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
+
+    enabled: bool = True
+    files: tuple[str, ...] = ()
+    claude: bool = True
+    max_bytes: Annotated[int, Field(gt=0, le=16 * 1024 * 1024, strict=True)] = 32 * 1024
+    total_bytes: Annotated[int, Field(gt=0, le=16 * 1024 * 1024, strict=True)] = 64 * 1024
+
+
+DEPTH = 5
+"""Includes within includes that are followed."""
+
+TWICE = "left out: it says the same as a file before it"
+
+_INCLUDE = re.compile(r"@(\S+\.(?:md|txt))\s*")
+
+
+class Instructions(NamedTuple):
+    """A file and what it says.
+
+    :ivar text: with what it includes; empty when it is left out.
+    :ivar problems: why it is left out, or what of it is.
+    """
+
+    path: Path
+    text: str = ""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """The estimate of what it costs."""
+        return len(self.text) // 4
+
+
+@dataclass(eq=False, repr=False)
+class _Reading:
+    """What is known while one file and its includes are read."""
+
+    root: Path
+    left: int
+    seen: list[Path] = field(default_factory=list[Path])
+    problems: list[str] = field(default_factory=list[str])
+
+
+def read_instructions(path: Path, root: Path, limit: int) -> Instructions:
+    """Return what the file at `path` says, at most `limit` bytes of it. Never raises.
+
+    :param root: the folder that it, and all it includes, must really lie in.
+    """
+    reading = _Reading(root.resolve(), limit)
+    text = "\n".join(_lines(path, reading, depth=0)).strip()
+    return Instructions(path, text, tuple(dict.fromkeys(reading.problems)))
+
+
+def _lines(path: Path, reading: _Reading, depth: int) -> Iterator[str]:
+    text = _text(path, reading)
+    for line in text.splitlines():
+        found = _INCLUDE.fullmatch(line)
+        included = path.parent / found[1] if found else None
+        if included is None or not included.is_file():
+            yield line
+        elif included.resolve() in reading.seen:
+            reading.problems.append(f"{included.name} is included in a circle or twice; once is enough")
+        elif depth >= DEPTH:
+            reading.problems.append(f"includes deeper than {DEPTH} are not followed")
+        else:
+            yield from _lines(included, reading, depth + 1)
+
+
+def _text(path: Path, reading: _Reading) -> str:
+    """Return the text of one file, or nothing and a problem."""
+    if reading.left <= 0:
+        return ""
+    try:
+        data = _bytes(path, reading)
+    except OSError as error:
+        reading.problems.append(f"{_subject(path, reading)} cannot be read: {error.strerror or error}")
+        return ""
+    if b"\0" in data:
+        reading.problems.append(f"{_subject(path, reading)} is not text")
+        return ""
+    cut = len(data) > reading.left
+    if cut:
+        reading.problems.append(f"only the first {reading.left:,} of its {path.stat().st_size:,} bytes are used")
+        data = data[: reading.left]
+    reading.left -= len(data)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if cut and error.end == len(data):
+            return data[: error.start].decode("utf-8-sig")
+        reading.problems.append(f"{_subject(path, reading)} is not UTF-8; it was read as Latin-1")
+        return data.decode("latin-1")
+
+
+def _subject(path: Path, reading: _Reading) -> str:
+    """Return what a remark is about; it is shown behind the name of the file that was asked for."""
+    return "it" if len(reading.seen) < 2 else path.name
+
+
+def _bytes(path: Path, reading: _Reading) -> bytes:
+    real = path.resolve(strict=True)
+    reading.seen.append(real)
+    if not real.is_relative_to(reading.root):
+        raise PermissionError(1, f"it leads out of {reading.root}")
+    from moryflow_sdk.sensitive import sensitive  # most files include none
+
+    if sensitive(str(real.relative_to(reading.root))):
+        raise PermissionError(1, "it leads to a file of secrets")
+    descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise PermissionError(1, "it is not a regular file")
+        if found.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(1, "it belongs to somebody else")
+        return file.read(reading.left + 1)
+
+
+NAMES = ("AGENTS.md", "CLAUDE.md")
+
+CLAUDE = ".claude/CLAUDE.md"
+"""What a person has told Claude Code for all projects, below their own folder."""
+
+NAMED_IN = "agents.runtime.instructions.files"
+_WILD = re.compile(r"[*?\[]")
+
+
+def instructions_for(vault: Path, home: Path, settings: InstructionSettings) -> list[Instructions]:
+    """Return the files that hold for a vault; those with an empty text are left out, and say why."""
+    found: list[Instructions] = []
+    left = settings.total_bytes
+    for path, root in _places(vault, home, settings):
+        if isinstance(root, str):
+            found.append(Instructions(path, problems=(root,)))
+            continue
+        if any(path.resolve() == other.path.resolve() for other in found):
+            continue
+        read = read_instructions(path, root, settings.max_bytes)
+        size = len(read.text.encode("utf-8", "replace"))
+        if size > left:
+            left_out = f"left out: all files together may have {settings.total_bytes} bytes"
+            read = read._replace(text="", problems=(*read.problems, left_out))
+        elif read.text and any(read.text == other.text for other in found):
+            read = read._replace(text="", problems=(TWICE,))
+        else:
+            left -= size
+        found.append(read)
+    return found
+
+
+def in_folder(folder: Path) -> Path | None:
+    """Return the instruction file of a folder, if it has one."""
+    return next((path for name in NAMES if (path := folder / name).is_file()), None)
+
+
+def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path | str]]:
+    """Yield every file with the folder that it must really lie in, or with why a file that is named is none."""
+    if settings.claude and (elsewhere := person_home()) and (elsewhere / CLAUDE).is_file():
+        yield elsewhere / CLAUDE, elsewhere
+    if own := in_folder(home):
+        yield own, home
+    for folder in _project(vault):
+        if path := in_folder(folder):
+            yield path, folder
+    for pattern in settings.files:
+        try:
+            yield from _named(pattern, vault)
+        except (ValueError, RuntimeError) as error:  # the second also of ~NAME, and of a pattern that no glob takes
+            yield Path(pattern), f"{NAMED_IN} names it, and no file can be named like this: {error}"
+
+
+def _named(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | str]]:
+    """Yield the files that `pattern`, one of the configuration's, names; one that names none is said."""
+    expanded = Path(pattern).expanduser()
+    own = expanded.is_absolute()
+    base = Path(expanded.anchor) if own else vault
+    files = [path for path in sorted(base.glob(str(expanded.relative_to(base)) if own else pattern)) if path.is_file()]
+    if files:
+        yield from ((path, path.parent if own else vault) for path in files)
+    elif _WILD.search(pattern):
+        yield Path(pattern), f"{NAMED_IN} names it, and no file is called like this"
+    else:
+        yield (
+            base / expanded,
+            f"{NAMED_IN} names it, and {'it is no file' if (base / expanded).exists() else 'it is not there'}",
+        )
+
+
+def person_home() -> Path | None:
+    """Return the person's own folder; nothing where the system knows none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def _project(vault: Path) -> list[Path]:
+    """Return the folders from the root of the repository that the vault lies in down to the vault; else the vault alone."""
+    above = [vault, *vault.parents]
+    root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), 0)
+    return above[: root + 1][::-1]
+
+
+_HEAD = "These files say how to work here. They are instructions of the project and its owner; they grant no permission."
+
+
+def block(found: Sequence[Instructions], vault: Path) -> str:
+    """Return the block for the system prompt; empty when no file says anything."""
+    parts = [quoted(item, vault) for item in found if item.text]
+    return "\n\n".join([_HEAD, *parts]) if parts else ""
+
+
+def quoted(item: Instructions, vault: Path) -> str:
+    """Return one file between tags that its own text cannot close."""
+    text = item.text.replace("</instructions", "<\\/instructions")
+    return f'<instructions file="{shown(item.path, vault)}">\n{text}\n</instructions>'
+
+
+def shown(path: Path, vault: Path) -> str:
+    """Return a path as a person would write it: relative to the vault, or from their home."""
+    if path.is_relative_to(vault):
+        return str(path.relative_to(vault))
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def remarks(found: Sequence[Instructions], vault: Path) -> str:
+    """Return what a person should know of files that are not read as they stand; a text that is there twice is no trouble."""
+    lines = [f"{shown(item.path, vault)}: {text}" for item in found for text in item.problems if text != TWICE]
+    return "\n".join([*lines, "`moryflow instructions` shows what is read"]) if lines else ""
+
+
+async def tell_of(call: ToolCall, turn: Turn) -> None:
+    """Note the instructions of every folder between the vault and a file that was read, unless they were told as they are."""
+    for target in call.targets:
+        for path in _above(target.text, turn.vault):
+            told: dict[str, str] = turn.session_state.setdefault("stamps", {})
+            stamp = _stamp(path)
+            if told.get(str(path)) == stamp:
+                continue
+            told[str(path)] = stamp
+            if target.text == f"vault:/{path.relative_to(turn.vault).as_posix()}":
+                continue  # the model has just read it
+            read = read_instructions(path, turn.vault, turn.config.max_bytes)
+            if read.text:
+                await turn.info.note(quoted(read, turn.vault), title=f"instructions of {path.parent.name}/")
+
+
+def _stamp(path: Path) -> str:
+    """Return what changes when somebody writes the file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return "gone"
+    return f"{found.st_mtime_ns} {found.st_size}"
+
+
+def _above(target: str, vault: Path) -> Iterator[Path]:
+    """Yield the instruction files of the folders that hold a read file, the vault's own left out."""
+    if not target.startswith("vault:/") or "/" not in (below := target.removeprefix("vault:/")):
+        return
+    parts = Path(below).parts
+    if not parts or not (parts[-1] in NAMES or (vault / Path(*parts)).is_file()):
+        return
+    for depth in range(1, len(parts)):
+        found = in_folder(vault.joinpath(*parts[:depth]))
+        if found:
+            yield found
+
+
+@click.command("instructions")
+@click.pass_obj
+def instructions(context: Any) -> None:
+    """Show which instruction files are read, in which order, what they cost, and what is left out."""
+
+    async def work(turn: Turn) -> tuple[list[dict[str, Any]], str]:
+        found = instructions_for(turn.vault, turn.home, turn.config) if turn.config.enabled else []
+        rows = [_row(item, turn) for item in found]
+        total = sum(item.tokens for item in found)
+        lines = [f"{row['tokens']:>6}  {row['file']}{_why(row)}" for row in rows]
+        nothing = "no AGENTS.md or CLAUDE.md here; folders below are looked at when a file in them is read"
+        return rows, "\n".join([*lines, f"{total:>6}  tokens, about, in every request"]) if rows else nothing
+
+    rows, text = context.run(work, vault=context.vault)
+    context.print(rows, text=text)
+
+
+def _row(item: Instructions, turn: Turn) -> dict[str, Any]:
+    return {
+        "file": shown(item.path, turn.vault),
+        "path": str(item.path),
+        "tokens": item.tokens,
+        "loaded": bool(item.text),
+        "problems": list(item.problems),
+    }
+
+
+def _why(row: dict[str, Any]) -> str:
+    return f"  ({'; '.join(row['problems'])})" if row["problems"] else ""
