@@ -33,7 +33,7 @@ def figures() -> Iterator[tuple[str, Any, str, str]]:
 
 async def _measured(home: Path) -> list[tuple[str, Any, str, str]]:
     from moryflow_builtins.external_tools.environment import Environment
-    from moryflow_builtins.external_tools.outside import Outside, _ask
+    from moryflow_builtins.external_tools.isolated import Outside, _ask
 
     started = time.perf_counter()
     async with await open_host(home, environ={}, builtins=BUILTINS, probe=False) as host:

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from moryflow_builtins.snapshots.settings import SnapshotSettings
-from moryflow_builtins.snapshots.shadow import Shadow
+from moryflow_builtins.snapshots.shadow import Shadow, SnapshotSettings
 
 FILES, ROUNDS = 5000, 15
 Figure = tuple[str, float, str, float | None]

@@ -1,7 +1,8 @@
 """Hooks that need no code: `agents.runtime.hooks` in the configuration.
 
 They are the user's, so the host calls them among the user's hooks. A wrong entry is left out and named, with
-its line, by the check of the configuration; the others hold.
+its line, by the check of the configuration; the others hold. Aliases are written out and nothing is built before it is
+needed: this is imported at every start.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ class ChatHooks(BaseModel, frozen=True, defer_build=True):
     params: Params | None = None
 
 
-class Before(BaseModel, frozen=True, defer_build=True):
+class BeforeToolHook(BaseModel, frozen=True, defer_build=True):
     """Arguments that a call gets when it does not give them itself."""
 
     tool: ToolName
     merge_input: dict[str, Any] = Field(default={}, alias="mergeInput")
 
 
-class After(BaseModel, frozen=True, defer_build=True):
+class AfterToolHook(BaseModel, frozen=True, defer_build=True):
     """Text around what a tool returned, taken as it is."""
 
     tool: ToolName
@@ -56,8 +57,8 @@ class After(BaseModel, frozen=True, defer_build=True):
 class ToolHooks(BaseModel, frozen=True, defer_build=True):
     """What happens to tool calls; entries apply in the order they are written."""
 
-    before: tuple[Before, ...] = ()
-    after: tuple[After, ...] = ()
+    before: tuple[BeforeToolHook, ...] = ()
+    after: tuple[AfterToolHook, ...] = ()
 
 
 class HookSettings(BaseModel, frozen=True, defer_build=True):
@@ -71,7 +72,7 @@ name = "config_hooks"
 config_model = HookSettings
 config_path = "agents.runtime.hooks"
 
-Entry = TypeVar("Entry", Before, After)
+Entry = TypeVar("Entry", BeforeToolHook, AfterToolHook)
 
 
 @hookimpl

@@ -1,18 +1,65 @@
 """Tools of the person's own: Python files in ``~/.moryflow/tools``, off until they are switched on.
 
-They are ordinary tools: permission, truncation and every hook apply. The first call of each asks, and says which file it
-is. A file that names dependencies runs in a process and an environment of its own, so that it cannot break the host.
+They are ordinary tools: permission, truncation and every hook apply. The first call of each asks, once, and says which
+file it is. Edits of the file are not asked about again: no tool may write there, so they are the person's own; a tool of
+the same name from another file is. A file that names dependencies runs in a process and an environment of its own, so that
+it cannot break the host.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moryflow_sdk import Ask, Diagnostic, PluginContext, Ruling, Tool, ToolCall, Turn, hookimpl
+from moryflow_sdk import Ask, Diagnostic, PluginContext, Remember, Rule, Ruling, Tool, ToolCall, Turn, hookimpl
+from moryflow_sdk.patterns import compile_rule, escape
 
 if TYPE_CHECKING:
     from .environment import Environment
+
+
+def question(call: ToolCall, turn: Turn) -> Ask | None:
+    """Return the question, ``None`` when it was answered before or a rule answers it."""
+    target = f"tool:{call.tool}"
+    if _known(turn.data_dir).get(call.tool) == call.source or _allowed(turn.rules.all(), target):
+        return None
+    return Ask(
+        f"first use of the external tool {call.tool!r}, from {call.source}",
+        remember=(Remember(scope="user", domain="tool", pattern=escape(target)),),
+    )
+
+
+def remember(call: ToolCall, turn: Turn) -> None:
+    """Note that a person let the tool of this file run."""
+    known = _known(turn.data_dir)
+    if known.get(call.tool) == call.source:
+        return
+    file = _file(turn.data_dir)
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    fresh.write_text(json.dumps({**known, call.tool: call.source}, indent=2, sort_keys=True), encoding="utf-8")
+    fresh.replace(file)
+
+
+def _known(folder: Path) -> dict[str, str]:
+    try:
+        known = json.loads(_file(folder).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _file(folder: Path) -> Path:
+    return folder / "allowed.json"
+
+
+def _allowed(rules: Sequence[Rule], target: str) -> bool:
+    """Whether the last rule about `target` allows it: somebody who writes that has answered already."""
+    last = next((rule for rule in reversed(rules) if rule.domain == "tool" and compile_rule(rule).matches(target)), None)
+    return last is not None and last.decision == "allow"
+
 
 name = "external_tools"
 services = ("artifacts", "code_loader", "complete", "emit", "files", "info", "rules")
@@ -28,7 +75,7 @@ async def tools(ctx: PluginContext) -> list[Tool | Diagnostic]:
     for off, why in ((ctx.profile == "remote", "under the profile remote"), (ctx.safe_mode, "in safe mode")):
         if off:
             return [Diagnostic(file=str(folder), code="external_tools_off", message=f"external tools are not loaded {why}")]
-    from .loading import load_all
+    from .loader import load_all
 
     return await load_all(ctx, folder)
 
@@ -38,7 +85,6 @@ def tool_gate(call: ToolCall, turn: Turn) -> Ask | None:
     """Ask before the first call of a tool, and show the file it comes from."""
     if not _is_ours(call, turn):
         return None
-    from .first_use import question
 
     return question(call, turn)
 
@@ -47,8 +93,6 @@ def tool_gate(call: ToolCall, turn: Turn) -> Ask | None:
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
     """Remember that a person let a tool run, so that nobody is asked again."""
     if ruling.by == "user" and ruling.decision == "allow" and _is_ours(call, turn):
-        from .first_use import remember
-
         remember(call, turn)
 
 

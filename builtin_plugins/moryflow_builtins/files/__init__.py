@@ -56,7 +56,7 @@ def _edited_paths(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 
 def _patched_paths(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    from .patch import parse_patch, paths_of
+    from .patches import parse_patch, paths_of
 
     return [file_target(path, "edit") for path in paths_of(parse_patch(args["patch"]))]
 
@@ -77,7 +77,7 @@ async def read(
     line_numbers: Annotated[bool, "put the line number before each line; it is not part of the file"] = False,
 ) -> ToolResult:
     """Read a text file, a page of it at a time, or look at an image (PNG, JPEG, GIF, WebP)."""
-    from .reading import read_soon
+    from .reader import read_soon
 
     return await read_soon(ctx, offset, limit, encoding, line_numbers)
 
@@ -89,7 +89,7 @@ def ls(
     all: Annotated[bool, "also what .gitignore and .ignore leave out"] = False,
 ) -> ToolResult:
     """List a folder: names, sizes, folders with a slash. To find files deeper down use glob."""
-    from .places import list_target
+    from .tree import list_target
 
     return list_target(ctx, all)
 
@@ -97,7 +97,7 @@ def ls(
 @tool(domain="edit", targets=_edit_path, offered=writes_edits, preview=_preview)
 def write(path: Path, content: Annotated[str, "the whole new content"], ctx: ToolContext) -> ToolResult:
     """Create a file, or replace all of it. To change a part of a file use edit."""
-    from .editing import write_target
+    from .editor import write_target
 
     return write_target(ctx, content)
 
@@ -111,8 +111,8 @@ def edit(
     replace_all: Annotated[bool, "replace it everywhere in the file"] = False,
 ) -> ToolResult:
     """Replace a text in a file; it must be there exactly once unless replace_all is set."""
-    from .editing import edit_files
-    from .matching import Edit
+    from .editor import edit_files
+    from .match import Edit
 
     return edit_files(ctx, [(ctx.call.targets[0], Edit(old_string, new_string, replace_all))], "edit")
 
@@ -123,8 +123,8 @@ def multiedit(
     ctx: ToolContext,
 ) -> ToolResult:
     """Make several edits in one or more files: all of them, or none if one does not fit."""
-    from .editing import edit_files, paired
-    from .matching import Edit
+    from .editor import edit_files, paired
+    from .match import Edit
 
     targets = paired([item.path for item in edits], ctx.call.targets)
     whole = [
@@ -148,7 +148,7 @@ def apply_patch(patch: Annotated[str, "the patch, from '*** Begin Patch' to '***
     *** Delete File: path
     *** End Patch
     """
-    from .patching import apply_patch_text
+    from .patches import apply_patch_text
 
     return apply_patch_text(ctx, patch)
 
@@ -156,7 +156,7 @@ def apply_patch(patch: Annotated[str, "the patch, from '*** Begin Patch' to '***
 @tool(domain="edit", targets=_both_paths, preview=_preview)
 def move(path: Path, to: Annotated[str, "the new path; nothing may be there yet"], ctx: ToolContext) -> ToolResult:
     """Move or rename a file or a folder."""
-    from .places import move_targets
+    from .tree import move_targets
 
     return move_targets(ctx)
 
@@ -166,7 +166,7 @@ def delete(
     path: Path, ctx: ToolContext, recursive: Annotated[bool, "delete a folder with all that is in it"] = False
 ) -> ToolResult:
     """Delete a file, a link (not what it leads to), or an empty folder."""
-    from .places import delete_target
+    from .tree import delete_target
 
     return delete_target(ctx, recursive)
 

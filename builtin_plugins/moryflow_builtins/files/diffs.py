@@ -72,7 +72,7 @@ def whole_diff(before: str, after: str) -> Diff:
     return Diff(plus, minus, "".join(_shifted(line, first) for line in compared).rstrip("\n"))
 
 
-class Shown(NamedTuple):
+class ShownFile(NamedTuple):
     """A file that was changed: its resolved name, what became of it in a word, and the difference if there is one."""
 
     name: str
@@ -80,7 +80,7 @@ class Shown(NamedTuple):
     made: Diff | None = None
 
 
-def short_diffs(changed: Sequence[Shown]) -> str:
+def short_diffs(changed: Sequence[ShownFile]) -> str:
     """Return what a person is shown after a change: each path, and the beginning and the end of its diff.
 
     Lines of a file begin with a blank, ``+``, ``-`` or a backslash, those of a place with ``@@``; all others are ours.
@@ -91,7 +91,7 @@ def short_diffs(changed: Sequence[Shown]) -> str:
     return "\n".join([*lines, f"and {left} more files"] if left > 0 else lines)
 
 
-def _short(one: Shown, most: int) -> list[str]:
+def _short(one: ShownFile, most: int) -> list[str]:
     made = one.made or Diff(0, 0, "")
     head = ", ".join(part for part in (one.what, f"{made.count} lines" if made.text else "") if part)
     lines = made.text.split("\n") if made.text else []

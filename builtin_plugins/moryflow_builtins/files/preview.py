@@ -13,9 +13,9 @@ from moryflow_sdk import Target, ToolContext, ToolError, thaw
 from moryflow_sdk.texts import visible
 
 from .diffs import lines_of, whole_diff
-from .editing import old_text, paired, planned_edits
-from .matching import Edit
-from .patching import PlannedPatch, planned_patch
+from .editor import old_text, paired, planned_edits
+from .match import Edit
+from .patches import PlannedPatch, planned_patch
 
 MOST_PATHS = 10_000
 
@@ -24,10 +24,10 @@ def preview_write(ctx: ToolContext) -> str:
     """Return the content of a new file, or what changes in one that is there."""
     target, content = ctx.call.targets[0], str(ctx.call.args["content"])
     if target.identity is None:
-        return _headed(f"new file, {_lines(content)}", _new(content))
+        return _with_heading(f"new file, {_lines(content)}", _new(content))
     before = old_text(ctx.files, target)
     if before is None:
-        return _headed(f"replaces all of it, which is no text or large, by {_lines(content)}", _new(content))
+        return _with_heading(f"replaces all of it, which is no text or large, by {_lines(content)}", _new(content))
     return _difference(before, content)
 
 
@@ -39,7 +39,7 @@ def preview_edits(ctx: ToolContext) -> str:
     targets = paired([one["path"] for one in given], ctx.call.targets)
     edited, _ = planned_edits(ctx.files, list(zip(targets, edits, strict=True)))
     made = [(one.target, _difference(one.text.text, one.after)) for one in edited]
-    return made[0][1] if len(made) == 1 else "\n".join(_headed(_name(target), text) for target, text in made)
+    return made[0][1] if len(made) == 1 else "\n".join(_with_heading(_name(target), text) for target, text in made)
 
 
 def preview_patch(ctx: ToolContext) -> str:
@@ -93,21 +93,21 @@ def _patched(one: PlannedPatch, targets: Sequence[Target]) -> str:
         name = f"{name} → {_name(into)}"
     match one.patch.action:
         case "add":
-            return _headed(f"{name}: new file, {_lines(one.after)}", _new(one.after))
+            return _with_heading(f"{name}: new file, {_lines(one.after)}", _new(one.after))
         case "delete":
-            return _headed(f"{name}: goes", whole_diff(one.before, "").text)
+            return _with_heading(f"{name}: goes", whole_diff(one.before, "").text)
         case _:
-            return _headed(name, _difference(one.before, one.after) if one.patch.hunks else "")
+            return _with_heading(name, _difference(one.before, one.after) if one.patch.hunks else "")
 
 
 def _difference(before: str, after: str) -> str:
     if before == after:
         return "nothing changes"
     made = whole_diff(before, after)
-    return _headed(f"{made.count} lines", made.text)
+    return _with_heading(f"{made.count} lines", made.text)
 
 
-def _headed(head: str, text: str) -> str:
+def _with_heading(head: str, text: str) -> str:
     return f"{head}\n{text}" if text else head
 
 

@@ -15,7 +15,7 @@ FALLBACK = "latin-1"
 
 
 @dataclass(frozen=True)
-class Text:
+class FileText:
     """The text of a file and what is needed to write it again."""
 
     text: str
@@ -42,7 +42,7 @@ class Text:
         return data
 
 
-def decode(data: bytes, name: str) -> Text:
+def decode(data: bytes, name: str) -> FileText:
     """Return `data` as text: by its mark, as UTF-8, or else as :data:`FALLBACK`.
 
     :raises ToolError: ``binary``.
@@ -50,13 +50,13 @@ def decode(data: bytes, name: str) -> Text:
     mark, encoding = mark_of(data)
     try:
         if not looks_binary(data):
-            return Text(data[len(mark) :].decode(encoding or "utf-8"), encoding or "utf-8", mark)
+            return FileText(data[len(mark) :].decode(encoding or "utf-8"), encoding or "utf-8", mark)
     except UnicodeDecodeError:
         if encoding in ("", "utf-8"):
-            return Text(data.decode(FALLBACK), FALLBACK)
+            return FileText(data.decode(FALLBACK), FALLBACK)
     raise ToolError(f"{name} is a binary file", code="binary", next_step="change it with a program made for it")
 
 
 def encode_new(text: str, name: str) -> bytes:
     """Return the content of a new file."""
-    return Text("").encode(text, name)
+    return FileText("").encode(text, name)

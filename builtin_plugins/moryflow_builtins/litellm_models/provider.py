@@ -1,4 +1,4 @@
-"""The provider: which names are litellm's, and one answer from it."""
+"""The provider: which names are litellm's, which variables hold their keys, and one answer from it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,75 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelRequest, Status
 from moryflow_sdk.provider_settings import ModelsSettings, ProviderSettings, with_limits
 
 from . import engine
-from .services import ANY, SERVICES, SEVERAL_SYSTEM_MESSAGES, Service
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import Endpoint
+
+
+class LitellmService(NamedTuple):
+    """A service that litellm speaks to.
+
+    :param keys: environment variables, one of which must hold a key; empty when the service finds its own credentials.
+    :param default: the model to use when nobody chose one.
+    :param families: beginnings of bare model names that mean this service.
+    """
+
+    prefix: str
+    keys: tuple[str, ...] = ()
+    default: str = ""
+    families: tuple[str, ...] = ()
+
+    def key(self, environ: Mapping[str, str]) -> str:
+        """Return the key that is set, if any."""
+        return next((environ[name].strip() for name in self.keys if environ.get(name, "").strip()), "")
+
+    def api_key(self, environ: Mapping[str, str]) -> str:
+        """Return the key if it may be handed over as such; tokens of other kinds litellm reads itself."""
+        names = [name for name in self.keys if name.endswith(("API_KEY", "APIKEY"))]
+        return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
+
+
+SEVERAL_SYSTEM_MESSAGES = frozenset({"anthropic", "gemini", "vertex_ai", "bedrock"})
+"""Services that take system messages beside the conversation, as many as there are."""
+
+SERVICES: dict[str, LitellmService] = {
+    service.prefix: service
+    for service in (
+        LitellmService("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), "claude-sonnet-5", ("claude-",)),
+        LitellmService("gemini", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "gemini-flash-latest", ("gemini-",)),
+        LitellmService("cohere_chat", ("COHERE_API_KEY", "CO_API_KEY"), families=("command-",)),
+        LitellmService("cohere", ("COHERE_API_KEY", "CO_API_KEY")),
+        LitellmService("perplexity", ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"), families=("sonar",)),
+        LitellmService("ai21", ("AI21_API_KEY",)),
+        LitellmService("replicate", ("REPLICATE_API_KEY", "REPLICATE_API_TOKEN")),
+        LitellmService("databricks", ("DATABRICKS_API_KEY", "DATABRICKS_TOKEN")),
+        LitellmService("deepinfra", ("DEEPINFRA_API_KEY", "DEEPINFRA_TOKEN")),
+        LitellmService("fireworks_ai", ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY")),
+        LitellmService("together_ai", ("TOGETHERAI_API_KEY", "TOGETHER_API_KEY")),
+        LitellmService("sambanova", ("SAMBANOVA_API_KEY",)),
+        LitellmService("nvidia_nim", ("NVIDIA_NIM_API_KEY",)),
+        LitellmService("cloudflare", ("CLOUDFLARE_API_KEY",)),
+        LitellmService("azure", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")),
+        LitellmService("azure_ai", ("AZURE_AI_API_KEY",)),
+        LitellmService("snowflake", ("SNOWFLAKE_JWT",)),
+        LitellmService("watsonx", ("WATSONX_APIKEY", "WATSONX_API_KEY", "WATSONX_TOKEN")),
+        LitellmService("bedrock"),
+        LitellmService("sagemaker"),
+        LitellmService("vertex_ai"),
+        LitellmService("oci"),
+    )
+}
+"""In the order in which a key makes a service the default."""
+
+ANY = "litellm"
+"""``litellm/<what litellm calls the model>`` reaches every other one."""
+
 
 SHOW_AFTER = 0.3
 """Seconds of loading after which a person is told why nothing happens."""
@@ -50,7 +109,7 @@ class LitellmModels(BaseProvider):
 
     async def available(self) -> Sequence[ModelInfo]:
         """List the models of services with a key, and configured ones."""
-        from .prices import table
+        from .engine import table
 
         names = [f"{p}/{name}" for p, own in self._settings.providers.items() if p in SERVICES for name in own.models]
         reached = {p for p, service in SERVICES.items() if service.key(self._environ)}
@@ -111,7 +170,11 @@ class LitellmModels(BaseProvider):
         own = self._own(prefix)
         if own.base_url:
             found["api_base"] = own.base_url
-        key = endpoint.key if own.api_key or own.api_key_env else SERVICES.get(prefix, Service(prefix)).api_key(self._environ)
+        key = (
+            endpoint.key
+            if own.api_key or own.api_key_env
+            else SERVICES.get(prefix, LitellmService(prefix)).api_key(self._environ)
+        )
         if key:
             found["api_key"] = key
         if own.headers:
@@ -124,7 +187,7 @@ class LitellmModels(BaseProvider):
         return found
 
     def _info(self, prefix: str, name: str) -> ModelInfo:
-        from .prices import facts
+        from .engine import facts
 
         known = facts(*name.split("/", 1)) if prefix == ANY and "/" in name else facts(prefix, name)
         family = "gpt" if "gpt" in name.lower() else "claude" if "claude" in name.lower() else ""
@@ -132,7 +195,7 @@ class LitellmModels(BaseProvider):
         return with_limits(info, self._own(prefix))
 
     def _lists(self, prefix: str, name: str) -> bool:
-        from .prices import entry
+        from .engine import entry
 
         return bool(entry(prefix, name)) or name in self._own(prefix).models
 
@@ -147,7 +210,7 @@ class LitellmModels(BaseProvider):
         from moryflow_sdk.chat_completions import Endpoint
 
         prefix = model.id.partition("/")[0]
-        service, own = SERVICES.get(prefix) or Service(prefix), self._own(prefix)
+        service, own = SERVICES.get(prefix) or LitellmService(prefix), self._own(prefix)
         key = self._environ.get(own.api_key_env, "") if own.api_key_env else own.api_key or service.key(self._environ)
         name = own.api_key_env or (service.keys[0] if service.keys else "")
         if name and not key:

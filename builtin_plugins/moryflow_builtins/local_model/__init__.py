@@ -2,7 +2,180 @@
 
 from __future__ import annotations
 
-from moryflow_sdk import ModelProvider, PluginContext, hookimpl
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from moryflow_sdk import (
+    BaseProvider,
+    Finished,
+    ModelError,
+    ModelEvent,
+    ModelInfo,
+    ModelProvider,
+    ModelRequest,
+    PluginContext,
+    Status,
+    TextDelta,
+    hookimpl,
+)
+
+if TYPE_CHECKING:
+    from moryflow_sdk.chat_completions import ChatClient
+
+    from .runtime import Process, Runtime
+
+
+SHOW_AFTER = 0.3
+"""Seconds of loading after which a person is told why nothing happens."""
+
+NEXT_HEADING = "\n#"
+"""Where an answer ends. So small a model goes on with the document it was shown, heading after heading, up to its limit."""
+
+LONGEST_ANSWER = 256
+"""Tokens."""
+
+LOCAL = ModelInfo(
+    id="local",
+    name="smollm2-135m-instruct",
+    provider="local_model",
+    context_window=8192,
+    max_output=LONGEST_ANSWER,
+    input_price=0,
+    output_price=0,
+    tools=False,
+    note="a very small model on this machine: chat only, no tools, often wrong",
+)
+
+
+class LocalModel(BaseProvider):
+    """Serves ``local`` from a process of its own, once it is installed."""
+
+    name = "local_model"
+    prefixes = ("local",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._process: Process | None = None
+        self._client: ChatClient | None = None
+
+    def find(self, model: str) -> ModelInfo | None:
+        """Know ``local``, installed or not."""
+        return LOCAL if model == LOCAL.id else None
+
+    def default(self, environ: Mapping[str, str]) -> str | None:
+        """Be the model of those who have installed it and have no key."""
+        return LOCAL.id if self.installed() else None
+
+    async def available(self) -> Sequence[ModelInfo]:
+        """List it, and say when it is not installed yet."""
+        if self.installed():
+            return (LOCAL,)
+        size = self.download_size() // 1_000_000
+        return (LOCAL.replace(note=f"not installed; moryflow model install ({size} MB); {LOCAL.note}"),)
+
+    def installed(self) -> bool:
+        """Whether runtime and weights are there."""
+        return self._runtime.installed()
+
+    def download_size(self) -> int:
+        """Return the bytes that :meth:`install` downloads."""
+        return self._runtime.download_size()
+
+    def install(self, progress: Callable[[str, int, int], None]) -> None:
+        """Install runtime and weights into Moryflow's home.
+
+        :raises ModelError: it did not work.
+        """
+        from .installer import install
+
+        install(self._runtime, progress)
+
+    def prepare(self, model: ModelInfo) -> None:
+        """Start the process, if it can be started."""
+        if self.installed():
+            self._server().start()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Yield the answer.
+
+        :raises ModelError: it is not installed, does not start, or the prompt does not fit.
+        """
+        if not self.installed():
+            raise ModelError("the local model is not installed", code="missing", next_step="moryflow model install")
+        starting = asyncio.wrap_future(self._server().start())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(starting), SHOW_AFTER)
+        if not starting.done():
+            yield Status(text="loading the local model")
+        client = await self._connected(*await starting)
+        params = request.params
+        if request.purpose != "compact":  # the sections of a summary are headings
+            params = params.replace(extra={"stop": [NEXT_HEADING], **params.extra})
+        chat_only = request.replace(tools=(), params=params)
+        own_limit = params.max_tokens is None or params.max_tokens >= LONGEST_ANSWER
+        async with contextlib.aclosing(client.stream(chat_only, request.model.name)) as events:
+            async for event in whole_sentences(events) if own_limit else events:
+                yield event
+
+    async def aclose(self) -> None:
+        """Close the connection and end the process."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+        process, self._process = self._process, None
+        if process is not None:
+            await asyncio.to_thread(process.stop)
+
+    def _server(self) -> Process:
+        from .runtime import Process
+
+        if self._process is None:
+            self._process = Process(self._runtime)
+        return self._process
+
+    async def _connected(self, url: str, key: str) -> ChatClient:
+        """Return a client for the process that runs now; one that was started again has another address and key."""
+        from moryflow_sdk.chat_completions import ChatClient, Endpoint
+
+        if self._client is None or self._client.endpoint.key != key:
+            if self._client is not None:
+                await self._client.aclose()
+            source = "the local model's process"
+            self._client = ChatClient(Endpoint(f"{url}/v1", "local", key=key, key_source=source, url_source=source))
+        return self._client
+
+
+_SENTENCE_ENDS = tuple(".!?。！？")
+_SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
+
+
+async def whole_sentences(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
+    """Yield `events`, ending an answer that reached the model's own limit with its last whole sentence.
+
+    So small a model rarely ends by itself: the limit is how its answers end, not how they are cut. An answer without
+    a whole sentence is passed on as it is.
+    """
+    held, any_sentence = "", False
+    async for event in events:
+        if isinstance(event, TextDelta):
+            held += event.text
+            end = max((match.end() for match in _SENTENCE_END.finditer(held)), default=0)
+            if end:
+                any_sentence = True
+                yield event.replace(text=held[:end])
+                held = held[end:]
+            continue
+        if isinstance(event, Finished):
+            at_limit, ends_here = event.reason == "length", held.endswith(_SENTENCE_ENDS)
+            if held and (ends_here or not (at_limit and any_sentence)):
+                yield TextDelta(text=held)
+            if at_limit and (ends_here or any_sentence):
+                event = event.replace(reason="stop")
+        yield event
+
 
 name = "local_model"
 
@@ -10,7 +183,6 @@ name = "local_model"
 @hookimpl(after=("openai_compatible", "litellm_models"))
 def models(ctx: PluginContext) -> list[ModelProvider]:
     """Offer ``local``."""
-    from .provider import LocalModel
     from .runtime import Runtime
 
     return [LocalModel(Runtime(ctx.home))]

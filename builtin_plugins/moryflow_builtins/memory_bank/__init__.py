@@ -27,8 +27,7 @@ from moryflow_sdk import (
     tool,
 )
 
-from .bank import bank_of, named, runs_unseen, usable_bank
-from .settings import MemoryBankSettings
+from .bank import MemoryBankSettings, bank_of, named, runs_unseen, usable_bank
 
 name = "memory_bank"
 services = ("emit", "files", "history", "spawn")
@@ -58,7 +57,7 @@ async def memory_propose(
     why: Annotated[str, "one sentence: why it is worth keeping"] = "",
 ) -> ToolResult:
     """Propose something worth keeping in the memory bank. Nothing is written: the person is asked."""
-    from .proposing import propose
+    from .proposals import propose
 
     return await propose(ctx, target, draft, replaces, why)
 
@@ -68,7 +67,7 @@ async def memory_write(
     ctx: ToolContext, proposal: Annotated[str, "the id of the proposal; may be left out when there is one"] = ""
 ) -> ToolResult:
     """Have a proposal written after the person has replied mb:write to it. The writer does it; you never do."""
-    from .writing import write
+    from .writer import write
 
     return await write(ctx, proposal)
 
@@ -82,7 +81,7 @@ def tools() -> list[Tool]:
 @hookimpl
 def agents() -> list[Agent]:
     """Offer the reader. No agent may call the writer."""
-    from .helpers import reader_agent
+    from .reader import reader_agent
 
     return [reader_agent()]
 
@@ -99,8 +98,8 @@ def system_blocks(turn: Turn) -> list[SystemBlock]:
     bank = usable_bank(turn)
     if bank is None or (turn.spawned is not None and turn.agent.id in ("memory-reader", "memory-bank-writer")):
         return []
-    from .gating import get_ready
-    from .protocol import block_of
+    from .guard import get_ready
+    from .prompt import block_of
 
     get_ready(turn)
     return [block_of(turn, bank)]
@@ -111,8 +110,8 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
     """Let reads count only while the model sees them; mark messages that speak for reading first or for a proposal."""
     if usable_bank(turn) is None:
         return None
+    from .prompt import reminded_messages
     from .reads import forget_after_compaction
-    from .reminding import reminded_messages
 
     forget_after_compaction(messages, turn)
     return reminded_messages(messages, turn)
@@ -131,7 +130,7 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
     """Guard the bank, and the reading before a risky write."""
     if turn.parent is None and not any(target.domain == "edit" for target in call.targets):
         return None
-    from .gating import judge
+    from .guard import judge
 
     return await judge(call, turn)
 
@@ -143,7 +142,7 @@ async def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
         return
     bank = bank_of(turn)
     if bank is None or not bank.problem:
-        from .shelter import hold
+        from .change_guard import hold
 
         await hold(call, turn)
 
@@ -153,7 +152,7 @@ async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResu
     """Undo what may not be, note what was read, say what has to be said."""
     if usable_bank(turn) is None and not runs_unseen(call, turn):
         return None
-    from .after import after
+    from .guard import after
 
     return await after(call, result, turn)
 

@@ -1,7 +1,7 @@
-"""Where a memory bank is, and what belongs to it.
+"""Where a memory bank is, what belongs to it, the two parts of its files, and what ``agents.runtime.memoryBank`` may say.
 
 A bank is a real folder ``memory-bank`` at the top of the vault. Whether there is one is looked up once a turn; where
-there is none, nothing of this plugin does anything.
+there is none, nothing of this plugin does anything. Of a file of the bank, tools keep one part; the other is the person's.
 """
 
 from __future__ import annotations
@@ -9,15 +9,76 @@ from __future__ import annotations
 import os
 import stat
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from moryflow_sdk import Target, ToolCall, Turn
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Count = Annotated[int, Field(gt=0, le=1_000_000, strict=True)]
+
+SENSITIVE_PATHS: tuple[str, ...] = (
+    "src/{auth,security}/**", "**/{auth,authn,authz,authentication,authorization,security,oauth,crypto}/**",
+    "**/*{package,tsconfig}.json", "**/jsconfig.json", "**/{docker,infra,infrastructure,terraform,k8s,helm,deploy,ansible}/**",
+    "**/{package-lock.json,npm-shrinkwrap.json,yarn.lock,pnpm-lock.yaml,pnpm-workspace.yaml,bun.lock,bun.lockb,deno.lock}",
+    "**/{pyproject.toml,setup.py,setup.cfg,poetry.lock,uv.lock,pdm.lock,pipfile,pipfile.lock,environment.y*ml}",
+    "**/{requirements*,constraints*}.{txt,in}", "**/{cargo.toml,cargo.lock,go.mod,go.sum,go.work}",
+    "**/{gemfile,gemfile.lock,*.gemspec,composer.json,composer.lock,mix.exs,mix.lock,pubspec.yaml,pubspec.lock}",
+    "**/{pom.xml,build.gradle,build.gradle.kts,settings.gradle,settings.gradle.kts,gradle.lockfile,*.csproj,packages.lock.json}",
+    "**/{package.swift,package.resolved,podfile,podfile.lock,deno.json,flake.nix,flake.lock}",
+    "**/{.github,.gitlab}/**",
+    "**/{dockerfile,dockerfile.*,*.dockerfile,docker-compose*.y*ml,compose*.y*ml}", "**/*.{tf,bicep}",
+    "**/{migrations,migration,alembic}/**",
+)  # fmt: skip
+"""Globs of paths whose change is high risk: keys, dependencies, migrations, infrastructure. Matched without regard to case.
+
+Files of secrets and what runs later belong to them and stand in tables of their own, which permissions read too."""
+
+
+class MemoryBankSettings(BaseModel):
+    """How the memory bank is used.
+
+    :ivar guard_mode: ``off`` injects and protects only; ``warn`` reminds; ``block`` refuses high-risk writes.
+        ``MEMORY_BANK_GUARD_MODE`` in the environment stands above the user's file.
+    :ivar sensitive_paths: globs, relative to the working folder, whose change is high risk, in place of the built-in ones.
+    :ivar more_sensitive_paths: globs beside those.
+    :ivar high_risk_tools: tools whose every call is high risk, whatever it touches.
+    :ivar inject_characters: at most so much of MEMORY.md goes into the system prompt.
+    :ivar reader_files: more files than this in one turn, or more than `reader_lines` lines, are the reader's work.
+    :ivar max_memory_lines: a longer MEMORY.md is a finding of ``check``; `max_file_lines` for the files in ``details/``.
+    :ivar max_draft_characters: a longer proposal is refused.
+    :ivar remind: remind the model to read ``patterns.md`` first, or to propose, where a message or what was done speaks for it.
+    :ivar propose_files: so many files changed in one turn speak for a proposal.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
+
+    guard_mode: Literal["off", "warn", "block"] = "warn"
+    sensitive_paths: tuple[str, ...] = SENSITIVE_PATHS
+    more_sensitive_paths: tuple[str, ...] = ()
+    high_risk_tools: tuple[str, ...] = ("multiedit",)
+    inject_characters: Count = 8000
+    reader_files: Count = 3
+    reader_lines: Count = 300
+    propose_files: Count = 5
+    max_memory_lines: Count = 200
+    max_file_lines: Count = 300
+    max_draft_characters: Count = 6000
+    remind: bool = True
+
+    @property
+    def hints(self) -> bool:
+        """Whether the model gets hints to read and to propose; with the guard off the bank is only shown and protected."""
+        return self.remind and self.guard_mode != "off"
+
 
 FOLDER = "memory-bank"
 MEMORY = f"{FOLDER}/MEMORY.md"
 PATTERNS = f"{FOLDER}/details/patterns.md"
 PREFIX = f"vault:/{FOLDER}"
+SKILL = Path(__file__).parent / "skills" / "memory-bank"
 REMEMBERED_TURNS = 256
 MADE_BY = "ask the person to run `moryflow memory-bank init`"
 """Who makes a bank: no tool and no command of an agent does."""
@@ -139,3 +200,65 @@ def read_text(turn: Any, name: str, limit: int = 1024 * 1024) -> str | None:
         return as_text(files.read(target, limit=limit))
     except ToolError:
         return None
+
+
+MACHINE = ("<!-- MACHINE_BLOCK_START -->", "<!-- MACHINE_BLOCK_END -->")
+USER = ("<!-- USER_BLOCK_START -->", "<!-- USER_BLOCK_END -->")
+MARKERS = (*MACHINE, *USER)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A file cut at its markers: ``head + machine + between + user + tail`` is the file, byte for byte."""
+
+    head: str
+    machine: str
+    between: str
+    user: str
+    tail: str
+
+    @property
+    def around(self) -> tuple[str, str, str, str]:
+        """All that no tool may change."""
+        return self.head, self.between, self.user, self.tail
+
+    def with_machine(self, inner: str) -> str:
+        """Return the file with other text between the machine markers."""
+        return f"{self.head}{MACHINE[0]}\n{inner.strip(chr(10))}\n{MACHINE[1]}{self.between}{self.user}{self.tail}"
+
+    @property
+    def machine_text(self) -> str:
+        """What stands between the machine markers."""
+        return self.machine.removeprefix(MACHINE[0]).removesuffix(MACHINE[1])
+
+
+def split(text: str) -> Blocks | None:
+    """Return the blocks of a file; ``None`` unless each marker stands in it once, in order."""
+    if any(text.count(marker) != 1 for marker in MARKERS):
+        return None
+    places = [text.index(marker) for marker in MARKERS]
+    if places != sorted(places):
+        return None
+    machine_end = places[1] + len(MACHINE[1])
+    user_end = places[3] + len(USER[1])
+    return Blocks(
+        head=text[: places[0]],
+        machine=text[places[0] : machine_end],
+        between=text[machine_end : places[2]],
+        user=text[places[2] : user_end],
+        tail=text[user_end:],
+    )
+
+
+def problem_of(text: str) -> tuple[str, int] | None:
+    """Return what is wrong with the markers of a file and the line it stands on; ``None`` when they are as they must be."""
+    lines = text.splitlines()
+    for marker in MARKERS:
+        found = [number for number, line in enumerate(lines, 1) if marker in line]
+        if not found:
+            return f"{marker} is missing", 1
+        if len(found) > 1 or text.count(marker) > 1:
+            return f"{marker} stands there more than once", found[-1]
+    if split(text) is None:
+        return "the markers are not in order: machine block first, then the user's", 1
+    return None

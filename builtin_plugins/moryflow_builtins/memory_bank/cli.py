@@ -8,7 +8,7 @@ from typing import Any
 import click
 from moryflow_sdk import ConfigError
 
-from .findings import document, rendering
+from .check import document, rendering
 
 
 def _within(context: Any, work: Callable[[Any], Any]) -> Any:
@@ -35,8 +35,8 @@ def memory_bank() -> None:
 @click.pass_obj
 def init(context: Any, skill: bool) -> None:
     """Create what is missing in memory-bank/ and install its skill. Existing files stay; user blocks are never touched."""
-    from .initing import init as make
-    from .initing import install_skill
+    from .init import init as make
+    from .init import install_skill
 
     done = _within(context, make)
     place, installed = install_skill(context.home, replace=skill)
@@ -52,7 +52,7 @@ def init(context: Any, skill: bool) -> None:
 @click.pass_context
 def check(ctx: click.Context, context: Any) -> None:
     """Validate structure, schema, links, pointers and sizes. Exit code 3 when something is wrong."""
-    from .checking import check as look
+    from .check import check as look
 
     found, count = _within(context, look)
     context.print(document("memory_bank.check", found, files=count), text=rendering(found, f"{count} files, nothing is wrong"))
@@ -64,7 +64,7 @@ def check(ctx: click.Context, context: Any) -> None:
 @click.pass_context
 def doctor(ctx: click.Context, context: Any) -> None:
     """Check that protocol, skill and bank agree. Exit code 3 if they differ."""
-    from .drift import diagnose, facts
+    from .doctor import diagnose, facts
 
     found, known = _within(context, lambda turn: (diagnose(turn), facts(turn)))
     state = known["bank"] or "none here"

@@ -11,8 +11,7 @@ from typing import Any
 
 from moryflow_sdk import Message, Target, ToolCall, ToolError, ToolResult, Turn
 
-from .bank import Bank, as_text, name_in_bank
-from .settings import MemoryBankSettings
+from .bank import Bank, MemoryBankSettings, as_text, name_in_bank
 
 READER = "memory-reader"
 MOST_OF_A_LINE = 500

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelRequest
 from moryflow_sdk.provider_settings import ModelsSettings, ProviderSettings, with_limits
 
-from .known import MODELS, known
-from .services import SERVICES, Service
+from .known_services import MODELS, SERVICES, Service, known
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import ChatClient, Endpoint

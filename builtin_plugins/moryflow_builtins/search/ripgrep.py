@@ -19,8 +19,7 @@ from typing import IO, Any
 from moryflow_sdk import Target, ToolContext, ToolError
 from moryflow_sdk.processes import end_process, marked_environment
 
-from .allowed import Reader
-from .found import SEARCH_SECONDS, FileListing, SearchLine, SearchRequest, SearchResult
+from .results import SEARCH_SECONDS, FileListing, Reader, SearchLine, SearchRequest, SearchResult
 
 COMMON = (
     "--no-config", "--no-messages", "--color=never", "--hidden", "--no-require-git", "--no-ignore-global",

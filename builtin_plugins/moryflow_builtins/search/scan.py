@@ -19,8 +19,7 @@ from moryflow_sdk import Target, ToolContext, ToolError
 from moryflow_sdk.processes import end_process, marked_environment
 from moryflow_sdk.texts import looks_binary, mark_of
 
-from .allowed import Reader
-from .found import SEARCH_SECONDS, SearchLine, SearchRequest, SearchResult
+from .results import SEARCH_SECONDS, Reader, SearchLine, SearchRequest, SearchResult
 from .worker import find_lines
 
 MAX_FILE = 16 * 1024 * 1024

@@ -51,7 +51,7 @@ async def bash(
     passwords are not passed on. In the sandbox only the working folder can be written and the network is off. Prefer the
     file and search tools for files.
     """
-    from .running import run
+    from .run import run
 
     return await run(ctx, float(timeout), tuple(ctx.state.pop(_opened(ctx.call), ())))
 

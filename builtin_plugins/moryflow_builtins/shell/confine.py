@@ -23,14 +23,13 @@ from moryflow_sdk.protected_files import RUNS_LATER
 from moryflow_sdk.sandbox import FileRules, Sandbox
 from moryflow_sdk.sensitive import without_git_credentials
 
-from .aside import Settled, put_back, put_in_place
-from .survey import INSTALLED, Entry, Search, Survey
+from .protected import INSTALLED, GuardedEntry, Search, Settled, Survey, put_back, put_in_place
 
 MOST_CLOSED = 400
 """So many paths are closed or hidden one by one; the time that this takes grows with the square."""
 
 _REFUSED = re.compile("Read-only file system|Device or resource busy")
-_running: dict[str, dict[str, Entry]] = {}
+_running: dict[str, dict[str, GuardedEntry]] = {}
 """What the commands that run in this process have found before they started, by their marks."""
 
 
@@ -103,7 +102,7 @@ class Confined:
         now = self._search.after(self.before.guarded)
         return put_back(self._vault, *self._guarded(now), _aside(self.ctx.data_dir, self.ctx.mark))
 
-    def _guarded(self, now: Survey) -> tuple[dict[str, Entry], Survey]:
+    def _guarded(self, now: Survey) -> tuple[dict[str, GuardedEntry], Survey]:
         """Leave out what a rule or a person has opened."""
         before = {path: entry for path, entry in self.before.guarded.items() if not self._is_open(path)}
         return before, Survey({path: entry for path, entry in now.guarded.items() if not self._is_open(path)})
@@ -279,6 +278,6 @@ def settle_leftovers(data: Path, log: logging.Logger) -> None:
 
 def _settled_late(record: dict[str, Any], data: Path) -> Settled:
     end_marked((record["mark"],))
-    before = {path: Entry(*entry) for path, entry in record["guarded"].items()}
+    before = {path: GuardedEntry(*entry) for path, entry in record["guarded"].items()}
     now = Search(record["vault"], frozenset(record["opened"])).after(before)
     return put_back(Path(record["vault"]), before, now, _aside(data, record["mark"]))

@@ -11,7 +11,7 @@ from typing import Any
 
 from moryflow_sdk import Command, Event, ToolCall, ToolResult, Turn, hookimpl
 
-from .settings import SnapshotSettings
+from .shadow import SnapshotSettings
 
 name = "snapshots"
 services = ("emit", "files", "history")
@@ -31,30 +31,30 @@ async def event(event: Event, turn: Turn | None) -> None:
         return
     match event.type:
         case "tool.start" if event.data["state"] == "running" and event.data["domain"] not in _ELSEWHERE:
-            from . import taking
+            from . import recorder
 
             if event.data["domain"] == "task":  # a child records its own changes
-                taking.mark(turn)
+                recorder.mark(turn)
             elif turn.config.enabled:
-                await taking.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
+                await recorder.begin(turn, event.data["call_id"], event.data["tool"], event.data["domain"])
             else:
-                taking.switched_off(turn)
+                recorder.switched_off(turn)
         case "tool.result" if "segment" in turn.state:
-            from .taking import end
+            from .recorder import end
 
             await end(turn, event.data["call_id"])
         case "step.finish" | "turn.finish" if "segment" in turn.state:
-            from .taking import finish
+            from .recorder import finish
 
             await finish(turn)
         case "session.deleted":
-            from .forgetting import forget
+            from .recorder import forget
 
             await forget(turn, event.data["sessions"], event.data["heirs"])
         case _:
             pass
     if turn.spawned is not None and event.type in ("turn.start", "turn.finish"):
-        from .taking import link
+        from .recorder import link
 
         link(turn, over=event.type == "turn.finish")
 
@@ -63,7 +63,7 @@ async def event(event: Event, turn: Turn | None) -> None:
 def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> None:
     """Note which files a call has written, so that they are told apart from what a person saves meanwhile."""
     if call.domain == "edit" and result.status == "ok" and "segment" in turn.state:
-        from .taking import name
+        from .recorder import name
 
         name(turn, call.targets)
 
@@ -88,7 +88,7 @@ def _cli(verb: str) -> Any:
 
 def _slash(verb: str) -> Any:
     async def run(rest: str, turn: Turn) -> object:
-        from .slash import slash
+        from .cli import slash
 
         return await slash(verb, rest, turn)
 

@@ -1,4 +1,4 @@
-"""The shadow repository of a vault: trees of its files, kept outside it."""
+"""The shadow repository of a vault: trees of its files, kept outside it; and what `agents.runtime.snapshots` may say."""
 
 from __future__ import annotations
 
@@ -12,11 +12,32 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from moryflow_sdk import ToolError
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from .git import READ_BY_GIT, Git, refuse_pipe, refuse_pipes, split
-from .settings import SnapshotSettings
+
+
+class SnapshotSettings(BaseModel):
+    """Which files can be brought back.
+
+    :ivar untracked: also files that the vault's own git does not track; without such a repository all files count.
+    :ivar ignored: also files that ``.gitignore`` leaves out.
+    :ivar max_file_bytes: larger files are never recorded.
+    :ivar timeout: seconds that git may take for one snapshot; a vault that takes longer is not recorded for a day.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
+
+    enabled: bool = True
+    untracked: bool = True
+    ignored: bool = False
+    max_file_bytes: Annotated[int, Field(gt=0, le=2**30, strict=True)] = 10 * 1024 * 1024
+    timeout: Annotated[float, Field(gt=0, le=3600, strict=True)] = 20.0
+
 
 _PLAIN = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
 """Bytes are stored as they are, whatever ``.gitattributes`` in the vault says; this file beats all of them."""
@@ -44,7 +65,7 @@ class Blob:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class VaultTree:
     """The files at one moment: the tree's id, and its place in the order of the vault's snapshots."""
 
     tree: str
@@ -52,7 +73,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Difference:
+class BlobChange:
     """A file that differs between two trees; ``None`` where there is none."""
 
     path: str
@@ -74,7 +95,7 @@ class Shadow:
         self._settings = settings
         self.git = Git(self._repository, vault, timeout=settings.timeout)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> VaultTree:
         """Record the files as they are.
 
         :raises ToolError: git is missing, failed, or the vault is too large for it.
@@ -93,14 +114,14 @@ class Shadow:
                     [path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace"
                 )
                 self._enter(stand_ins)
-                return Snapshot(self.git("write-tree").decode().strip(), self._next_number())
+                return VaultTree(self.git("write-tree").decode().strip(), self._next_number())
             except ToolError as error:
                 if error.code == "timeout":
                     refuse_pipes(self.vault)
                     self._slow.touch()
                 raise
 
-    def differences(self, before: str, after: str) -> list[Difference]:
+    def differences(self, before: str, after: str) -> list[BlobChange]:
         """Return what changed from one tree to another."""
         fields = split(self.git("diff-tree", "-r", "-z", "--no-renames", before, after))
         return [_difference(*pair) for pair in zip(fields[::2], fields[1::2], strict=True)]
@@ -295,10 +316,10 @@ def _replaced(vault: Path, path: str) -> bool:
     return (place.is_dir() and not place.is_symlink()) or any((vault / folder).is_symlink() for folder in Path(path).parents)
 
 
-def _difference(facts: str, path: str) -> Difference:
+def _difference(facts: str, path: str) -> BlobChange:
     """Read a line of ``diff-tree``: ``:mode mode hash hash status``."""
     mode_before, mode_after, before, after, _ = facts.lstrip(":").split(" ")
-    return Difference(path, _blob(mode_before, before), _blob(mode_after, after))
+    return BlobChange(path, _blob(mode_before, before), _blob(mode_after, after))
 
 
 def _blob(mode: str, name: str) -> Blob | None:

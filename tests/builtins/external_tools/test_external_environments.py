@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from moryflow_builtins.external_tools.environment import environment_of
-from moryflow_builtins.external_tools.metadata import requirements
+from moryflow_builtins.external_tools.environment import environment_of, requirements
 from moryflow_sdk import ToolError
 
 ALLOW = {"domain": "tool", "pattern": "*", "decision": "allow"}

@@ -130,7 +130,7 @@ async def test_one_bad_tool_does_not_take_its_neighbours_with_it(box):
 )
 async def test_loading_has_a_time_limit(box, source, monkeypatch):
     """Imports and factories that hang cost their file and not the host; they are not tried again (D57)."""
-    monkeypatch.setattr("moryflow_builtins.external_tools.loading.LIMIT", 0.2)
+    monkeypatch.setattr("moryflow_builtins.external_tools.loader.LIMIT", 0.2)
     box.write("slow", source)
     box.write("good", TOOL)
     box.enable()

@@ -8,8 +8,8 @@ from unicodedata import normalize
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_builtins.files import apply_patch, delete, edit, ls, move, multiedit, read, tools, write
-from moryflow_builtins.files.matching import Edit, apply_edit
+from moryflow_builtins.files import apply_patch, delete, edit, editor, ls, move, multiedit, read, tools, write
+from moryflow_builtins.files.match import Edit, apply_edit
 from moryflow_sdk import ModelInfo, ToolError
 
 
@@ -281,13 +281,12 @@ def test_a_write_that_fails_puts_the_others_back(toolbox) -> None:
 def test_a_file_that_another_program_wrote_meanwhile_is_left_alone(toolbox, monkeypatch) -> None:
     """Between reading and writing the content is compared once more (R12)."""
     toolbox.fill({"a": "old\n"})
-    from moryflow_builtins.files import editing
 
     def slow(text, one, name):
         (toolbox.vault / "a").write_text("theirs\n")
         return apply_edit(text, one, name)
 
-    monkeypatch.setattr(editing, "apply_edit", slow)
+    monkeypatch.setattr(editor, "apply_edit", slow)
     assert error_of(toolbox.run, edit, path="a", old_string="old", new_string="new").code == "changed"
     assert (toolbox.vault / "a").read_text() == "theirs\n"
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow_builtins.files import apply_patch
-from moryflow_builtins.files.patch import Hunk, parse_patch
-from moryflow_builtins.files.patching import apply_hunks
+from moryflow_builtins.files.patches import Hunk, apply_hunks, parse_patch
 from moryflow_sdk import ToolError
 
 

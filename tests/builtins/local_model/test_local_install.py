@@ -13,8 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from moryflow.cli.commands.model import ensure_model
-from moryflow_builtins.local_model import installer
-from moryflow_builtins.local_model.provider import LocalModel
+from moryflow_builtins.local_model import LocalModel, installer
 from moryflow_builtins.local_model.runtime import REQUIREMENTS, RUNTIME_DOWNLOAD, WEIGHTS, Runtime
 from moryflow_sdk import Installable, ModelError, ModelProvider
 

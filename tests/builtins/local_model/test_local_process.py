@@ -16,9 +16,8 @@ from textwrap import dedent
 from typing import Literal
 
 import pytest
-from moryflow_builtins.local_model.process import Process
-from moryflow_builtins.local_model.provider import LocalModel, whole_sentences
-from moryflow_builtins.local_model.runtime import WEIGHTS, Runtime
+from moryflow_builtins.local_model import LocalModel, whole_sentences
+from moryflow_builtins.local_model.runtime import WEIGHTS, Process, Runtime
 from moryflow_sdk import Finished, Message, ModelError, ModelEvent, ModelRequest, TextDelta, ToolSchema
 from moryflow_sdk.models import Purpose
 
@@ -189,7 +188,7 @@ def test_it_ends_when_its_owner_is_killed(runtime: Runtime, tmp_path: Path) -> N
     code = f"""
         import time
         from pathlib import Path
-        from moryflow_builtins.local_model.process import Process
+        from moryflow_builtins.local_model.runtime import Process
         from moryflow_builtins.local_model.runtime import Runtime
         process = Process(Runtime(Path({str(runtime.home)!r}), weights_size=7))
         process.start().result(300)

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from moryflow_builtins.memory_bank.checking import check
-from moryflow_builtins.memory_bank.initing import init
+from moryflow_builtins.memory_bank.check import check
+from moryflow_builtins.memory_bank.init import init
 
 PATTERNS = "memory-bank/details/patterns.md"
 MEMORY = "memory-bank/MEMORY.md"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from moryflow_builtins.memory_bank.blocks import MARKERS, problem_of, split
-from moryflow_builtins.memory_bank.checking import check
+from moryflow_builtins.memory_bank.bank import MARKERS, problem_of, split
+from moryflow_builtins.memory_bank.check import check
 from moryflow_builtins.memory_bank.cli import memory_bank
-from moryflow_builtins.memory_bank.drift import diagnose
-from moryflow_builtins.memory_bank.initing import init, install_skill
-from moryflow_builtins.memory_bank.template import SECTIONS, files, section
+from moryflow_builtins.memory_bank.doctor import diagnose
+from moryflow_builtins.memory_bank.init import SECTIONS, files, init, install_skill, section
 
 MEMORY = "memory-bank/MEMORY.md"
 PATTERNS = "memory-bank/details/patterns.md"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from moryflow_builtins.memory_bank.protocol import enclosed, fingerprint, protocol, within_budget
-from moryflow_builtins.memory_bank.settings import MemoryBankSettings
+from moryflow_builtins.memory_bank.bank import MemoryBankSettings
+from moryflow_builtins.memory_bank.prompt import enclosed, fingerprint, protocol, within_budget
 
 MEMORY = "memory-bank/MEMORY.md"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_builtins.memory_bank.package import checked_package, parse_package
+from moryflow_builtins.memory_bank.reader import checked_package, parse_package
 from moryflow_sdk import ToolResult
 
 PATTERNS = "memory-bank/details/patterns.md"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from moryflow_builtins.memory_bank import bank as bank_module
-from moryflow_builtins.memory_bank.helpers import SKILL, reader_agent, writer_agent
-from moryflow_builtins.memory_bank.structure import read_page
+from moryflow_builtins.memory_bank.check import read_page
+from moryflow_builtins.memory_bank.reader import SKILL, reader_agent, writer_agent
 
 DOCS = Path(__file__).parents[3] / "docs" / "memory-bank.md"
 REFERENCES = ("reader.md", "writer.md", "memory-reader-prompt.md")
@@ -71,7 +71,7 @@ def test_the_pages_are_the_prompts():
 
 def test_the_example_in_the_readers_prompt_fits_the_schema():
     """What is asked for is what is checked (S3.6, S3.13)."""
-    from moryflow_builtins.memory_bank.package import parse_package
+    from moryflow_builtins.memory_bank.reader import parse_package
 
     package, problems = parse_package(page("references/memory-reader-prompt.md"))
     assert package is not None and problems == [] and package.conflicts
@@ -109,11 +109,11 @@ async def test_one_look_at_the_disk_a_turn(bare, monkeypatch, with_bank):
         assert len(looks) == 2 and len(talk.tools) == 4
 
 
-def test_importing_the_plugin_loads_nothing_of_it_but_two_small_modules():
+def test_importing_the_plugin_loads_nothing_of_it_but_one_small_module():
     """Every start pays for what is imported (S3.29, rule 5)."""
     code = "import sys, moryflow_builtins.memory_bank as m; print(*sorted(n for n in sys.modules if m.__name__ + '.' in n))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "moryflow_builtins.memory_bank.bank moryflow_builtins.memory_bank.settings"
+    assert done.stdout.strip() == "moryflow_builtins.memory_bank.bank"
 
 
 async def test_a_tool_whose_plugin_cannot_say_is_not_offered(bare):

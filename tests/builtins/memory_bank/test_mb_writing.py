@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow.base.builtins import BUILTINS
-from moryflow_builtins.memory_bank.blocks import MARKERS, split
-from moryflow_builtins.memory_bank.gating import _writer
-from moryflow_builtins.memory_bank.grants import _live, grant_of, granted
+from moryflow_builtins.memory_bank.bank import MARKERS, split
+from moryflow_builtins.memory_bank.guard import _writer
+from moryflow_builtins.memory_bank.init import files
 from moryflow_builtins.memory_bank.proposals import Proposal
-from moryflow_builtins.memory_bank.template import files
-from moryflow_builtins.memory_bank.verify import difference
+from moryflow_builtins.memory_bank.writer import _live, difference, grant_of, granted
 from moryflow_sdk import Deny, Target, ToolCall
 from moryflow_sdk.services import Spawned
 
@@ -511,11 +510,11 @@ async def test_a_shell_command_beside_the_writer_undoes_nothing_of_it(project):
     """What the writer does while another command runs is not taken for that command's doing (D35)."""
     from types import SimpleNamespace
 
-    from moryflow_builtins.memory_bank import shelter
-    from moryflow_builtins.memory_bank.snapshot import take
+    from moryflow_builtins.memory_bank import change_guard
+    from moryflow_builtins.memory_bank.change_guard import take
 
     held = take(str(project.vault))
-    shelter._held["other", "call"] = held
+    change_guard._held["other", "call"] = held
     try:
         async with project.conversation(proposing(), "shall I?", *WRITTEN) as talk:
             await talk.say("how do we test?")
@@ -523,4 +522,4 @@ async def test_a_shell_command_beside_the_writer_undoes_nothing_of_it(project):
             assert talk.last["status"] == "ok"
         assert held.changed(take(str(project.vault))) == [] and SimpleNamespace
     finally:
-        shelter._held.clear()
+        change_guard._held.clear()

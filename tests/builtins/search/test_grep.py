@@ -10,7 +10,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_builtins.search import glob, grep, ripgrep, scan, search_in_file
+from moryflow_builtins.search import glob, grep, results, ripgrep, scan, search_in_file
 from moryflow_builtins.search.worker import by_line, find_lines
 from moryflow_sdk import Rule, ToolError
 
@@ -244,9 +244,8 @@ async def test_remarks_on_a_long_result_come_first(toolbox, engine: str) -> None
 
 async def test_a_flood_does_not_fill_memory(toolbox, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept has an end, and the result says that there is more (S2.13)."""
-    from moryflow_builtins.search import found
 
-    monkeypatch.setattr(found, "MAX_BYTES", 300_000)
+    monkeypatch.setattr(results, "MAX_BYTES", 300_000)
     toolbox.fill({f"{n}.txt": "needle\n" * 300 for n in range(30)} | {"long.js": "needle" + "x" * 3_000_000})
     result = await toolbox.arun(grep, pattern="needle", limit=5)
     assert "5 of more than" in result.output and "stopped after" in result.output

@@ -16,7 +16,7 @@ from moryflow.services.files import VaultFiles
 from moryflow.services.targets import resolved
 from moryflow_builtins import shell
 from moryflow_builtins.shell import bash
-from moryflow_builtins.shell.running import environment
+from moryflow_builtins.shell.run import environment
 from moryflow_sdk import Allow, Ask, Denied, Rule, Ruling, ToolCall, ToolError
 from moryflow_sdk.sandbox import COMMANDS, NETWORK, confinement, find_sandbox
 
@@ -285,7 +285,7 @@ async def test_files_that_a_question_named_are_open_for_that_call_alone(context,
     async def started(ctx, timeout, paths):
         opened.append(paths)
 
-    monkeypatch.setattr("moryflow_builtins.shell.running.run", started)
+    monkeypatch.setattr("moryflow_builtins.shell.run.run", started)
     asked = Ruling(decision="allow", verdicts=(("permission", Ask("a secret", opens=("/v/.env",))),))
     quiet = Ruling(decision="allow", verdicts=(("permission", Allow()),))
     for rulings in ((asked,), (quiet,), (asked, quiet), (asked, asked.replace(decision="deny"))):

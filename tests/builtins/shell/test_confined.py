@@ -15,8 +15,8 @@ from moryflow.services.files import VaultFiles
 from moryflow.services.targets import resolved
 from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.confine import settle_leftovers
-from moryflow_builtins.shell.running import run
-from moryflow_builtins.shell.survey import Search
+from moryflow_builtins.shell.protected import Search
+from moryflow_builtins.shell.run import run
 from moryflow_sdk import Denied, Rule, ToolCall
 from moryflow_sdk.sandbox import find_sandbox
 

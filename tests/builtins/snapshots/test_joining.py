@@ -7,10 +7,9 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_builtins.snapshots.joining import Found, spans
-from moryflow_builtins.snapshots.records import Link, Log, Records, Segment
-from moryflow_builtins.snapshots.settings import SnapshotSettings
-from moryflow_builtins.snapshots.shadow import Shadow
+from moryflow_builtins.snapshots.journal import JournalFiles, Log, Segment, SpawnLink
+from moryflow_builtins.snapshots.shadow import Shadow, SnapshotSettings
+from moryflow_builtins.snapshots.spans import FoundSegments, spans
 
 FILES = ("a", "b")
 STEPS = st.lists(
@@ -25,7 +24,7 @@ class World:
         self.vault = base / "vault"
         self.vault.mkdir(parents=True)
         self.shadow = Shadow(base / "data", self.vault, SnapshotSettings())
-        self.found, self._new = Found(), count()
+        self.found, self._new = FoundSegments(), count()
         self.first: dict[str, str] = {}
         self.last: dict[str, str] = {}
         self.mixed: set[str] = set()
@@ -86,12 +85,14 @@ def test_spans_say_what_a_fair_witness_says(tmp_path_factory, steps):
 
 def test_a_line_that_was_cut_off_is_left_out_and_the_last_line_of_a_thing_stands(tmp_path):
     """A crash in the middle of a line costs that line (SECURITY §3)."""
-    records = Records(tmp_path, "s")
+    records = JournalFiles(tmp_path, "s")
     records.add(Segment("n", "t", "b", 1))
     records.add(Segment("n", "t", "b", 1, "a", 2, named=("x",)))
-    records.add(Link("n", "t", "kid", "u", "general", 1))
+    records.add(SpawnLink("n", "t", "kid", "u", "general", 1))
     file = tmp_path / "sessions" / "s.jsonl"
     with file.open("a") as out:
         out.write('[1]\n{"is": "spell"}\n{"is": "segment", "node": "n"}\nnot json\n{"is": "link", "nod')
     log = records.log()
-    assert log == Log({1: Segment("n", "t", "b", 1, "a", 2, named=("x",))}, {"u": Link("n", "t", "kid", "u", "general", 1)})
+    assert log == Log(
+        {1: Segment("n", "t", "b", 1, "a", 2, named=("x",))}, {"u": SpawnLink("n", "t", "kid", "u", "general", 1)}
+    )

@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from moryflow_builtins.snapshots.settings import SnapshotSettings
-from moryflow_builtins.snapshots.shadow import UNRECORDED, Shadow, Snapshot, blob_of
+from moryflow_builtins.snapshots.shadow import UNRECORDED, Shadow, SnapshotSettings, VaultTree, blob_of
 from moryflow_sdk import ToolError
 
 
@@ -24,7 +23,7 @@ def shadow(vault: Path, **settings) -> Shadow:
     return Shadow(vault.parent / "data", vault, SnapshotSettings(**settings))
 
 
-def changed(made: Shadow, before: Snapshot, after: Snapshot) -> list[str]:
+def changed(made: Shadow, before: VaultTree, after: VaultTree) -> list[str]:
     return [found.path for found in made.differences(before.tree, after.tree)]
 
 

@@ -62,17 +62,17 @@ async def test_the_step_of_another_turn_takes_no_child_along(desk):
 
 async def test_a_child_that_still_works_is_named_and_nothing_is_done(desk):
     """Its turn would go on writing behind the undo's back (S4.8)."""
-    from moryflow_builtins.snapshots.records import Link, Records
+    from moryflow_builtins.snapshots.journal import JournalFiles, SpawnLink
 
     session = await desk.turn(*child_writes("a.txt", "c\n", background=False), says("done"), prompt="go")
     [folder] = (desk.home / "data" / "snapshots").iterdir()
-    records = Records(folder, session)
+    records = JournalFiles(folder, session)
     [link] = records.log().links.values()
     assert link.over and not link.running
-    records.add(Link(link.node, link.turn, link.session, link.by, link.agent, os.getpid()))
+    records.add(SpawnLink(link.node, link.turn, link.session, link.by, link.agent, os.getpid()))
     done = desk.cli("session", "undo", "-y", code=1)
     assert "general" in done.stderr and "still works" in done.stderr and (desk.vault / "a.txt").exists()
-    records.add(Link(link.node, link.turn, link.session, link.by, link.agent, 2**22 - 1))
+    records.add(SpawnLink(link.node, link.turn, link.session, link.by, link.agent, 2**22 - 1))
     desk.cli("session", "undo", "-y")
     assert not (desk.vault / "a.txt").exists()
 

@@ -1,0 +1,197 @@
+"""``write``, ``edit`` and ``multiedit``: read, change in memory, write all or nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
+from moryflow_sdk.services import Files
+from moryflow_sdk.texts import looks_binary
+
+from .diffs import Diff, ShownFile, diff, lines_of, short_diffs
+from .match import Edit, apply_edit
+from .text import MAX_BYTES, FileText, decode, encode_new
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file: what it held (nothing: it was not there) and what it shall hold (nothing: it goes).
+
+    :param into: where it goes, as the file that it is: its mode, its other names and what else the volume keeps of it stay.
+        A file that only moves has neither `before` nor `after`.
+    """
+
+    target: Target
+    before: bytes | None
+    after: bytes | None
+    into: Target | None = None
+
+
+Undo = tuple[str, Callable[[], object]]
+"""The name of a file that was changed, and what puts it back."""
+
+
+def commit(files: Files, changes: Sequence[FileChange]) -> None:
+    """Make all changes, or put back what was made and raise.
+
+    :raises ToolError: ``changed`` when a file is no longer what was read; otherwise why a file could not be written.
+    """
+    for change in changes:
+        _refuse_changed(files, change)
+    undo: list[Undo] = []
+    try:
+        for change in changes:
+            _make(files, change, undo)
+    except ToolError as error:
+        left = [name for name, put_back in reversed(undo) if not _done(put_back)]
+        if left:
+            raise ToolError(
+                f"{error.message}; these files could not be put back and hold the change: {', '.join(left)}",
+                code=error.code,
+                next_step="read them before going on",
+            ) from error
+        raise
+
+
+def _refuse_changed(files: Files, change: FileChange) -> None:
+    """Another program may have written the same file since it was read."""
+    if change.before is not None and files.read(change.target, limit=MAX_BYTES) != change.before:
+        raise ToolError(f"{change.target.given} changed while it was edited", code="changed", next_step="read it again")
+
+
+def _make(files: Files, change: FileChange, undo: list[Undo]) -> None:
+    """Make one change and add to `undo` what undoes each part of it."""
+    target, name, before = change.target, change.target.given, change.before
+    if change.after is not None:
+        target = files.write(target, change.after)
+        put_back = partial(files.remove, target) if before is None else partial(files.write, target, before)
+        undo.append((name, put_back))
+    elif change.into is None:
+        mode = _mode(files, target)
+        files.remove(target)
+        undo.append((name, partial(files.write, target.replace(identity=None), before or b"", mode=mode)))
+    if change.into is not None:
+        files.move(target, change.into)
+        moved = change.into.replace(identity=target.identity)
+        undo.append((name, partial(files.move, moved, target.replace(identity=None))))
+
+
+def _mode(files: Files, target: Target) -> int:
+    with files.open(target) as file:
+        return os.fstat(file.fileno()).st_mode & 0o777
+
+
+def _done(put_back: Callable[[], object]) -> bool:
+    try:
+        put_back()
+    except ToolError:
+        return False
+    return True
+
+
+def write_target(ctx: ToolContext, content: str) -> ToolResult:
+    """Replace or create the call's target."""
+    target = ctx.call.targets[0]
+    name, data = target.given, encode_new(content, target.given)
+    if target.identity is None:
+        ctx.files.write(target, data)
+        made = ShownFile(target.text, "new file", diff("", content, name))
+        return _tool_result(ctx, f"created {name}", f"write {name} (+{len(lines_of(content))})", shown=[made])
+    before = old_text(ctx.files, target)
+    if before is not None and before.encode("utf-8", "replace") == data:
+        return _tool_result(ctx, f"{name} already holds exactly this", f"write {name} (unchanged)")
+    ctx.files.write(target, data)
+    if before is None:
+        made = ShownFile(target.text, "replaced", diff("", content, name))
+        return _tool_result(ctx, f"replaced {name}", f"write {name}", shown=[made])
+    made = diff(before, content, name)
+    output, title = f"replaced {name} ({made.count})\n{made.text}", f"write {name} ({made.count})"
+    return _tool_result(ctx, output, title, made, [ShownFile(target.text, "", made)])
+
+
+def old_text(files: Files, target: Target) -> str | None:
+    """Return what a file held as UTF-8 text, for the diff; nothing when it is binary or large."""
+    try:
+        data = files.read(target, limit=MAX_BYTES)
+        return None if looks_binary(data) else data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    except ToolError as error:
+        if error.code == "too_large":
+            return None
+        raise
+
+
+def edit_files(ctx: ToolContext, edits: Sequence[tuple[Target, Edit]], tool: str) -> ToolResult:
+    """Make all `edits`, in order, each file written once; nothing is written when one of them fails."""
+    edited, places = planned_edits(ctx.files, edits)
+    changes = [FileChange(one.target, one.data, one.text.encode(one.after, one.target.given)) for one in edited]
+    commit(ctx.files, changes)
+    made = [diff(one.text.text, one.after, one.target.given) for one in edited]
+    return _edits_result(ctx, [one.target for one in edited], made, places, tool)
+
+
+@dataclass
+class Edited:
+    """A file with its edits made in memory: what it holds, and the text that it shall hold."""
+
+    target: Target
+    data: bytes
+    text: FileText
+    after: str
+
+
+def planned_edits(files: Files, edits: Sequence[tuple[Target, Edit]]) -> tuple[list[Edited], int]:
+    """Return the files as `edits` leave them, and the number of places; nothing is written.
+
+    :raises ToolError: one of them does not fit.
+    """
+    edited: dict[str, Edited] = {}
+    places = 0
+    for number, (target, edit) in enumerate(edits, 1):
+        key = target.path or target.text
+        if key not in edited:
+            data = files.read(target, limit=MAX_BYTES)
+            text = decode(data, target.given)
+            edited[key] = Edited(target, data, text, text.text)
+        try:
+            edited[key].after, count = apply_edit(edited[key].after, edit, target.given)
+        except ToolError as error:
+            raise _numbered(error, number, len(edits)) from error
+        places += count
+    return list(edited.values()), places
+
+
+def _numbered(error: ToolError, number: int, count: int) -> ToolError:
+    """Say which of several edits it was, and that none was made."""
+    if count == 1:
+        return error
+    message = f"edit {number} of {count}: {error.message}; no file was changed"
+    return ToolError(message, code=error.code, where=error.where, next_step=error.next_step)
+
+
+def _edits_result(ctx: ToolContext, targets: Sequence[Target], made: Sequence[Diff], places: int, tool: str) -> ToolResult:
+    total = Diff(sum(one.added for one in made), sum(one.removed for one in made), "")
+    what = targets[0].given if len(targets) == 1 else f"{len(targets)} files"
+    count = f"{places} replacements" if places != 1 else "1 replacement"
+    text = "\n".join(one.text for one in made if one.text)
+    shown = [ShownFile(target.text, "", one) for target, one in zip(targets, made, strict=True)]
+    return _tool_result(ctx, f"edited {what}: {count} ({total.count})\n{text}", f"{tool} {what} ({total.count})", total, shown)
+
+
+def _tool_result(
+    ctx: ToolContext, output: str, title: str, made: Diff | None = None, shown: Sequence[ShownFile] = ()
+) -> ToolResult:
+    counts = {"added": made.added, "removed": made.removed} if made else {}
+    diffs = {"diff": short_diffs(shown)} if shown else {}
+    targets = list(dict.fromkeys(target.text for target in ctx.call.targets))
+    return ToolResult(output=output, title=title, metadata={"targets": targets, **counts, **diffs})
+
+
+def paired(paths: Sequence[str], targets: Sequence[Target]) -> Iterator[Target]:
+    """Yield the judged target of each path; equal paths were declared, and judged, once."""
+    by_path = dict(zip(dict.fromkeys(paths), targets, strict=True))
+    yield from (by_path[path] for path in paths)

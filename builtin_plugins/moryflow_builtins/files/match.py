@@ -1,0 +1,298 @@
+"""Finding the text that an edit means, and replacing exactly that.
+
+Exact first; then line ends, look-alike characters and trailing blanks are forgiven; last, the indentation of whole
+lines, where new lines are indented as the file does. The first way that finds anything counts, and it must find one place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import gcd
+
+from moryflow_sdk import ToolError
+
+Step = tuple[str, str]
+"""What a model wrote for one level of indentation, and what the file has for it; both empty: they are the same."""
+
+
+def adapted(new: Sequence[str], written: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Return the lines `new` as the file would indent them, which has `there` what a model wrote as `written`."""
+    known: dict[str, str] = {}
+    for ours, theirs in zip(written, there, strict=True):
+        if theirs.strip():
+            known.setdefault(_indent(ours), _indent(theirs))
+    if all(ours == theirs for ours, theirs in known.items()):
+        return list(new)
+    indents = {_indent(line) for line in new if line.strip()}
+    step = _learned(known) or _guessed(known, indents)
+    moved = {indent: _moved(indent, known, step) for indent in indents}
+    return [moved[_indent(line)] + line.lstrip(" \t") if line.strip() else line for line in new]
+
+
+def other_blanks(written: Sequence[str], there: Sequence[str]) -> bool:
+    """Whether one of two is indented with tabs and the other is indented without any."""
+    ours, theirs = ("".join(map(_indent, lines)) for lines in (written, there))
+    return bool(ours and theirs) and ("\t" in ours) != ("\t" in theirs)
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _learned(known: Mapping[str, str]) -> Step | None:
+    """Return the step between two lines that are indented unlike, or else what stands for the tabs of a single one."""
+    for less, more in pairwise(sorted(known, key=len)):
+        if more.startswith(less) and known[more].startswith(known[less]) and known[more] != known[less]:
+            return _smallest(more.removeprefix(less), known[more].removeprefix(known[less]))
+    return next((_smallest(*pair) for pair in known.items() if all(pair) and ("\t" in pair[0]) != ("\t" in pair[1])), None)
+
+
+def _smallest(ours: str, theirs: str) -> Step:
+    """Return one level of several: two tabs for eight spaces are one for four. A single space is not a level."""
+    levels = gcd(len(ours), len(theirs))
+    if "\t" in theirs and len(ours) == levels:
+        return ours, "\t"
+    return ours[: len(ours) // levels], theirs[: len(theirs) // levels]
+
+
+def _guessed(known: Mapping[str, str], indents: Iterable[str]) -> Step:
+    """Return the step where the lines that are there do not tell it: they are all at one level."""
+    if "\t" in "".join(known):
+        return "", ""
+    if "\t" in "".join(known.values()):
+        return min((indent for indent in indents if indent.strip(" ") == "" != indent), key=len, default=""), "\t"
+    return ("\t", " " * 4) if "\t" in "".join(indents) else ("", "")
+
+
+def _moved(indent: str, known: Mapping[str, str], step: Step) -> str:
+    """Return what the file has for `indent`: known, or so many levels more or less than one that is."""
+    below = [one for one in known if indent.startswith(one)]
+    if below:
+        nearest = max(below, key=len)
+        return known[nearest] + _converted(indent.removeprefix(nearest), step)
+    above = [one for one in known if one.startswith(indent)]
+    if not above:
+        return indent
+    nearest = min(above, key=len)
+    left_out = _converted(nearest.removeprefix(indent), step)
+    return known[nearest].removesuffix(left_out) if known[nearest].endswith(left_out) else indent
+
+
+def _converted(blanks: str, step: Step) -> str:
+    """Return `blanks` in the file's way; what is no whole level aligns, and stays."""
+    ours, theirs = step
+    levels = 0
+    while ours and blanks.startswith(ours):
+        blanks, levels = blanks.removeprefix(ours), levels + 1
+    return theirs * levels + blanks
+
+
+Span = tuple[int, int]
+
+_ALIKE = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+        **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
+    }
+)
+_LEFT_OUT = re.compile(r"[ \t]+(?=\r?\n|\Z)|\r(?=\n)")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What to replace by what."""
+
+    old: str
+    new: str
+    all: bool = False
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A place in the text and what comes there."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply_edit(text: str, edit: Edit, name: str) -> tuple[str, int]:
+    """Return `text` with `edit` made and how many places it changed.
+
+    :raises ToolError: ``not_found``, ``not_unique`` or ``no_change``; nothing has changed.
+    """
+    if not edit.old:
+        raise ToolError("old_string is empty", code="invalid_args", next_step="use write to create or replace a file")
+    if edit.old == edit.new:
+        raise ToolError("old_string and new_string are the same", code="no_change", next_step="change new_string")
+    for find in (_exact, _otherwise_composed, _forgiving, _by_lines):
+        found = list(find(text, edit))
+        if found:
+            return _replaced(text, found, edit, name), len(found)
+    raise ToolError(f"old_string is not in {name}", code="not_found", next_step="read the file and copy the text from it")
+
+
+def _replaced(text: str, found: list[Replacement], edit: Edit, name: str) -> str:
+    if len(found) > 1 and not edit.all:
+        lines = ", ".join(str(text.count("\n", 0, place.start) + 1) for place in found[:10])
+        more = " and more" if len(found) > 10 else ""
+        raise ToolError(
+            f"old_string is {len(found)} times in {name}, on lines {lines}{more}",
+            code="not_unique",
+            next_step="give more lines around it, or set replace_all",
+        )
+    pieces, position = [], 0
+    for place in found:
+        pieces += [text[position : place.start], place.text]
+        position = place.end
+    return "".join([*pieces, text[position:]])
+
+
+def line_end(text: str, start: int, end: int) -> str:
+    """Return the line end in use at a place: in it, on its line, or before it."""
+    found = text.find("\n", start, end)
+    if found < 0:
+        found = text.find("\n", end)
+    if found < 0:
+        found = text.rfind("\n", 0, start)
+    return "\r\n" if found > 0 and text[found - 1] == "\r" else "\n"
+
+
+def with_ends(new: str, end: str) -> str:
+    """Return `new` with the line ends of the file it goes into."""
+    return re.sub(r"\r?\n", "\r\n", new) if end == "\r\n" else new
+
+
+def _exact(text: str, edit: Edit) -> Iterator[Replacement]:
+    start = text.find(edit.old)
+    while start >= 0:
+        end = start + len(edit.old)
+        if not _splits(text, end):
+            first = start - (text[max(start - 1, 0) : start + 1] == "\r\n")  # a line end is replaced as a whole
+            yield Replacement(first, end, with_ends(edit.new, line_end(text, start, end)))
+        start = text.find(edit.old, end if edit.all else start + 1)  # of two that overlap, neither is meant surely
+
+
+def _splits(text: str, end: int) -> bool:
+    """Whether a place that ends here would end within a line end, or between a letter and its accent."""
+    following = text[end : end + 1]
+    if following.isascii():
+        return following == "\n" and text[end - 1] == "\r"
+    from unicodedata import combining
+
+    return combining(following) > 0
+
+
+def _otherwise_composed(text: str, edit: Edit) -> Iterator[Replacement]:
+    """Find the text as another system composes its accents (NFC, NFD); what comes there is composed like it."""
+    if edit.old.isascii():
+        return
+    from unicodedata import normalize
+
+    for form in ("NFC", "NFD"):
+        old = normalize(form, edit.old)
+        if old != edit.old and old in text:
+            yield from _exact(text, Edit(old, normalize(form, edit.new), edit.all))
+            return
+
+
+# ------------------------------------------------------------------------------------------------
+# Forgiving characters: each position of the plain text knows where it came from
+# ------------------------------------------------------------------------------------------------
+
+
+def _plain(text: str) -> tuple[str, Callable[[int], int], Callable[[int], int]]:
+    """Return `text` without what is forgiven, and where a position of that begins and ends in `text`."""
+    from bisect import bisect_right
+
+    text = text.translate(_ALIKE)  # one character for one, so that positions stay
+    kept: list[str] = []
+    begins: list[int] = []  # of each kept piece, in the plain text
+    shifts: list[int] = []  # what was left out before it
+    position = size = 0
+    for match in _LEFT_OUT.finditer(text):
+        if match.start() > position:
+            kept.append(text[position : match.start()])
+            begins.append(size)
+            shifts.append(position - size)
+            size += match.start() - position
+        position = match.end()
+    kept.append(text[position:])
+    begins.append(size)
+    shifts.append(position - size)
+
+    def original(index: int) -> int:
+        return index + shifts[bisect_right(begins, index) - 1]
+
+    return "".join(kept), original, lambda index: original(index - 1) + 1
+
+
+def _forgiving(text: str, edit: Edit) -> Iterator[Replacement]:
+    plain, begin, end = _plain(text)
+    old, new = _plain(edit.old)[0], edit.new.replace("\r\n", "\n")
+    if not old.strip():
+        return
+    to_line_end = edit.old.translate(_ALIKE).endswith((" ", "\t"))  # forgiven only where a line ends
+    before, after = _shared(old, new.translate(_ALIKE))
+    start = plain.find(old)
+    while start >= 0:
+        stop = start + len(old)
+        # What old and new have in common stays as the file has it: its own quotes, dashes, blanks and line ends.
+        left, right = start + before, stop - after
+        first = end(left) if left > start else begin(left)
+        last = max(end(right), first) if right > left else first
+        if not _splits(plain, stop) and (not to_line_end or plain[stop : stop + 1] in ("", "\n")):
+            yield Replacement(first, last, with_ends(new[before : len(new) - after], line_end(text, first, last)))
+        start = plain.find(old, stop if edit.all else start + 1)
+
+
+def _shared(old: str, new: str) -> Span:
+    """Return how many characters `old` and `new` have in common at the beginning and at the end."""
+    limit = min(len(old), len(new))
+    before = next((i for i in range(limit) if old[i] != new[i]), limit)
+    after = next((i for i in range(limit - before) if old[-1 - i] != new[-1 - i]), limit - before)
+    return before, after
+
+
+# ------------------------------------------------------------------------------------------------
+# Forgiving indentation: whole lines, compared without the blanks around and the width of those within
+# ------------------------------------------------------------------------------------------------
+
+
+def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
+    old, new = edit.old.replace("\r\n", "\n"), edit.new.replace("\r\n", "\n")
+    takes_end = old.endswith("\n") and not new.endswith("\n")
+    if old.endswith("\n"):
+        old, new = old[:-1], new.removesuffix("\n")
+    old_lines, lines = old.split("\n"), text.split("\n")
+    wanted, have = [bare(line) for line in old_lines], [bare(line) for line in lines]
+    if not any(wanted):
+        return
+    starts = [0, *accumulate(len(line) + 1 for line in lines)]
+    index = 0
+    while index + len(wanted) <= len(lines):
+        if have[index : index + len(wanted)] != wanted:
+            index += 1
+            continue
+        after = index + len(wanted)
+        start, end = starts[index], min(starts[after], len(text))
+        if not takes_end and after < len(starts) - 1:
+            end = starts[after] - 1 - lines[after - 1].endswith("\r")
+        moved = adapted(new.split("\n"), old_lines, lines[index:after])
+        yield Replacement(start, end, with_ends("\n".join(moved), line_end(text, start, end)))
+        index = after if edit.all else index + 1
+
+
+def plain_line(line: str) -> str:
+    """Return `line` with look-alike characters and trailing blanks forgiven."""
+    return line.translate(_ALIKE).rstrip()
+
+
+def bare(line: str) -> str:
+    """Return `line` without blanks around and with one blank within, look-alikes forgiven."""
+    return " ".join(line.translate(_ALIKE).split())

@@ -1,0 +1,269 @@
+"""``read``: a page of a text file, an image with its size, or what the file is by its first bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import os
+import stat
+from dataclasses import dataclass, field
+from functools import partial
+from typing import BinaryIO
+
+from moryflow_sdk import Image, Target, ToolContext, ToolError, ToolResult
+from moryflow_sdk.texts import HEAD_BYTES, looks_binary, mark_of
+
+from .text import FALLBACK, MAX_BYTES
+
+_KINDS: tuple[tuple[bytes, str], ...] = (
+    (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive, or a document in one"), (b"\x1f\x8b", "gzip data"),
+    (b"BZh", "bzip2 data"), (b"\xfd7zXZ\0", "xz data"), (b"\x28\xb5\x2f\xfd", "zstandard data"),
+    (b"7z\xbc\xaf", "7-zip archive"),
+    (b"\x7fELF", "ELF program or library"), (b"MZ", "Windows program or library"),
+    (b"\xca\xfe\xba\xbe", "Java class or Mach-O program"),
+    (b"\xcf\xfa\xed\xfe", "Mach-O program or library"), (b"\0asm", "WebAssembly module"),
+    (b"SQLite format 3\0", "SQLite database"),
+    (b"OggS", "Ogg audio or video"), (b"ID3", "MP3 audio"), (b"RIFF", "RIFF audio or video"),
+    (b"\0\0\0\x18ftyp", "MP4 video"), (b"\0\0\0\x1cftyp", "MP4 video"), (b"\0\0\0\x20ftyp", "MP4 video"),
+    (b"wOFF", "web font"), (b"wOF2", "web font"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image by its header: media type and size in pixels, where the header has it."""
+
+    media_type: str
+    width: int | None
+    height: int | None
+
+    def __str__(self) -> str:
+        size = f", {self.width} × {self.height} pixels" if self.width else ""
+        return f"{self.media_type.removeprefix('image/').upper()} image{size}"
+
+
+def kind_of(head: bytes) -> str:
+    """Return what the beginning of a file says it is."""
+    return next((kind for magic, kind in _KINDS if head.startswith(magic)), "unknown format")
+
+
+def picture_of(head: bytes) -> Picture | None:
+    """Return the image that begins with `head` (some hundred kilobytes find the size of any JPEG), or nothing."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
+        return Picture("image/png", _big(head[16:20]), _big(head[20:24]))
+    if head[:6] in (b"GIF87a", b"GIF89a") and len(head) >= 10:
+        return Picture("image/gif", _little(head[6:8]), _little(head[8:10]))
+    if head.startswith(b"\xff\xd8\xff"):
+        return Picture("image/jpeg", *_jpeg_size(head))
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return Picture("image/webp", *_webp_size(head))
+    return None
+
+
+def _jpeg_size(head: bytes) -> tuple[int | None, int | None]:
+    """Follow the segments to the frame header, which holds the size."""
+    position = 2
+    while position + 9 <= len(head) and head[position] == 0xFF:
+        marker = head[position + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return _big(head[position + 7 : position + 9]), _big(head[position + 5 : position + 7])
+        position += 2 + max(_big(head[position + 2 : position + 4]), 2)
+    return None, None
+
+
+def _webp_size(head: bytes) -> tuple[int | None, int | None]:
+    match head[12:16]:
+        case b"VP8X" if len(head) >= 30:
+            return _little(head[24:27]) + 1, _little(head[27:30]) + 1
+        case b"VP8 " if len(head) >= 30:
+            return _little(head[26:28]) & 0x3FFF, _little(head[28:30]) & 0x3FFF
+        case b"VP8L" if len(head) >= 25:
+            bits = _little(head[21:25])
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case _:
+            return None, None
+
+
+def _big(data: bytes) -> int:
+    return int.from_bytes(data, "big")
+
+
+def _little(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
+PAGE_BYTES = 45_000
+"""A page stays below the limit at which outputs are cut: a stored output can be read without being stored again."""
+
+LINE_CHARACTERS = 10_000
+SMALL_BYTES = 64 * 1024
+IMAGE_BYTES = 5 * 1024 * 1024
+
+
+@dataclass
+class FilePage:
+    """Some lines of a file and where they stand."""
+
+    first: int
+    lines: list[str] = field(default_factory=list[str])
+    total: int | None = None
+    more: bool = False
+    cut: int = 0
+    full: bool = False
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+
+async def read_soon(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:
+    """Read a small file here and now, as its path was resolved; what may take a while is read on a thread."""
+    page = partial(read_target, ctx, offset, limit, encoding, line_numbers)
+    return page() if _is_small(ctx.call.targets[0]) else await asyncio.to_thread(page)
+
+
+def _is_small(target: Target) -> bool:
+    try:
+        status = os.lstat(target.path or "")
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size <= SMALL_BYTES
+
+
+def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None, line_numbers: bool) -> ToolResult:
+    """Return the page of the call's target that begins at line `offset`."""
+    target = ctx.call.targets[0]
+    name = target.given
+    with ctx.files.open(target) as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(HEAD_BYTES)
+        picture = picture_of(head)
+        if picture is not None:
+            return _image(ctx, picture, head + file.read(IMAGE_BYTES + 1 - len(head)), size, name)
+        mark, marked = mark_of(head)
+        chosen = marked or _known(encoding) or "utf-8"
+        if not chosen.startswith(("utf-16", "utf-32")) and looks_binary(head):
+            return _binary(target, head, size)
+        page, used = _page(file, len(mark), chosen, offset, limit, whole=size <= MAX_BYTES)
+    note = f"not valid {chosen}, read as {used}" if used != chosen else ""
+    return _result(target, page, used, size, line_numbers, note)
+
+
+def _known(encoding: str | None) -> str | None:
+    """Return the codec's own name of `encoding`."""
+    import codecs
+
+    if encoding is None:
+        return None
+    try:
+        info = codecs.lookup(encoding)
+        "".encode(info.name)
+        return info.name
+    except (LookupError, ValueError) as error:
+        raise ToolError(f"{encoding!r} is not a text encoding", code="invalid_args", next_step="leave encoding out") from error
+
+
+def _page(file: BinaryIO, skip: int, encoding: str, offset: int, limit: int, *, whole: bool) -> tuple[FilePage, str]:
+    """Read a page; text that turns out not to be in `encoding` is read again as :data:`FALLBACK`."""
+    try:
+        return _lines(file, skip, encoding, "strict" if whole else "replace", offset, limit, whole=whole), encoding
+    except UnicodeError:  # not only UnicodeDecodeError: UTF-16 without a mark is one of these
+        return _lines(file, skip, FALLBACK, "strict", offset, limit, whole=whole), FALLBACK
+
+
+def _lines(file: BinaryIO, skip: int, encoding: str, errors: str, offset: int, limit: int, *, whole: bool) -> FilePage:
+    file.seek(skip)
+    # A lone CR ends no line: what grep, edit and a diff call line 7 is line 7 here.
+    stream = io.TextIOWrapper(file, encoding=encoding, errors=errors, newline="\n")
+    try:
+        return _collect(stream, offset, limit, whole=whole)
+    finally:
+        stream.detach()
+
+
+def _collect(stream: io.TextIOWrapper, offset: int, limit: int, *, whole: bool) -> FilePage:
+    """Take lines from `offset` until `limit` or a page is full; with `whole`, count the others too."""
+    page, size, number = FilePage(offset), 0, 0
+    while True:
+        line, cut = _line(stream)
+        if line is None:
+            page.total = number
+            return page
+        number += 1
+        if number < offset:
+            continue
+        size += len(line.encode("utf-8", "replace")) + 1
+        page.full = page.full or size > PAGE_BYTES
+        if len(page.lines) < limit and (not page.full or not page.lines):
+            page.lines.append(line)
+            page.cut += cut > 0
+            continue
+        page.more = True
+        if not whole:
+            return page
+
+
+def _line(stream: io.TextIOWrapper) -> tuple[str | None, int]:
+    """Return the next line without its end and how many characters of it were left out; nothing at the end."""
+    line = stream.readline(LINE_CHARACTERS)
+    if not line:
+        return None, 0
+    left_out = 0
+    end = line
+    while len(end) == LINE_CHARACTERS and not end.endswith("\n"):
+        end = stream.readline(LINE_CHARACTERS)
+        left_out += len(_body(end))
+    if left_out:
+        return f"{line}… [{left_out:,} more characters in this line]", left_out
+    return _body(line), 0
+
+
+def _body(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _result(target: Target, page: FilePage, encoding: str, size: int, line_numbers: bool, note: str) -> ToolResult:
+    name = target.given
+    if not page.lines and page.total and page.first > page.total:
+        last = f"the last line is {page.total}"
+        raise ToolError(f"{name} has no line {page.first}; {last}", code="out_of_range", next_step=f"offset={page.total}")
+    numbered = [f"{number:>6}\t{line}" for number, line in enumerate(page.lines, page.first)]
+    shown = "\n".join(numbered if line_numbers else page.lines)
+    notes = [note] if note else []
+    if page.more:
+        total = f" of {page.total:,}" if page.total is not None else ""
+        notes.append(f"lines {page.first}-{page.last}{total}; continue with offset={page.last + 1}")
+    elif page.first > 1 and page.lines:
+        notes.append(f"lines {page.first}-{page.last}, the end of the file")
+    if not page.lines:
+        notes.append("the file is empty")
+    if page.cut:
+        notes.append("long lines are cut; search them with grep")
+    count = f"{len(page.lines)} lines" if len(page.lines) != 1 else "1 line"
+    return ToolResult(
+        output=shown + "".join(f"\n[{note}]" for note in notes) if shown else "".join(f"[{note}]" for note in notes),
+        title=f"read {name} ({count})",
+        metadata={"target": target.text, "offset": page.first, "lines": len(page.lines), "total": page.total,
+                  "encoding": encoding, "bytes": size},
+    )  # fmt: skip
+
+
+def _binary(target: Target, head: bytes, size: int) -> ToolResult:
+    """Say what a file is that is not text; its bytes would help nobody."""
+    text = f"{target.given} is not text: {kind_of(head)}, {size:,} bytes; not shown. Look at it with a program made for it."
+    title = f"read {target.given} (binary)"
+    return ToolResult(output=text, title=title, truncated=True, metadata={"target": target.text, "binary": True, "bytes": size})
+
+
+def _image(ctx: ToolContext, picture: Picture, data: bytes, size: int, name: str) -> ToolResult:
+    """Return an image for the model to look at, where it can and the image is not too large."""
+    what = f"{name}: {picture}, {size:,} bytes"
+    seen = ctx.model is None or ctx.model.images
+    if len(data) > IMAGE_BYTES or not seen:
+        why = "too large to be shown" if seen else "this model cannot look at images"
+        return ToolResult(output=f"{what} [{why}]", title=f"read {name}", metadata={"image": picture.media_type})
+    image = Image(
+        media_type=picture.media_type, data=base64.b64encode(data).decode(), width=picture.width, height=picture.height
+    )
+    return ToolResult(output=what, title=f"read {name}", images=(image,), metadata={"image": picture.media_type})

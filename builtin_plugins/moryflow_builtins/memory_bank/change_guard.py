@@ -1,0 +1,279 @@
+"""Guard the bank against calls that could change it unseen: shell commands, MCP servers, tools that name no files.
+
+What the bank holds is taken down before such a call and compared afterwards. Nothing is lost: what is put back is kept in
+the plugin's own folder first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import ToolCall, ToolError, ToolResult, Turn
+
+from .bank import FOLDER, MADE_BY, is_there
+
+MOST_BYTES = 16 * 1024 * 1024
+"""How much of a bank is held in memory; a file beyond that is compared but cannot be put back."""
+
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry: `content` of a file, where a link leads, or ``None`` for a folder and what was not held.
+
+    :param signature: the mode of a folder; of a file that was not held, what tells it from another.
+    """
+
+    kind: str
+    content: bytes | None = None
+    signature: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class BankSnapshot:
+    """A bank at one moment, by path relative to the vault; empty when there is no such folder."""
+
+    vault: str
+    items: dict[str, Item] = field(default_factory=dict[str, Item])
+
+    def changed(self, now: BankSnapshot) -> list[str]:
+        """Return the paths that differ, folders before what is in them."""
+        names = sorted({*self.items, *now.items})
+        return [name for name in names if self.items.get(name) != now.items.get(name)]
+
+
+def take(vault: str) -> BankSnapshot:
+    """Read the whole bank without following a link."""
+    found = BankSnapshot(vault)
+    root = f"{vault}/{FOLDER}"
+    try:
+        mode = os.lstat(root).st_mode
+    except OSError:
+        return found
+    if not stat.S_ISDIR(mode):
+        found.items[FOLDER] = Item("link" if stat.S_ISLNK(mode) else "other")
+        return found
+    found.items[FOLDER] = Item("dir", None, (stat.S_IMODE(mode),))
+    room = MOST_BYTES
+    for name, item in _walk(vault):
+        room -= len(item.content or b"")
+        found.items[name] = item if room >= 0 or item.content is None else _told(item)
+    return found
+
+
+def _told(item: Item) -> Item:
+    """Return a file by its hash alone."""
+    digest = hashlib.sha256(item.content or b"").digest()
+    return Item(item.kind, None, (int.from_bytes(digest, "big"),))
+
+
+def _walk(vault: str) -> Iterator[tuple[str, Item]]:
+    """Yield every entry, by descriptors only; what is in a folder that cannot be opened is not seen."""
+    with suppress(PermissionError):
+        for folder, folders, files, descriptor in os.fwalk(f"{vault}/{FOLDER}", follow_symlinks=False):
+            base = os.path.relpath(folder, vault)
+            for name in (*folders, *files):
+                yield f"{base}/{name}", _item(name, descriptor)
+
+
+def _item(name: str, folder: int) -> Item:
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            return Item("link", os.fsencode(os.readlink(name, dir_fd=folder)))
+        if stat.S_ISDIR(status.st_mode):
+            return Item("dir", None, (stat.S_IMODE(status.st_mode),))
+        if not stat.S_ISREG(status.st_mode):
+            return Item("other")
+        signature = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if status.st_size > MOST_BYTES:
+            return Item("file", None, signature)
+        descriptor = os.open(name, READ, dir_fd=folder)
+    except OSError as error:
+        return Item("unreadable", str(error.errno).encode())
+    with os.fdopen(descriptor, "rb") as file:
+        return Item("file", file.read(MOST_BYTES + 1))
+
+
+def reopen(before: BankSnapshot) -> None:
+    """Give folders the mode back that they had, so that what is in them can be seen and put back."""
+    for name in sorted(name for name, item in before.items.items() if item.kind == "dir"):
+        path = Path(before.vault, name)
+        with suppress(OSError):
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode) and (stat.S_IMODE(mode),) != before.items[name].signature:
+                path.chmod(before.items[name].signature[0])
+
+
+def restore(before: BankSnapshot, now: BankSnapshot, turn: Any) -> list[str]:
+    """Make the bank what it was in `before`; return what could not be put back.
+
+    :param turn: its files service does it, which opens nothing through a link.
+    """
+    names = before.changed(now)
+    left: list[str] = []
+    for name in reversed(names):  # what is in a folder goes before the folder
+        if name in now.items and _kind(before, name) != _kind(now, name):
+            _attempt(left, name, lambda name=name: _remove(turn, name))
+    for name in names:
+        item = before.items.get(name)
+        if item is not None and item.kind == "file":
+            _attempt(left, name, lambda name=name, item=item: _write(turn, name, item))
+        elif item is not None and item.kind != "dir":
+            left.append(name)
+    left += [name for name in names if _kind(before, name) == "dir" and _missing_folder(before, name)]
+    reopen(before)
+    return sorted(set(left))
+
+
+def _kind(snapshot: BankSnapshot, name: str) -> str:
+    item = snapshot.items.get(name)
+    return item.kind if item else ""
+
+
+def _missing_folder(before: BankSnapshot, name: str) -> bool:
+    """Whether a folder that was there is still gone; empty ones are not made again by writing files."""
+    path = Path(before.vault, name)
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError:
+        return True
+    return path.is_symlink()
+
+
+def _attempt(left: list[str], name: str, work: Any) -> None:
+    try:
+        work()
+    except (ToolError, OSError):
+        left.append(name)
+
+
+def _target(turn: Any, name: str) -> Any:
+    return turn.files.resolve(name, domain="edit")
+
+
+def _remove(turn: Any, name: str) -> None:
+    """Remove an entry; the files service removes a link itself and not what it leads to."""
+    turn.files.remove(_target(turn, name), recursive=True)
+
+
+def _write(turn: Any, name: str, item: Item) -> None:
+    """Write a file back, replacing one that refuses to be written."""
+    if item.content is None:
+        raise ToolError(f"{name} is too large to be put back", code="too_large")
+    target = _target(turn, name)
+    if target.text != f"vault:/{name}":
+        raise ToolError(f"{name} is reached through a link", code="changed")
+    try:
+        turn.files.write(target, item.content)
+    except ToolError:
+        turn.files.remove(target)
+        turn.files.write(_target(turn, name), item.content)
+
+
+def keep(now: BankSnapshot, names: Mapping[str, Any] | list[str], folder: Path) -> int:
+    """Copy what is about to be undone into `folder`; return how many files that were."""
+    count = 0
+    for name in names:
+        item = now.items.get(name)
+        if item is None or item.kind != "file" or item.content is None:
+            continue
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place.write_bytes(item.content)
+        place.chmod(0o600)
+        count += 1
+    return count
+
+
+CHANGED = ("changed", "the memory-bank writer", "everything was put back", "propose the change with memory_propose")
+MADE = ("made", "a person", "it was taken away again", MADE_BY)
+"""What a command did to the bank, who may do that, what was done about it, and the next step."""
+
+_held: dict[tuple[str, str], BankSnapshot] = {}
+"""Snapshots of calls that run now, by turn and call. Made just before the body, gone when its result is known."""
+
+MOST_HELD = 64
+"""Calls whose turn ended with an open question leave an entry behind; the oldest are dropped."""
+
+
+async def hold(call: ToolCall, turn: Turn) -> None:
+    """Remember what the bank holds. A question that the body asks later does not begin anew: it has run already."""
+    if is_held(call, turn):
+        return
+    vault = str(turn.vault)
+    _held[turn.id, call.id] = await asyncio.to_thread(take, vault) if is_there(vault) else BankSnapshot(vault)
+    while len(_held) > MOST_HELD:
+        del _held[next(iter(_held))]
+
+
+def is_held(call: ToolCall, turn: Turn) -> bool:
+    """Whether a snapshot waits for this call's result."""
+    return (turn.id, call.id) in _held
+
+
+async def compare(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
+    """Put the bank back if the call has changed it, and make an error of its result that says so."""
+    before = _held.pop((turn.id, call.id))
+    if not before.items and not is_there(before.vault):
+        return None
+    return await asyncio.to_thread(_compared, before, call, result, turn)
+
+
+def _compared(before: BankSnapshot, call: ToolCall, result: ToolResult, turn: Any) -> ToolResult | None:
+    now = take(before.vault)
+    names = before.changed(now)
+    if not names:
+        return None
+    done, who, undone, step = CHANGED if before.items else MADE
+    reopen(before)
+    now = take(before.vault)
+    place = turn.data_dir / "undone" / f"{time.strftime('%Y%m%d-%H%M%S')}-{call.id}"
+    try:
+        kept = keep(now, before.changed(now), place)
+    except OSError as error:
+        said = f"{call.tool} {done} {_listed(names)}, and it could not be undone: {error.strerror}"
+        return _spoken(result, said, names, step)
+    left = restore(before, now, turn)
+    said = f"{call.tool} {done} {_listed(names)}, which only {who} may do; "
+    said += f"{_listed(left)} could not be put back" if left else undone
+    if kept:
+        said += f" (what it wrote is kept in {place})"
+    return _spoken(result, said, names, step)
+
+
+def _spoken(result: ToolResult, said: str, names: list[str], step: str) -> ToolResult:
+    output = f"error: memory bank: {said}. Next: {step}\n\n{result.output}"
+    metadata = {**result.metadata, "memory_bank": {"restored": names}}
+    return result.replace(status="error", code="memory_bank", output=output.rstrip(), metadata=metadata)
+
+
+def _listed(names: list[str]) -> str:
+    files = [name for name in names if name != FOLDER] or names
+    return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+
+
+def note_change(vault: str, name: str, fresh: BankSnapshot) -> None:
+    """Tell running comparisons that the writer has changed a file, so that nobody undoes it."""
+    for snapshot in _held.values():
+        if snapshot.vault != vault:
+            continue
+        for changed in (name, *_folders(name)):
+            item = fresh.items.get(changed)
+            if item is not None:
+                snapshot.items[changed] = item
+
+
+def _folders(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]

@@ -1,0 +1,292 @@
+"""The guard of calls: how risky a write is, what must have been read before it, who may write in the bank.
+
+Risk is judged by operation and path, nothing else. After a call: undo, note, remind, in this order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from moryflow_sdk import Deny, Target, ToolCall, ToolResult, Turn
+from moryflow_sdk.protected_files import RUNS_LATER, SECRETS
+from moryflow_sdk.risk import Risk, RiskFunction, risk_functions
+from moryflow_sdk.sensitive import sensitive
+
+from .bank import FOLDER, MADE_BY, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
+from .change_guard import compare, is_held
+from .reader import checked_package, is_reader_task
+from .reads import READER, escalation, note_package, note_reads, satisfied, stamped
+from .writer import Grant, check_written, grant_of
+
+LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
+PATIENCE = 0.5
+"""Seconds a plugin's own judgement may take."""
+
+_PLAN = re.compile(r"\.moryflow/plans/[^/]+\.md")
+
+_hung: list[RiskFunction] = []
+"""Functions that took longer; they are not called again."""
+
+
+def edited(call: ToolCall) -> tuple[Target, ...]:
+    """Return what `call` is going to write."""
+    return tuple(target for target in call.targets if target.domain == "edit")
+
+
+def assess(call: ToolCall, settings: MemoryBankSettings) -> Risk:
+    """Return the built-in judgement: several files, a folder or a listed tool is high, a sensitive path is high."""
+    targets = edited(call)
+    files = {target.path or target.text for target in targets}
+    if len(files) > 1 or call.tool in settings.high_risk_tools:
+        return "high"
+    if any(_is_folder(target) for target in targets):
+        return "high"
+    matches = sensitive_globs(settings)
+    names = [name for target in targets for name in _names(target)]
+    if any(matches.match(name) for name in names):
+        return "high"
+    if settings.sensitive_paths == SENSITIVE_PATHS and any(map(_is_protected, names)):
+        return "high"
+    return "medium" if any(target.kind != "file" for target in targets) else "low"
+
+
+def _is_protected(name: str) -> bool:
+    # A plan is in Moryflow's folder, and nothing there runs.
+    return bool(SECRETS.find(name) or RUNS_LATER.find(name)) and not _PLAN.fullmatch(name)
+
+
+async def risk_of(call: ToolCall, settings: MemoryBankSettings) -> Risk:
+    """Return the risk of a write: as a plugin judges it, else the built-in judgement."""
+    for function in risk_functions():
+        judged = await _judged_by(function, call)
+        if judged is not None:
+            return judged
+    return assess(call, settings)
+
+
+async def _judged_by(function: RiskFunction, call: ToolCall) -> Risk | None:
+    """Ask a plugin's function. It is other people's code on a path that protects: whatever goes wrong means high."""
+    if function in _hung:
+        return "high"
+    try:
+        judged = await asyncio.wait_for(_in_thread(function, call), PATIENCE)
+    except TimeoutError:
+        _hung.append(function)
+        return "high"
+    return judged if judged is None or judged in LEVELS else "high"
+
+
+def _in_thread(function: RiskFunction, call: ToolCall) -> asyncio.Future[Risk | None]:
+    """Call `function` on a daemon thread, so that neither the loop nor the end of the program waits for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Risk | None] = loop.create_future()
+
+    def work() -> None:
+        try:
+            judged = function(call)
+        except BaseException:  # SystemExit too
+            judged = "high"
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(lambda: future.done() or future.set_result(judged))
+
+    threading.Thread(target=work, name="memory-bank-risk", daemon=True).start()
+    return future
+
+
+def _is_folder(target: Target) -> bool:
+    return target.kind == "file" and target.identity is not None and Path(target.path or "").is_dir()
+
+
+def _names(target: Target) -> tuple[str, ...]:
+    """Return the path of a target as globs see it, where it leads to and as it was given."""
+    texts = (target.text, target.lexical or target.text)
+    return tuple(dict.fromkeys(text.partition(":")[2].lstrip("/").casefold() for text in texts))
+
+
+def sensitive_globs(settings: MemoryBankSettings) -> re.Pattern[str]:
+    """Return the expression for the configured globs; made once."""
+    return sensitive_paths((*settings.sensitive_paths, *settings.more_sensitive_paths))
+
+
+@lru_cache(maxsize=8)
+def sensitive_paths(globs: tuple[str, ...]) -> re.Pattern[str]:
+    """Return one expression for many globs; one that cannot be read matches everything, so that nothing is let through."""
+    from moryflow_sdk.patterns.globs import TooMany, braces, path_regex
+
+    sources: list[str] = []
+    for glob in globs:
+        try:
+            sources += [path_regex("", one.casefold(), folders=True) for one in braces(glob.removeprefix("/"))]
+        except (TooMany, ValueError):
+            sources.append(".*")
+    return re.compile("|".join(f"(?:{source})\\Z" for source in sources) or r"(?!)", re.DOTALL)
+
+
+WRITER_READS = frozenset({"read", "edit"})
+
+
+async def judge(call: ToolCall, turn: Turn) -> Deny | None:
+    """Judge a call. Rules and modes of permission change nothing about it."""
+    if turn.spawned is not None:
+        grant = grant_of(turn)
+        if grant is not None:
+            return _writer(grant, call)
+    if turn.agent.id == READER and turn.parent is not None:
+        refused = _reader(call)
+        if refused is not None:
+            return refused
+    targets = edited(call)
+    if not targets:
+        return None
+    if any(inside(target) for target in targets):
+        return _protected(turn)
+    return await _before_write(call, turn)
+
+
+def _deny(reason: str, next_step: str) -> Deny:
+    return Deny(f"memory bank: {reason}", cause="memory_bank", bypass="never", next_step=next_step)
+
+
+def _protected(turn: Turn) -> Deny:
+    bank = bank_of(turn)
+    if bank is None:
+        return _deny(f"{FOLDER}/ is made and kept by its own commands", MADE_BY)
+    if bank.problem:
+        return _deny(f"nothing is written there: {bank.problem}", "tell the person to run `moryflow memory-bank check`")
+    if turn.parent is not None:
+        step = "say in your answer what should be kept there"
+    else:
+        step = "propose the change with memory_propose"
+    return _deny(f"only the memory-bank writer may change {FOLDER}/", step)
+
+
+def _writer(grant: Grant, call: ToolCall) -> Deny | None:
+    """The writer edits the one file that was agreed to, reads what is not secret, and does nothing else."""
+    wanted = f"vault:/{grant.proposal.target}"
+    step = f"edit {grant.proposal.target} and end"
+    if call.domain not in WRITER_READS or any(target.domain not in WRITER_READS for target in call.targets):
+        return _deny(f"the writer may read and edit, not {call.tool}", step)
+    for target in call.targets:
+        if target.domain == "read" and not _readable(target):
+            return _deny(f"the writer may not read {target.given}", step)
+        if target.domain == "edit" and (target.text != wanted or target.lexical not in (None, wanted)):
+            return _deny(f"the writer may change {grant.proposal.target} and nothing else", step)
+    return None
+
+
+def _reader(call: ToolCall) -> Deny | None:
+    """The reader reads; what looks like a file of secrets is not for it, whatever the rules say."""
+    if call.domain != "read":
+        return _deny(f"the memory reader only reads, it may not use {call.tool}", "answer with the package")
+    if not all(_readable(target) for target in call.targets):
+        return _deny("the memory reader reads no secrets and nothing outside the working folder", "read another file")
+    return None
+
+
+def _readable(target: Target) -> bool:
+    names = (target.text, target.lexical or target.text)
+    return target.kind != "file" or all(name.startswith("vault:/") and not sensitive(name) for name in names)
+
+
+async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
+    """Ask for the reading that a risky write needs; what is only a reminder waits for the result."""
+    settings: MemoryBankSettings = turn.config
+    if settings.guard_mode == "off":
+        return None
+    bank = usable_bank(turn)
+    if bank is None or satisfied(turn, bank):
+        return None
+    required = bank.required()
+    if not required:
+        _tell_off(turn)
+        return None
+    risk = await risk_of(call, settings)
+    targets = [target.text for target in edited(call)]
+    if settings.guard_mode == "block" and risk == "high":
+        turn.emit("gate", action="blocked", risk=risk, targets=targets, required=required)
+        return _deny(f"this is a high-risk write, and {required} was not read in this turn", f"read {required}")
+    if risk not in turn.state.get("warned", ()):
+        turn.emit("gate", action="warned", risk=risk, targets=targets, required=required)
+        turn.emit("notice", text=f"memory bank: a {risk}-risk write to {', '.join(targets)[:200]}; {required} was not read")
+        turn.state["warned"] = [*turn.state.get("warned", ()), risk]
+        turn.state["waiting"] = {**turn.state.get("waiting", {}), call.id: _reminder(risk, required)}
+    return None
+
+
+def _reminder(risk: Risk, required: str) -> str:
+    return f"this was a {risk}-risk write, and {required} was not read in this turn. Next: read {required}"
+
+
+def _tell_off(turn: Turn) -> None:
+    """Say once a session that there is nothing that could be asked for."""
+    if not turn.session_state.get("toldOff"):
+        turn.session_state["toldOff"] = True
+        what = f"{FOLDER}/ has neither MEMORY.md nor details/patterns.md, so no write is gated"
+        turn.emit("notice", text=f"memory bank: {what}. Next: moryflow memory-bank init")
+
+
+def reminded(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
+    """Return the result with the one thing that has to be said about it, if there is one."""
+    waiting = turn.state.get("waiting")
+    said = ""
+    if waiting and call.id in waiting:
+        said = waiting[call.id] if result.status == "ok" else ""
+        turn.state["waiting"] = {key: text for key, text in waiting.items() if key != call.id}
+    said = said or escalation(turn, turn.config) or proposal_hint(call, result, turn)
+    return result.replace(output=f"{result.output}\n\n[memory bank] {said}".lstrip()) if said else result
+
+
+def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
+    """Return, once a turn, that what was done speaks for a proposal: a kind of change, or a number of files."""
+    settings: MemoryBankSettings = turn.config
+    state = turn.state
+    targets = [target.text for target in edited(call) if not inside(target)]
+    if not targets or result.status != "ok" or not settings.hints or turn.parent is not None or state.get("spoken"):
+        return ""
+    changed = sorted({*state.get("changed", ()), *targets})
+    state["changed"] = changed
+    if state.get("answers"):
+        return ""
+    if len(changed) >= settings.propose_files:
+        what = f"{len(changed)} files were changed in this turn"
+    elif assess(call, settings) == "high":
+        what = f"{targets[0].partition('/')[2]} is of a kind that decisions stand behind"
+    else:
+        return ""
+    state["spoken"] = True
+    return f"{what}. If one was made that is meant to last, propose it with memory_propose after the work is done"
+
+
+def get_ready(turn: Turn) -> None:
+    """Make before the first call what judging one needs, so that no gate waits for it."""
+    settings: MemoryBankSettings = turn.config
+    if settings.guard_mode != "off":
+        sensitive_globs(settings)
+
+
+async def after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
+    """Return what the model shall read of a call's result, ``None`` to leave it."""
+    if is_held(call, turn):
+        undone = await compare(call, result, turn)
+        if undone is not None:
+            return undone
+    bank = usable_bank(turn)
+    if bank is None:
+        return None
+    if turn.spawned is not None:
+        refused = check_written(call, result, turn)
+        if refused is not None:
+            return refused
+    note_reads(call, result, turn)
+    final = stamped(result, call) if turn.agent.id == READER and turn.parent is not None else result
+    if is_reader_task(call) and result.status == "ok":
+        final, whole = await checked_package(result, turn, bank.required())
+        if whole:
+            note_package(turn)
+    final = reminded(call, final, turn)
+    return None if final is result else final

@@ -1,0 +1,236 @@
+"""The memory reader: the agent, the schema of the package that it answers with, and the check of its answer.
+
+Anyone may start the reader. The writer's agent stands beside it; only ``memory_write`` starts that one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date, datetime
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from moryflow_sdk import Agent, ToolCall, ToolResult, Turn
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from .bank import FOLDER, SKILL
+from .init import PROTOCOL_VERSION
+from .reads import READER, shown_lines
+
+WRITER = "memory-bank-writer"
+READING = ("read", "ls", "glob", "grep")
+EDITING = ("write", "edit", "multiedit", "apply_patch")
+
+
+def reader_agent() -> Agent:
+    """Return the reader: it reads the bank, samples sources and answers with a package."""
+    return Agent(
+        id=READER,
+        name="Memory reader",
+        description="Reads the memory bank and key sources for a question; answers with a context package.",
+        mode="subagent",
+        prompt=prompt_of("memory-reader-prompt.md"),
+        tools=READING,
+        max_steps=20,
+        source="memory_bank",
+        needs=FOLDER,
+    )
+
+
+def writer_agent() -> Agent:
+    """Return the writer. Its id gives it nothing; the grant of its session does."""
+    return Agent(
+        id=WRITER,
+        name="Memory bank writer",
+        description="Carries out one confirmed proposal.",
+        mode="subagent",
+        prompt=prompt_of("writer.md"),
+        tools=(*READING, *EDITING),
+        hidden=True,
+        max_steps=12,
+        source="memory_bank",
+    )
+
+
+@cache
+def prompt_of(name: str) -> str:
+    """Return a page of the skill."""
+    return (SKILL / "references" / name).read_text(encoding="utf-8")
+
+
+def _stamp(value: object) -> object:
+    """Take the dates that YAML has already made of text back to text."""
+    return value.isoformat() if isinstance(value, date | datetime) else value
+
+
+Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Stamp = Annotated[str, BeforeValidator(_stamp), StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}")]
+Pointer = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^\s:][^\n]*:\d+(-\d+)?$")]
+
+
+class Part(BaseModel):
+    """Base: unknown keys are refused, so that the format cannot drift unseen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Summary(Part):
+    """Layer 1, for the task itself."""
+
+    goal: Said
+    focus: Said
+    stack: list[Said]
+    conventions: list[Said]
+
+
+class Evidence(Part):
+    """Layer 2: where a statement stands, in its own words, and how old that file is."""
+
+    file: Said
+    quote: Said
+    mtime: Stamp
+
+
+class Question(Part):
+    """Layer 3: what memory does not say, and where to look."""
+
+    question: Said
+    look_in: Said
+
+
+class Conflict(Part):
+    """Memory and code disagree; both are named by file and line."""
+
+    memory: Pointer
+    code: Pointer
+    detail: Said
+
+
+class ContextPackage(Part):
+    """What the memory reader answers with."""
+
+    protocol_version: Literal["memory-bank/v1"] = PROTOCOL_VERSION
+    user_question: str = ""
+    context_summary: Summary
+    evidence: Annotated[list[Evidence], Field(min_length=1)]
+    open_questions: list[Question]
+    conflicts: list[Conflict] = []
+
+
+_FENCE = re.compile(r"^[ \t]*```(?:ya?ml|json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+LONGEST = 200_000
+
+LEAST_QUOTED = 12
+"""Characters of a piece of a line that count as a quote; a single word stands in nearly every file."""
+
+
+def is_reader_task(call: ToolCall) -> bool:
+    """Whether a call starts the memory reader, whatever the tool that does it is called."""
+    return any(target.kind == "task" and target.text == f"task:{READER}" for target in call.targets)
+
+
+async def checked_package(result: ToolResult, turn: Turn, required: str) -> tuple[ToolResult, bool]:
+    """Return the reader's result with what was found about it, and whether it counts as reading `required`.
+
+    It does when the reader was shown that file and quotes what stands in it.
+    """
+    if result.metadata.get("background"):
+        return result, False  # it has only begun
+    package, problems = parse_package(result.output)
+    if package is None:
+        said = "; ".join(problems[:3])
+        step = f"resume this {READER} session and ask for the package alone, or read memory-bank/details/patterns.md"
+        note = f"[memory bank] this is not a context package: {said}. It does not count as reading. Next: {step}"
+        return result.replace(output=f"{result.output}\n\n{note}"), False
+    notes = [*_conflicts(package), *_unfounded(package, turn)]
+    missing = await _not_read(package, result, turn, required) if required else ""
+    if missing:
+        notes.append(f"{missing}. It does not count as reading. Next: read {required}")
+    metadata = {**result.metadata, "memory_bank": {"conflicts": len(package.conflicts), "evidence": len(package.evidence)}}
+    if package.conflicts:
+        turn.emit("conflict", conflicts=[conflict.model_dump() for conflict in package.conflicts])
+    text = "".join(f"\n\n[memory bank] {note}" for note in notes)
+    return result.replace(output=result.output + text, metadata=metadata), not missing
+
+
+def parse_package(output: str) -> tuple[ContextPackage | None, list[str]]:
+    """Return the package in an answer, or why there is none."""
+    import yaml
+    from pydantic import ValidationError
+
+    problems: list[str] = []
+    blocks = [match[1] for match in _FENCE.finditer(output[-LONGEST:])]
+    for block in reversed(blocks or [output[-LONGEST:]]):
+        if "context_summary" not in block:
+            continue
+        try:
+            value: Any = yaml.safe_load(block)
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            problems.append(f"the YAML cannot be read: {getattr(error, 'problem', None) or str(error).splitlines()[0]}")
+            continue
+        try:
+            inner = value.get("memory_reader", value) if isinstance(value, dict) else value
+            return ContextPackage.model_validate(inner), []
+        except ValidationError as error:
+            problems += [f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['msg']}" for item in error.errors()]
+    return None, problems or ["there is no block with context_summary, evidence and open_questions"]
+
+
+def _conflicts(package: ContextPackage) -> list[str]:
+    return [
+        f"conflict: {item.memory} says otherwise than {item.code}: {item.detail}. What the code does is what is. "
+        "Next: propose the correction with memory_propose"
+        for item in package.conflicts
+    ]
+
+
+def _unfounded(package: ContextPackage, turn: Turn) -> list[str]:
+    """Name evidence that does not stand where it is said to stand."""
+    wrong = [item.file for item in package.evidence if not _stands(item.file, item.quote, turn)]
+    return [f"these quotes were not found in their files: {', '.join(wrong[:5])}. Next: read them yourself"] if wrong else []
+
+
+async def _not_read(package: ContextPackage, result: ToolResult, turn: Any, required: str) -> str:
+    """Return why the package does not stand for having read `required`, or nothing."""
+    session = str(result.metadata.get("session", ""))
+    target = turn.files.resolve(required, domain="read")
+    shown = [node.payload for node in await turn.history.path(session) if node.kind == "tool"] if session else []
+    if not any(item.get("status") == "ok" and shown_lines(turn, target, str(item.get("output"))) is not None for item in shown):
+        return f"the reader did not read {required}"
+    quoted = [item for item in package.evidence if required in _candidates(_file_of(item.file))]
+    if not any(_stands(item.file, item.quote, turn) for item in quoted):
+        return f"the package quotes nothing that stands in {required}"
+    return ""
+
+
+def _file_of(pointer: str) -> str:
+    return re.sub(r":\d+(-\d+)?$", "", pointer)
+
+
+def _stands(file: str, quote: str, turn: Any) -> bool:
+    from moryflow_sdk import ToolError
+
+    for name in _candidates(_file_of(file)):
+        target = turn.files.resolve(name, domain="read")
+        if target.error or not target.text.startswith("vault:/"):
+            continue
+        try:
+            text = turn.files.read(target, limit=4 * 1024 * 1024).decode("utf-8", "replace")
+        except ToolError:
+            continue
+        if _quotes(quote, text):
+            return True
+    return False
+
+
+def _quotes(quote: str, text: str) -> bool:
+    """Whether `quote` stands in `text` and says something: a line of it, or a piece too long to be there by chance."""
+    said = " ".join(quote.split())
+    if len(said) < LEAST_QUOTED and said not in (" ".join(line.split()) for line in text.splitlines()):
+        return False
+    return any(map(str.isalnum, said)) and said in " ".join(text.split())
+
+
+def _candidates(path: str) -> Sequence[str]:
+    return (path,) if path.startswith("memory-bank/") else (path, f"memory-bank/{path}")

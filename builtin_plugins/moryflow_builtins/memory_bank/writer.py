@@ -1,0 +1,227 @@
+"""``memory_write``: a child session, the writer, carries out one confirmed proposal; nothing else writes in the bank.
+
+A grant lives only while ``memory_write`` waits for that child. It is in no file: nothing that is resumed, imported or
+merely called like the writer can hold one. What the writer wrote is held against the proposal after each of its calls.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from moryflow_sdk import ToolCall, ToolContext, ToolError, ToolResult, Turn, redact
+
+from .bank import MARKERS, as_text, problem_of, split
+from .change_guard import note_change, take
+from .init import USER_PLACEHOLDER
+from .proposals import Proposal, answered, load, newest_of, plain_line, prompts, save
+from .reader import writer_agent
+
+PLUGIN = "memory_bank"
+
+
+@dataclass
+class Grant:
+    """What one child may do.
+
+    :param child: the session that uses it, once it has; no other one may from then on.
+    :param original: the target as it was when the child began, ``None`` if there was none; `current` as it is now.
+    """
+
+    token: str
+    proposal: Proposal
+    vault: str
+    parent: str
+    original: bytes | None
+    current: bytes | None
+    child: str = ""
+
+
+_live: dict[str, Grant] = {}
+
+
+@contextmanager
+def granted(proposal: Proposal, turn: Turn, original: bytes | None) -> Iterator[Grant]:
+    """Hold a grant for as long as the block runs."""
+    grant = Grant(secrets.token_hex(16), proposal, str(turn.vault), turn.session, original, original)
+    _live[grant.token] = grant
+    try:
+        yield grant
+    finally:
+        del _live[grant.token]
+
+
+def grant_of(turn: Turn) -> Grant | None:
+    """Return the grant of the turn: it is one that the kernel started for this plugin, with a token that is alive."""
+    spawned = turn.spawned
+    if spawned is None or spawned.plugin != PLUGIN:
+        return None
+    grant = _live.get(str(spawned.metadata.get("grant", "")))
+    if grant is None or grant.parent != turn.parent or grant.vault != str(turn.vault):
+        return None
+    grant.child = grant.child or turn.session
+    return grant if grant.child == turn.session else None
+
+
+_STAMP = re.compile(r"(last )?updated:? \d{4}-\d{2}-\d{2}\Z", re.IGNORECASE)
+_SETEXT = re.compile(r"[-=|: ]+\Z")
+
+
+def difference(before: bytes | None, after: bytes | None, proposal: Proposal) -> str:
+    """Return why the change from `before` to `after` is not the one that was proposed; an empty text when it is."""
+    if after is None:
+        return "the file is gone"
+    old, new = as_text(before or b""), as_text(after)
+    if new is None or old is None:
+        return "it is not UTF-8 text any more"
+    wrong = problem_of(new)
+    if wrong is not None:
+        return wrong[0]
+    blocks, earlier = split(new), split(old)
+    assert blocks is not None
+    if earlier is not None and blocks.around != earlier.around:
+        return "only the machine block may change; the person's block and what is around them stay as they are"
+    if earlier is None and not set(_lines(blocks.user)) <= {plain_line(USER_PLACEHOLDER)}:
+        return "the person's block of a new file is empty"
+    return _lines_differ(old, new, proposal)
+
+
+def _lines_differ(old: str, new: str, proposal: Proposal) -> str:
+    before, after = Counter(_lines(old)), Counter(_lines(new))
+    agreed = " ".join(plain_line(line) for line in proposal.draft.splitlines())
+    replaced = Counter(_lines(proposal.replaces))
+    for line in after - before:
+        if line not in agreed and not _STAMP.match(line) and not _is_user_placeholder(line):
+            return f"the line {line[:80]!r} is not in the draft"
+        if redact(line) != line:
+            return "it holds what looks like a secret"
+    for line, count in (before - after).items():
+        if count > replaced[line] and not _STAMP.match(line):
+            return f"the line {line[:80]!r} was not to be replaced"
+    return ""
+
+
+def _is_user_placeholder(line: str) -> bool:
+    return line == plain_line(USER_PLACEHOLDER)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines that say something, without marks and markers."""
+    found = [plain_line(line) for line in text.splitlines() if line.strip() not in MARKERS]
+    return [line for line in found if line and not _SETEXT.match(line)]
+
+
+LIMIT = 4 * 1024 * 1024
+
+
+async def write(ctx: ToolContext, proposal: str) -> ToolResult:
+    """Let the writer carry out a proposal that the person's last message has confirmed.
+
+    :raises ToolError: it is not confirmed, or was written or declined before.
+    """
+    proposals = load(ctx.session_state)
+    chosen = await _confirmed(ctx, proposals, proposal)
+    before = _content(ctx, chosen.target)
+    with granted(chosen, ctx, before) as grant:
+        result = await ctx.spawn(
+            writer_agent(), _task(chosen, before), metadata={"grant": grant.token}, title=f"write {chosen.target}"
+        )
+        after = _content(ctx, chosen.target)
+    wrong = "nothing was changed" if after == before else difference(before, after, chosen)
+    said = prompts(await ctx.history.path())[-1].node
+    proposals[chosen.id] = replace(chosen, state="failed" if wrong else "written", written_after="" if wrong else said)
+    save(ctx.session_state, proposals)
+    ctx.emit("written", id=chosen.id, target=chosen.target, session=result.session, problem=wrong)
+    if wrong:
+        step = "tell the person, who can say mb:write again"
+        raise ToolError(f"{chosen.target} was not written: {wrong} ({result.end_reason})", code="not_written", next_step=step)
+    metadata = {"proposal": chosen.id, "target": chosen.target, "session": result.session}
+    title = f"wrote {chosen.target}"
+    return ToolResult(output=f"{chosen.target} was written as proposed in {chosen.id}.", title=title, metadata=metadata)
+
+
+async def _confirmed(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> Proposal:
+    """Return the proposal that shall be carried out; only what a person typed in this session counts."""
+    typed = prompts(await ctx.history.path()) if ctx.parent is None else []
+    newest = newest_of(proposals, typed)
+    said = {item.id: answered(item, typed, item.id in newest) for item in proposals.values()}
+    said = {id: answer for id, answer in said.items() if not proposals[id].written_in(typed)}
+    confirmed = [id for id, answer in said.items() if answer == "confirmed"]
+    chosen = wanted.strip().lower() or (confirmed[0] if len(confirmed) == 1 else "")
+    if chosen in confirmed:
+        return proposals[chosen]
+    if chosen in proposals and proposals[chosen].written_in(typed):
+        raise ToolError(f"{chosen} was written already", code="written", next_step="go on")
+    if chosen and chosen not in proposals:
+        known = ", ".join(proposals) or "none"
+        raise ToolError(f"there is no proposal {chosen!r}; there are: {known}", code="unknown_proposal", next_step="name one")
+    if said.get(chosen) == "declined":
+        raise ToolError(f"the person has declined {chosen}", code="declined", next_step="go on without it")
+    if len(confirmed) > 1:
+        many = f"several are confirmed: {', '.join(confirmed)}"
+        raise ToolError(many, code="not_unique", next_step="call memory_write once for each, with its id")
+    step = "ask the person to reply `mb:write` and end your turn"
+    raise ToolError("no proposal is confirmed by the person's last message", code="not_confirmed", next_step=step)
+
+
+def _content(ctx: Any, name: str) -> bytes | None:
+    target = ctx.files.resolve(name, domain="read")
+    if target.error or target.text != f"vault:/{name}":
+        raise ToolError(f"{name} is reached through a link", code="outside", next_step="moryflow memory-bank check")
+    return None if target.identity is None else ctx.files.read(target, limit=LIMIT)
+
+
+def _task(proposal: Proposal, before: bytes | None) -> str:
+    """Return the writer's prompt. Draft and target are data between marks that the draft cannot hold."""
+    mark = proposal.id
+    state = "It is a new file: make it with both blocks." if before is None else "It is there: edit its machine block."
+    parts = [f"Carry out proposal {mark}.", f"Target: {proposal.target}. {state}"]
+    if proposal.replaces:
+        parts.append(f"<replaces {mark}>\n{proposal.replaces}\n</replaces {mark}>")
+    return "\n\n".join([*parts, f"<draft {mark}>\n{proposal.draft}\n</draft {mark}>"])
+
+
+def check_written(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
+    """Hold what the writer has just written against the proposal, and put the file back if it differs."""
+    grant = grant_of(turn)
+    if grant is None or not any(target.domain == "edit" for target in call.targets):
+        return None
+    now = _read_now(turn, grant)
+    if now == grant.current:
+        return None
+    wrong = difference(grant.original, now, grant.proposal)
+    if not wrong:
+        grant.current = now
+        note_change(grant.vault, grant.proposal.target, take(grant.vault))
+        return None
+    said = f"error: memory bank: {wrong}; {_put_back(turn, grant)}. Next: write the draft's own lines, nothing else"
+    return result.replace(status="error", code="memory_bank", output=said)
+
+
+def _read_now(turn: Any, grant: Grant) -> bytes | None:
+    try:
+        return _content(turn, grant.proposal.target)
+    except ToolError:
+        return None
+
+
+def _put_back(turn: Any, grant: Grant) -> str:
+    """Make the target what it was before this call, and say whether that worked."""
+    name = grant.proposal.target
+    try:
+        target = turn.files.resolve(name, domain="edit")
+        if target.text != f"vault:/{name}":
+            turn.files.remove(target)  # the link, not what it leads to
+            target = turn.files.resolve(name, domain="edit")
+        if grant.current is not None:
+            turn.files.write(target, grant.current)
+        elif target.identity is not None:
+            turn.files.remove(target)
+    except ToolError as error:
+        return f"the file could not be put back: {error.message}"
+    return "the file was put back"

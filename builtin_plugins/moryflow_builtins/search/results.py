@@ -1,0 +1,241 @@
+"""What a search was asked, what it found from whichever engine, and which of that may be shown.
+
+The person has agreed to the folder. A file in it is left out when its name looks like secrets and no rule allows it, or
+when a rule, the person's or the agent's, asks or denies; and counted, so that nobody wonders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from moryflow_sdk import Rule, Target, ToolContext, ToolError, ToolResult
+from moryflow_sdk.patterns import Pattern, compile_rule
+from moryflow_sdk.rule_entries import ANY_DOMAIN
+from moryflow_sdk.sensitive import sensitive, sensitive_among
+from moryflow_sdk.texts import composed
+
+Compiled = Sequence[tuple[Rule, Pattern]]
+
+
+@dataclass
+class Reader:
+    """Answers for one search and counts what it refused."""
+
+    ctx: ToolContext
+    target: Target
+    secrets: int = 0
+    by_rule: int = 0
+
+    def refused(self, paths: Sequence[str]) -> set[str]:
+        """Return those of `paths` (relative to the folder) that may not be shown, and count them."""
+        suspects = paths if self._layers or self._home_below is not None else sensitive_among(paths)
+        return {path for path in suspects if not self.shows(path)}
+
+    def shows(self, path: str) -> bool:
+        """Whether one file may be shown; each that may not is counted, so ask once."""
+        secret = sensitive(path)
+        if self._allowed(path, secret=secret):
+            return True
+        self.secrets += secret
+        self.by_rule += not secret
+        return False
+
+    @property
+    def notes(self) -> list[str]:
+        """What to say about the files that were left out."""
+        counts = (
+            (self.secrets, "sensitive", "their names look like secrets"),
+            (self.by_rule, "other", "a rule asks or denies"),
+        )
+        return [f"{count} {kind} file{'s' * (count != 1)} not searched: {why}" for count, kind, why in counts if count]
+
+    def _allowed(self, path: str, *, secret: bool) -> bool:
+        """Answer as ``read`` of the file would be answered, but for where it is: that has been agreed to."""
+        if self._home_below is not None and f"{path}/".startswith(self._home_below):
+            return False
+        text = f"{self.target.text.rstrip('/')}/{path}"
+        lifted = self.ctx.mode == "full_access"
+        decisions = [decision for layer in self._layers if (decision := _last(layer, text))]
+        if "deny" in decisions or ("ask" in decisions and not lifted):
+            return False
+        return not secret or lifted or bool(self._layers and _last(self._layers[0], text) == "allow")
+
+    @cached_property
+    def _layers(self) -> list[Compiled]:
+        """The person's rules, and each agent's own, which can only make it stricter; none where there are none."""
+        configured = _reading(self.ctx.rules.all())
+        agents = _reading(self.ctx.agent.rules)
+        sources = dict.fromkeys(rule.source for rule, _ in agents)
+        own = [[(rule, pattern) for rule, pattern in agents if rule.source == source] for source in sources]
+        return [configured, *own] if configured or own else []
+
+    @cached_property
+    def _home_below(self) -> str | None:
+        """Moryflow's own folder as a path below the target: it holds tokens, and no search looks into it."""
+        home, folder = str(self.ctx.home).rstrip("/") + "/", (self.target.path or "").rstrip("/") + "/"
+        if home.startswith(folder):
+            return home.removeprefix(folder)
+        return "" if folder.startswith(home) and not folder.startswith(f"{home}agent-output/") else None
+
+
+def _reading(rules: Iterable[Rule]) -> Compiled:
+    return [(rule, compile_rule(rule)) for rule in rules if rule.domain in ("read", ANY_DOMAIN)]
+
+
+def _last(layer: Compiled, text: str) -> str | None:
+    """Return what the last matching rule decides; what one that cannot be used would have said is not known."""
+    if doubts := {rule.decision for rule, pattern in layer if pattern.problem}:
+        return "deny" if "deny" in doubts else "ask"
+    return next((rule.decision for rule, pattern in reversed(layer) if pattern.matches(text)), None)
+
+
+MAX_BYTES = 32 * 1024 * 1024
+"""What is kept of lines before they are sorted and handed on; a search that finds more stops, for memory has an end."""
+
+_EACH = 100
+"""Bytes that a line costs beside its text."""
+
+_MANY = 1000
+"""With more lines than this the remarks come first: what is cut off a long output is its end."""
+
+SEARCH_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """A search: the pattern and how to read it, and which files count."""
+
+    pattern: str
+    ignore_case: bool = False
+    literal: bool = False
+    context: int = 0
+    glob: str = ""
+
+    @property
+    def wants(self) -> Callable[[str], object] | None:
+        """Whether the glob names a path; one without a slash is about names, wherever the file is. Nothing: all count."""
+        if not self.glob:
+            return None
+        return named_by(self.glob if "/" in self.glob else f"**/{self.glob}")
+
+
+@dataclass(frozen=True)
+class FileListing:
+    """Paths relative to the folder, in any order; `complete` is false when there was no time for all of them."""
+
+    paths: list[str]
+    complete: bool = True
+
+
+def named_by(pattern: str) -> Callable[[str], object]:
+    """Return whether a path is named by a glob: ``*`` stops at ``/``, ``**`` does not, ``{a,b}`` is either.
+
+    :raises ToolError: ``invalid_pattern``.
+    """
+    from moryflow_sdk.patterns.globs import TooMany, braces, path_regex
+
+    try:
+        named = re.compile("|".join(path_regex("", one, folders=False) for one in braces(composed(pattern))), re.DOTALL)
+    except (re.error, TooMany, RecursionError, OverflowError) as error:
+        raise ToolError(f"the glob {pattern[:80]!r} cannot be used: {error}", code="invalid_pattern") from error
+    return lambda path: named.fullmatch(composed(path))
+
+
+@dataclass(frozen=True)
+class SearchLine:
+    """One line of the result."""
+
+    path: str
+    number: int
+    matches: bool
+    text: str
+
+
+@dataclass
+class SearchResult:
+    """Lines in the order they came; `more` says that the search stopped early, and `why`; `notes`, what it left out."""
+
+    lines: list[SearchLine] = field(default_factory=list[SearchLine])
+    more: bool = False
+    why: str = ""
+    notes: list[str] = field(default_factory=list[str])
+    size: int = 0
+
+    def take(self, lines: Iterable[SearchLine]) -> bool:
+        """Add `lines` as far as there is room, and say whether there is more."""
+        for line in lines:
+            self.lines.append(line)
+            self.size += len(line.text) + _EACH
+            if self.size > MAX_BYTES:
+                self.stop(f"stopped after {len(self.lines):,} lines")
+                return False
+        return True
+
+    def stop(self, why: str) -> None:
+        """Note that the search ends before it has seen everything."""
+        self.more, self.why = True, why
+
+
+def result_of(found: SearchResult, pattern: str, limit: int | None, *, files_only: bool, tool: str) -> ToolResult:
+    """Return the lines sorted by path, at most `limit` matches if the model wants no more, and what was left out.
+
+    How much of it the model is shown is decided where all outputs are cut; the rest is stored there.
+    """
+    lines = sorted(found.lines, key=lambda line: line.path)
+    matches = sum(line.matches for line in lines)
+    files = dict.fromkeys(line.path for line in lines)
+    total = len(files) if files_only else matches
+    limit = total if limit is None else limit
+    shown = _files(lines, files, limit) if files_only else _lines(lines, limit)
+    told = list(map(one_line, found.notes))
+    if total > limit or found.more:
+        count = f"more than {total:,}" if found.more else f"{total:,}"
+        reason = f" ({found.why})" if found.why else ""
+        told.insert(0, f"{min(total, limit):,} of {count} {'files' if files_only else 'matches'}{reason}; narrow the search")
+    if not matches:
+        shown = ["no match"]
+    pattern = pattern if len(pattern) <= 40 else f"{pattern[:39]}…"
+    return ToolResult(
+        output="\n".join(with_notes(shown, told)),
+        title=f"{tool} {pattern!r} ({matches} in {len(files)} file{'s' * (len(files) != 1)})",
+        metadata={"matches": matches, "files": len(files), "complete": not found.more},
+    )
+
+
+def with_notes(shown: Sequence[str], notes: Sequence[str]) -> list[str]:
+    """Return what was found with the remarks on it, where they are seen."""
+    marked = [f"[{note}]" for note in notes]
+    return [*marked, *shown] if len(shown) > _MANY else [*shown, *marked]
+
+
+def _files(lines: Sequence[SearchLine], files: dict[str, None], limit: int) -> list[str]:
+    counts = dict.fromkeys(files, 0)
+    for line in lines:
+        counts[line.path] += line.matches
+    return [f"{one_line(path)} ({count})" for path, count in list(counts.items())[:limit]]
+
+
+def _lines(lines: Sequence[SearchLine], limit: int) -> list[str]:
+    """Return ``path:12:text`` for matches and ``path-11-text`` around them, with ``--`` between what is apart."""
+    shown: list[str] = []
+    previous: SearchLine | None = None
+    with_context = any(not line.matches for line in lines)
+    for line in lines:
+        limit -= line.matches
+        if limit < 0:
+            break
+        apart = previous is not None and (previous.path, previous.number + 1) != (line.path, line.number)
+        if with_context and apart:
+            shown.append("--")
+        sign = ":" if line.matches else "-"
+        shown.append(f"{one_line(line.path)}{sign}{line.number}{sign}{line.text}")
+        previous = line
+    return shown
+
+
+def one_line(path: str) -> str:
+    """Return a path as it is shown: a line end in a name must not look like another entry."""
+    return path.replace("\n", "\\n").replace("\r", "\\r")

@@ -1,0 +1,289 @@
+"""Run one command: its own process group, a deadline, bounded memory, nothing left behind.
+
+Output is shown as it comes, kept up to 32 MiB, and spooled to a file beyond that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
+from moryflow_sdk.inside_tool import CALL_MARK
+from moryflow_sdk.processes import end_marked
+from moryflow_sdk.sandbox import confinement, find_sandbox
+
+from .confine import Confined, run_confined
+
+POLITE_SECONDS = 1.0
+_STEP = 0.02
+
+
+async def end_group(group: int, leader_ended: Callable[[], bool]) -> None:
+    """Send SIGTERM to a process group, and SIGKILL to what is left of it a second later."""
+    if not _send(group, signal.SIGTERM):
+        return
+    waited = 0.0
+    while waited < POLITE_SECONDS and (not leader_ended() or _alive(group)):
+        await asyncio.sleep(_STEP)
+        waited += _STEP
+    _send(group, signal.SIGKILL)
+
+
+def _send(group: int, number: int) -> bool:
+    """Signal a group; return whether there was one."""
+    try:
+        os.killpg(group, number)
+    except OSError:
+        return False
+    return True
+
+
+def _alive(group: int) -> bool:
+    return _send(group, 0)
+
+
+MEMORY_BYTES = 32 * 1024 * 1024
+SPOOL_BYTES = 1024 * 1024 * 1024
+SHOWN_TAIL = 64 * 1024
+
+
+class Output:
+    """Collects chunks; decodes across their borders."""
+
+    def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._show = show
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._spool: IO[bytes] | None = None
+        self._path = folder
+        self._tail = b""
+
+    def add(self, chunk: bytes) -> None:
+        """Take what the command printed; what is over a gibibyte is counted and dropped."""
+        self._size += len(chunk)
+        self._show(self._decoder.decode(chunk))
+        if self._spool is None and self._size > MEMORY_BYTES:
+            self._begin_spool()
+        if self._spool is None:
+            self._chunks.append(chunk)
+            return
+        if self._size <= SPOOL_BYTES:
+            self._spool.write(chunk)
+        self._tail = (self._tail + chunk)[-SHOWN_TAIL:]
+
+    def _begin_spool(self) -> None:
+        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix="spool-")
+        self._spool, self._path = os.fdopen(descriptor, "wb"), Path(name)
+        self._spool.writelines(self._chunks)
+        self._chunks = []
+
+    def discard(self) -> None:
+        """Remove the spooled file: nobody will ask for the result."""
+        if self._spool is not None:
+            self._spool.close()
+            self._path.unlink(missing_ok=True)
+
+    def result(self, ended: str, code: int | None, *, stopped: bool, sandboxed: bool) -> ToolResult:
+        """Return what the model reads: the output, then how the command ended."""
+        note = "" if ended == "exit code 0" else f"[{ended}]"
+        if self._spool is not None:
+            self._spool.close()
+            shown = self._tail.decode("utf-8", "replace")
+            shown = f"[{self._size} bytes; these are the last {len(self._tail)}]\n{shown}"
+        else:
+            shown = b"".join(self._chunks).decode("utf-8", "replace")
+        text = f"{shown.rstrip()}\n{note}".strip() if note else shown
+        return ToolResult(
+            status="error" if stopped else "ok",
+            code="timeout" if stopped else None,
+            output=text or f"[no output, {ended}]",
+            title=ended,
+            metadata={"exit_code": code, "bytes": self._size, "sandboxed": sandboxed},
+            spool=str(self._path) if self._spool is not None else None,
+        )
+
+
+CHUNK = 65536
+GRACE_SECONDS = 0.5
+"""How long a pipe may stay open after the shell has ended, because something in the background holds it."""
+
+_IN_ITS_FOLDER = """[ . -ef /dev/fd/0 ] || { echo "the folder changed after it was judged; nothing was run"; exit 126; }
+exec "$@" </dev/null"""
+"""Runs a program where the current folder is the one behind standard input. Only the comparison sees that descriptor: it
+would lead out of a sandbox."""
+
+_SECRET_WORDS = ("API_KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY")
+
+
+@dataclass(frozen=True)
+class JudgedFolder:
+    """The folder that was judged, held open: `descriptor` is of the object, `path` was its name then."""
+
+    descriptor: int
+    path: Path
+
+
+async def run(ctx: ToolContext, timeout: float, opened: Collection[str] = ()) -> ToolResult:
+    """Run the command that was judged, in the folder that was judged, and return its output with the exit code.
+
+    :param opened: files that a person was asked about by name, for this call; the sandbox leaves them open.
+    :raises ToolError: the folder is not there, is another one by now or is outside the vault, or there is no shell.
+    """
+    confined = confinement(ctx.rules.all())
+    sandbox = await asyncio.to_thread(find_sandbox) if confined.used else None
+    if sandbox is None:
+        return await _run(ctx, timeout, None)
+    vault = f"{ctx.vault}/"
+    names = frozenset(path.removeprefix(vault) for path in opened if path.startswith(vault))
+    inside = Confined(ctx, sandbox, confined.network, names)
+    return await run_confined(inside, lambda: _run(ctx, timeout, inside))
+
+
+async def _run(ctx: ToolContext, timeout: float, inside: Confined | None) -> ToolResult:
+    target = next(target for target in ctx.call.targets if target.kind == "shell")
+    output = Output(ctx.data_dir, ctx.progress)
+    try:
+        async with Pipe() as pipe:
+            with _judged_folder(ctx, target) as place:
+                process = await _start(target.given, ctx, place, inside, pipe.take_writing_end())
+            stopped = not await _ends_in_time(process, pipe, output, ctx.mark, timeout)
+    except BaseException:
+        output.discard()
+        raise
+    ended = f"stopped after {timeout:g} s" if stopped else f"exit code {process.returncode}"
+    return output.result(ended, process.returncode, stopped=stopped, sandboxed=inside is not None)
+
+
+async def _ends_in_time(process: asyncio.subprocess.Process, pipe: Pipe, output: Output, mark: str, timeout: float) -> bool:
+    """Wait for the command; return whether it ended by itself. Afterwards nothing of it is left."""
+    try:
+        async with asyncio.timeout(timeout):
+            await _follow(process, pipe, output)
+    except TimeoutError:
+        return False
+    finally:
+        await _end(process, mark)
+    return True
+
+
+@contextmanager
+def _judged_folder(ctx: ToolContext, target: Target) -> Iterator[JudgedFolder]:
+    """Hold the folder of a command open; it is inside the vault and is the object that was judged."""
+    folder = target.folder
+    if folder is None or target.error is not None:
+        reason = target.error or "the command has no folder"
+        raise ToolError(reason, code="outside", next_step="name a folder inside the working folder, or leave workdir out")
+    if folder.identity is None and not ctx.vault.is_dir():
+        message, step = f"the working folder is not there any more: {ctx.vault}", "put it back, or work in another folder"
+        raise ToolError(message, code="not_found", next_step=step)
+    with ctx.files.folder(folder) as descriptor:
+        yield JudgedFolder(descriptor, Path(folder.path or ""))
+
+
+class Pipe:
+    """A pipe of our own: asyncio's would make the wait for the shell wait for everyone who holds the pipe."""
+
+    async def __aenter__(self) -> Pipe:
+        reading, self._writing = os.pipe()
+        self.stream = asyncio.StreamReader(limit=CHUNK)
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self.stream), os.fdopen(reading, "rb", buffering=0)
+        )
+        return self
+
+    def take_writing_end(self) -> int:
+        """Return the descriptor that the command writes to; the caller closes it."""
+        writing, self._writing = self._writing, -1
+        return writing
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._writing >= 0:
+            os.close(self._writing)
+        self._transport.close()
+
+
+async def _start(
+    command: str, ctx: ToolContext, place: JudgedFolder, inside: Confined | None, writing: int
+) -> asyncio.subprocess.Process:
+    """Start the shell in the folder behind the descriptor, whatever its name leads to by now."""
+    shell = shutil.which("bash")
+    argv = [shell, "--noprofile", "--norc", "-c", command] if shell else [shutil.which("sh") or "/bin/sh", "-c", command]
+    by_descriptor, stdin = Path(f"/proc/self/fd/{place.descriptor}"), asyncio.subprocess.DEVNULL
+    here = by_descriptor if by_descriptor.exists() else place.path
+    if inside is not None or here is place.path:  # where the folder is entered by its name
+        argv, stdin = [shell or "/bin/sh", "-c", _IN_ITS_FOLDER, "bash", *argv], place.descriptor
+    try:
+        if inside is not None:
+            argv = await asyncio.to_thread(inside.argv, argv, place.path)
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            cwd=here,
+            env={**environment(ctx.mark, sandboxed=inside is not None), "PWD": str(place.path)},
+            stdin=stdin,
+            stdout=writing,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ToolError(f"the shell could not be started: {error.strerror}", code="io", next_step="moryflow doctor") from error
+    finally:
+        os.close(writing)
+
+
+def environment(mark: str, *, sandboxed: bool) -> dict[str, str]:
+    """Return the person's environment without Moryflow's own variables and without what looks like a secret.
+
+    ``CDPATH`` is left out too: with it ``cd sub`` may lead to another folder than the one that was judged. `mark` is how
+    processes that left the group are found again.
+    """
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("MORYFLOW_") and key != "CDPATH" and not any(word in key.upper() for word in _SECRET_WORDS)
+    }
+    places = {"XDG_CACHE_HOME": "/tmp/cache", "TMPDIR": "/tmp"} if sandboxed else {}
+    return {**kept, **places, CALL_MARK: mark, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+
+
+async def _follow(process: asyncio.subprocess.Process, pipe: Pipe, output: Output) -> None:
+    """Read until the pipe closes, or until shortly after the shell has ended."""
+    reading = asyncio.ensure_future(_read(pipe.stream, output))
+    try:
+        await process.wait()
+        await asyncio.wait((reading,), timeout=GRACE_SECONDS)
+    finally:
+        reading.cancel()
+
+
+async def _read(stream: asyncio.StreamReader, output: Output) -> None:
+    while chunk := await stream.read(CHUNK):
+        output.add(chunk)
+
+
+async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
+    """End the whole group and whatever escaped it; a cancelled call waits for that too."""
+    ending = asyncio.ensure_future(_end_all(process, mark))
+    try:
+        await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        await asyncio.wait((ending,))
+        raise
+
+
+async def _end_all(process: asyncio.subprocess.Process, mark: str) -> None:
+    await end_group(process.pid, lambda: process.returncode is not None)
+    await process.wait()
+    await asyncio.to_thread(end_marked, (mark,))

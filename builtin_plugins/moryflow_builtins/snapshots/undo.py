@@ -1,0 +1,301 @@
+"""What an undo or a redo would change, and doing it: conversation and files together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import stat
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from moryflow_sdk import NodeView, ToolError, Turn
+
+from .recorder import shadow_of
+from .shadow import UNRECORDED, Blob, Shadow, blob_of
+from .spans import FoundSegments, Span, found_for, not_here, spans, unseen
+
+_FOLDER = "040000"
+OUTSIDE = Blob("outside", "")
+"""What stands for a file where something of somebody else's is in the way, or that somebody else wrote too."""
+
+
+@dataclass(frozen=True)
+class UndoChange:
+    """One file: what it becomes, what the agent made of it, and what it is now; ``None`` where there is no file.
+
+    :ivar commands: the tools while which it changed, where it may as well have been a person who did it.
+    """
+
+    path: str
+    then: Blob | None
+    left: Blob | None
+    now: Blob | None
+    content: bytes = b""
+    commands: Sequence[str] = ()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether someone else has changed the file since."""
+        return self.now not in (self.left, self.then)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a folder with files that stay, a link or the like is where the file or a folder above it belongs."""
+        return self.now is not None and self.now.mode in (_FOLDER, OUTSIDE.mode)
+
+    def touches(self, path: str) -> bool:
+        """Whether this file and `path` cannot both stay: one is a folder of the other."""
+        return path.startswith(f"{self.path}/") or self.path.startswith(f"{path}/")
+
+
+def changes_of(vault: Path, spans: Sequence[Span], *, forward: bool, limit: int) -> list[UndoChange]:
+    """Compare files with what is on the disk; one that was changed between two steps counts as someone else's."""
+    goes = {span.path for span in spans if (span.after if forward else span.before) is None}
+    return [_change(vault, span, forward, limit, goes) for span in spans]
+
+
+def _change(vault: Path, span: Span, forward: bool, limit: int, goes: Collection[str]) -> UndoChange:
+    then, left = (span.after, span.before) if forward else (span.before, span.after)
+    blocked = _blocked_by(vault, span.path)
+    if blocked:  # nothing recorded lies behind a link or a file
+        in_the_way = then is not None and blocked not in goes
+        return UndoChange(span.path, then, left, OUTSIDE if in_the_way else None, commands=span.commands)
+    found = blob_of(vault / span.path, limit)
+    now, content = found if found else (None, b"")
+    if now is not None and now.mode == _FOLDER and _will_be_empty(vault, span.path, goes):
+        now = None
+    if span.broken and now != then:
+        left = OUTSIDE
+    return UndoChange(span.path, then, left, now, content, span.commands)
+
+
+def _blocked_by(vault: Path, path: str) -> str:
+    """Return what is a link or a file where a folder above `path` was, nearest to the vault; empty where none is."""
+    for above in reversed([parent.as_posix() for parent in Path(path).parents if parent != Path()]):
+        try:
+            mode = (vault / above).lstat().st_mode
+        except OSError:
+            return ""
+        if not stat.S_ISDIR(mode):
+            return above
+    return ""
+
+
+def _will_be_empty(vault: Path, path: str, goes: Collection[str]) -> bool:
+    """Whether a folder holds nothing but folders and files that go."""
+    for folder, links, files in os.walk(vault / path):
+        names = [*files, *(name for name in links if Path(folder, name).is_symlink())]
+        if any(Path(folder, name).relative_to(vault).as_posix() not in goes for name in names):
+            return False
+    return True
+
+
+_ROOM = "move it away, or leave such files as they are with --keep"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A step back or forth.
+
+    :ivar target: the node that becomes the active one; ``None`` is the place before the first.
+    :ivar source: the node that is active now.
+    :ivar title: the prompt that is taken back or done again.
+    :ivar since: when the first of `nodes` was made.
+    :ivar others: files that somebody else changed while the calls ran; they stay as they are.
+    :ivar missing: files that were changed and cannot be brought back, each with the reason.
+    :ivar notes: what else is not included.
+    """
+
+    verb: str
+    session: str
+    target: str | None
+    source: str
+    title: str
+    changes: Sequence[UndoChange]
+    nodes: Sequence[str]
+    since: str
+    others: Sequence[str] = ()
+    missing: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def foreign(self) -> list[UndoChange]:
+        """The files that someone else has changed since."""
+        return [change for change in self.changes if change.foreign]
+
+    def without_foreign(self) -> Plan:
+        """Return the plan that leaves the files alone which someone else has changed since."""
+        left = {change.path for change in self.foreign}
+        left |= {change.path for change in self.changes if any(change.touches(path) for path in left)}
+        kept = [change for change in self.changes if change.path not in left]
+        return replace(self, changes=kept, others=sorted([*self.others, *left]))
+
+
+@dataclass(frozen=True)
+class UndoResult:
+    """The files that were restored, and the commands that show what was overwritten of somebody else's."""
+
+    touched: Sequence[str]
+    kept: Sequence[str]
+
+
+async def plan_undo(turn: Turn, *, step: bool = False) -> Plan:
+    """Return what taking back the last turn, or only its last step with tool calls, would change.
+
+    :raises ToolError: there is nothing to take back.
+    """
+    path = await turn.history.path()
+    first = next((at for at in range(len(path) - 1, -1, -1) if _begins(path[at], step)), None)
+    if first is None:
+        raise ToolError("there is nothing to undo", code="nothing", next_step="moryflow session show")
+    target = path[first - 1].id if first else None
+    nodes, since = [node.id for node in path[first:]], path[first].created
+    return await _planned(turn, Plan("undo", turn.session, target, path[-1].id, _gist(path[first]), (), nodes, since))
+
+
+async def plan_redo(turn: Turn) -> Plan:
+    """Return what taking back the last undo would change.
+
+    :raises ToolError: nothing was undone, or the conversation has gone on since.
+    """
+    undone: list[dict[str, Any]] = turn.session_state.get("undone", [])
+    path = await turn.history.path()
+    here = path[-1].id if path else None
+    if not undone or undone[-1]["to"] != here:
+        raise ToolError("there is nothing to redo", code="nothing", next_step="moryflow session tree")
+    last = undone[-1]
+    plan = Plan("redo", turn.session, last["from"], here or "", last["title"], (), last["nodes"], last.get("since", ""))
+    return await _planned(turn, plan)
+
+
+async def _planned(turn: Turn, plan: Plan) -> Plan:
+    """Add to a plan what it does to files.
+
+    :raises ToolError: a sub-agent of what is taken back still works.
+    """
+    sessions: Sequence[str] = turn.session_state.get("recorded_as", ())
+    return await asyncio.to_thread(_with_files, shadow_of(turn), plan, sessions, turn.config.max_file_bytes)
+
+
+def _with_files(shadow: Shadow, plan: Plan, sessions: Sequence[str], limit: int) -> Plan:
+    found = found_for(shadow, list(dict.fromkeys([*sessions, plan.session])), plan.nodes)
+    if found.running:
+        names = ", ".join(f"{link.agent} {link.session}" for link in found.running)
+        raise ToolError(f"{names} still works on it; nothing was done", code="busy", next_step="/stop in chat, or wait for it")
+    joined, others = spans(shadow, found)
+    here = [span for span in joined if not span.unrecorded]
+    large = f"it is larger than agents.runtime.snapshots.maxFileBytes ({limit}), or cannot be read"
+    missing = [(span.path, large) for span in joined if span.unrecorded]
+    missing += unseen(shadow, found, {span.path for span in joined})
+    absent = not_here(shadow, plan.session, sessions, plan.nodes, plan.since)
+    changes = changes_of(shadow.vault, here, forward=plan.verb == "redo", limit=limit)
+    return replace(plan, changes=changes, others=others, missing=missing, notes=_notes(found, absent))
+
+
+def _notes(found: FoundSegments, absent: Sequence[str]) -> list[str]:
+    """Return in sentences what an undo leaves out that no name can be given of."""
+    said = [f"changes to files were not recorded: {reason}" for reason in dict.fromkeys(gap.reason for gap in found.gaps)]
+    if absent:
+        why = "it ran elsewhere, or what was recorded went when it was deleted here"
+        said.append(f"what session {', '.join(absent)} changed in files is not recorded here ({why}); they stay as they are")
+    commands = sorted({tool for segment in found.segments for tool in segment.commands})
+    if commands:
+        said.append(f"what {', '.join(commands)} did outside this folder, to ignored files or over a network stays done")
+    return said
+
+
+async def carry_out(turn: Turn, plan: Plan) -> UndoResult:
+    """Restore the files, then move the conversation.
+
+    :raises ToolError: something of somebody else's is where a file belongs; nothing is done then. Or a file cannot be
+        written; what was restored before it stays restored, and it can be tried again.
+    """
+    if stuck := [change.path for change in plan.changes if change.stuck]:
+        names = ", ".join(stuck)
+        raise ToolError(f"something else is in the place of {names}; nothing was done", code="blocked", next_step=_ROOM)
+    shadow = shadow_of(turn)
+    kept = await asyncio.to_thread(_keep, shadow, plan) if plan.foreign else ()
+    touched = [change.path for change in plan.changes if change.now != change.then]
+    contents = await asyncio.to_thread(_contents, shadow, plan.changes) if touched else {}
+    for change in sorted(plan.changes, key=lambda change: change.then is not None):  # what goes makes room
+        if change.now != change.then:
+            await asyncio.to_thread(_restore, turn, change, contents)
+    await turn.history.switch(plan.target)
+    undone: list[dict[str, Any]] = turn.session_state.setdefault("undone", [])
+    if plan.verb == "redo":
+        undone.pop()
+    else:
+        where = {"from": plan.source, "to": plan.target}
+        undone.append({**where, "title": plan.title, "nodes": list(plan.nodes), "since": plan.since})
+    return UndoResult(touched, kept)
+
+
+def _keep(shadow: Shadow, plan: Plan) -> Sequence[str]:
+    """Record what somebody else wrote and is about to be overwritten; return the commands that show it."""
+    tree = shadow.snapshot().tree
+    lost = [change for change in plan.foreign if change.now is not None and change.now.mode not in (UNRECORDED, OUTSIDE.mode)]
+    return [shlex.join(["git", "-C", str(shadow.folder / "git"), "show", f"{tree}:{change.path}"]) for change in lost]
+
+
+def _begins(node: NodeView, step: bool) -> bool:
+    if step:
+        return node.kind == "assistant" and bool(node.payload.get("calls"))
+    return node.kind == "user" and not node.payload.get("synthetic")
+
+
+def _gist(node: NodeView) -> str:
+    """Return the words of a node; of an answer that only called tools, their names."""
+    text = " ".join(str(node.payload.get("text") or "").split())
+    text = text or ", ".join(str(call.get("name")) for call in node.payload.get("calls") or ())
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _contents(shadow: Shadow, changes: Iterable[UndoChange]) -> dict[str, bytes]:
+    return shadow.contents(change.then.hash for change in changes if change.then is not None)
+
+
+def _restore(turn: Turn, change: UndoChange, contents: dict[str, bytes]) -> None:
+    """Write or remove one file through the walk that follows no links."""
+    target = turn.files.resolve(change.path, domain="edit")
+    if change.now is not None and (change.then is None or "120000" in (change.now.mode, change.then.mode)):
+        turn.files.remove(target)
+        target = turn.files.resolve(change.path, domain="edit")
+    if change.then is None:
+        return
+    if _remove_empty_folders(turn, change.path):
+        target = turn.files.resolve(change.path, domain="edit")
+    if change.then.mode == "120000":
+        with turn.files.folder(_parent(turn, change.path)) as folder:
+            os.symlink(contents[change.then.hash], Path(change.path).name, dir_fd=folder)
+        return
+    turn.files.write(target, contents[change.then.hash])
+    if change.now is None or change.now.mode != change.then.mode:
+        _set_executable(turn, change)
+
+
+def _remove_empty_folders(turn: Turn, path: str) -> bool:
+    """Remove the folder that stands where a file comes, if there is one; one that is not empty stays, and is an error."""
+    place = turn.vault / path
+    if place.is_symlink() or not place.is_dir():
+        return False
+    for folder, _, _ in os.walk(place, topdown=False):
+        turn.files.remove(turn.files.resolve(Path(folder).relative_to(turn.vault).as_posix(), domain="edit"))
+    return True
+
+
+def _set_executable(turn: Turn, change: UndoChange) -> None:
+    with turn.files.folder(_parent(turn, change.path)) as folder:
+        descriptor = os.open(Path(change.path).name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            mode = os.fstat(descriptor).st_mode & 0o777
+            wanted = mode | (mode & 0o444) >> 2 if change.then and change.then.mode == "100755" else mode & ~0o111
+            os.fchmod(descriptor, wanted)
+        finally:
+            os.close(descriptor)
+
+
+def _parent(turn: Turn, path: str) -> Any:
+    return turn.files.resolve(str(Path(path).parent), domain="edit")
