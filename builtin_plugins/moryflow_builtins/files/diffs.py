@@ -44,7 +44,8 @@ def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
         head = change.head
         return Diff(added, removed, f"lines {head + 1}-{head + removed} became lines {head + 1}-{head + added}")
     first = max(0, change.head - CONTEXT)
-    lines = list(difflib.unified_diff(*change.around(first), name, new_name or name, n=CONTEXT))
+    names = (visible(name), visible(new_name or name))  # a line end in one would look like a line of the file
+    lines = list(difflib.unified_diff(*change.around(first), *names, n=CONTEXT))
     plus = sum(line.startswith("+") for line in lines[2:])
     minus = sum(line.startswith("-") for line in lines[2:])
     return Diff(plus, minus, _bounded([_shifted(line, first) for line in lines]))

@@ -255,6 +255,15 @@ def test_a_program_has_the_diff_in_the_event_of_the_result(cli: Any) -> None:
     assert result["diff"] == "vault:/a.md: new file, +1 -0 lines\n@@ -0,0 +1 @@\n+one"
 
 
+def test_a_name_of_several_lines_is_one_line_of_a_diff(cli: Any) -> None:
+    """Else it could look like lines of the file (R33)."""
+    cli.config(disabledPlugins=["search", "shell", "local_model", "litellm_models"])
+    model = cli.script(cli.calls("write", path="a\n-old\n+new", content="one\n"), "done")
+    lines = cli("run", "-m", model, "go", "--output", "stream-json").stdout.splitlines()
+    [result] = [json.loads(line) for line in lines if '"tool.result"' in line]
+    assert result["diff"].splitlines() == ["vault:/a\\n-old\\n+new: new file, +1 -0 lines", "@@ -0,0 +1 @@", "+one"]
+
+
 def test_a_question_that_nobody_sees_is_answered_by_nobody(cli: Any) -> None:
     """Standard error goes to a file: what is typed there answers nothing (R33)."""
     ours, theirs = pty.openpty()
