@@ -16,7 +16,9 @@ from .bank import Bank, MemoryBankSettings, as_text, name_in_bank
 READER = "memory-reader"
 MOST_OF_A_LINE = 500
 FIRST_LINES = 40
-"""So many lines from a file's beginning must stand in the output for it to count as read: a listing or a search does not."""
+"""So many lines from a file's beginning must stand in the output for it to count as read."""
+SEARCHES = ("ls", "glob", "grep", "search_in_file")
+"""Tools that read nothing in order, even where they show every line of a short file."""
 
 
 def satisfied(turn: Turn, bank: Bank) -> bool:
@@ -27,7 +29,7 @@ def satisfied(turn: Turn, bank: Bank) -> bool:
 
 def note_reads(call: ToolCall, result: ToolResult, turn: Turn) -> None:
     """Note the files of the bank that a successful call has shown."""
-    if result.status != "ok":
+    if result.status != "ok" or call.tool in SEARCHES:
         return
     for target in call.targets:
         name = name_in_bank(target)

@@ -141,11 +141,12 @@ async def test_each_message_of_a_person_asks_for_the_reading_again(project):
         call("ls", path="memory-bank/details"),
         call("ls", path=PATTERNS),
         call("grep", pattern="Money", path=PATTERNS),
+        call("grep", pattern=".", path=PATTERNS),
         call("read", path=PATTERNS, limit=2),
         call("read", path=PATTERNS, offset=4),
         call("read", path="memory-bank/details/nothing.md"),
     ],
-    ids=["glob", "ls folder", "ls file", "grep", "two lines", "from the middle", "missing"],
+    ids=["glob", "ls folder", "ls file", "grep", "grep every line", "two lines", "from the middle", "missing"],
 )
 async def test_looking_is_not_reading(project, look):
     """Only what showed the file from its beginning counts (S3.25, D30)."""
