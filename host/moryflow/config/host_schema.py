@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
-
-from pydantic import BaseModel
 
 from .schema import (
     COMPACTION_PATH,
@@ -37,24 +35,16 @@ def host_models() -> tuple[Known, ...]:
 
 def defaults(known: Iterable[Known]) -> dict[str, Any]:
     """Return every default as one tree; what has no default is left out."""
+    from pydantic_core import to_jsonable_python
+
     root: dict[str, Any] = {}
     for path, model in known:
         place = _place(root, path)
         for name, field in model.model_fields.items():
             if not field.is_required():
                 value = field.get_default(call_default_factory=True)
-                place.setdefault(field.alias or name, _plain(value))
+                place.setdefault(field.alias or name, to_jsonable_python(value, by_alias=True, fallback=str))
     return root
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
-    if isinstance(value, tuple | list | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return value
 
 
 def _place(root: dict[str, Any], path: str) -> dict[str, Any]:

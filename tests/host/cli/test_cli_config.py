@@ -300,3 +300,33 @@ def test_explain_does_not_explain_a_setting_that_is_not_there(cli: Any) -> None:
     """A misspelt key is said to be one, with what was meant, not to be null by default (CONTRACT §1)."""
     result = cli("config", "explain", "agents.runtime.truncation.maxLins")
     assert result.returncode == 2 and 'did you mean "maxLines"?' in result.stderr
+
+
+def test_defaults_of_a_plugin_may_be_of_any_type(cli: Any) -> None:
+    """A path, a date, a secret, an object of the plugin's own: explained and shown, never a traceback (D26)."""
+    cli.plugin(
+        "odd",
+        """
+        import datetime, decimal, enum, pathlib
+        from pydantic import BaseModel, ConfigDict, SecretStr
+
+        class Mine:
+            def __str__(self): return "mine"
+
+        class Settings(BaseModel):
+            model_config = ConfigDict(arbitrary_types_allowed=True)
+            login: SecretStr = SecretStr("hunter2secret")
+            empty: SecretStr = SecretStr("")
+            folder: pathlib.Path = pathlib.Path("/srv")
+            day: datetime.date = datetime.date(2026, 1, 2)
+            share: decimal.Decimal = decimal.Decimal("0.5")
+            colour: enum.Enum = enum.Enum("Colour", {"red": "r"}).red
+            own: Mine = Mine()
+
+        config_model = Settings
+        """,
+    )
+    for key, shown in {"login": "[redacted]", "empty": "", "folder": "/srv", "day": "2026-01-02", "own": "mine"}.items():
+        done = cli("config", "explain", f"plugins.odd.{key}", "--json")
+        assert (done.returncode, json.loads(done.stdout)["value"]) == (0, shown), done.stderr
+    assert cli("config", "explain", "plugins.odd").returncode == cli("config", "show", "--all", "--json").returncode == 0
