@@ -301,6 +301,9 @@ async def test_a_hidden_agent_cannot_be_chosen(rig, name):
         session = await host.new_session(rig.vault, model=rig.script({"text": "ok"}))
         with pytest.raises(ConfigError, match="is hidden"):
             await session.set_agent(name)
+        with pytest.raises(ConfigError) as nearly:
+            await session.set_agent(f"{name}x")
+        assert name not in str(nearly.value).replace(f"{name}x", "")
         done = await host.call_tool("task", {"agent": name, "prompt": "x"}, vault=rig.vault)
         assert done.result.code == "unknown_agent"
 

@@ -39,7 +39,7 @@ def known_agent(agents: Mapping[str, Agent], name: str) -> Agent:
         return agents[name]
     from difflib import get_close_matches
 
-    near = get_close_matches(name, agents, n=1)
+    near = get_close_matches(name, [agent for agent in agents if not agents[agent].hidden], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     # Nothing near: it may have a file that is wrong.
     raise ConfigError(f"unknown agent {name!r}{hint}", next_step=f"moryflow agent {'list' if near else 'check'}")
