@@ -34,6 +34,23 @@ def test_a_bad_plugin_is_named_and_the_turn_runs(cli: Any, source: str, said: st
     assert ":0)" not in done.stderr
 
 
+def test_a_bad_plugin_is_named_beside_a_result_in_json(cli: Any) -> None:
+    """The result has no field for it, so standard error says it; `-q` leaves it out (invariant 5)."""
+    cli.plugin("bad", f"{SAYING_HELLO}def chat_params(params):\n    raise ValueError('no such host')\n")
+    model = cli.script("fine")
+    done = cli("run", "-m", model, "hi", "--output", "json")
+    assert json.loads(done.stdout)["text"] == "fine" and done.stdout.count("\n") == 1
+    assert "plugin bad failed in chat_params" in done.stderr and "fine" not in done.stderr
+    assert cli("run", "-q", "-m", model, "hi", "--output", "json").stderr == ""
+
+
+def test_an_answer_that_was_cut_is_said_beside_a_result_in_json(cli: Any) -> None:
+    """A script that shows its errors shows why it ended with 5 (D55)."""
+    done = cli("run", "-m", cli.script({"text": "half", "finish": "length"}), "hi", "--output", "json")
+    assert (done.returncode, json.loads(done.stdout)["finish"]) == (5, "length")
+    assert "the answer was cut at its length limit\n  next: " in done.stderr
+
+
 def test_a_folder_that_is_no_package_is_named(cli: Any) -> None:
     """``plugins/x.py/`` is a folder without ``__init__.py``: a sentence, not a KeyError (invariant 5)."""
     folder = cli.home / "plugins" / "folder.py"

@@ -155,10 +155,6 @@ def on_ask(chosen: RunFlags) -> Any:
 
 def _view(host: Host, session: Session, flags: Flags, chosen: RunFlags) -> Any:
     """Subscribe what shows the turn; return what shows its result."""
-    from moryflow.cli.terminal.text import as_json
-
-    if chosen.output == "text":
-        return _text_view(host, flags, chosen)
     if chosen.output == "stream-json":
         from moryflow.cli.terminal.stream_json import Lines, answer_from_stdin, init_event
 
@@ -167,22 +163,23 @@ def _view(host: Host, session: Session, flags: Flags, chosen: RunFlags) -> Any:
         if on_ask(chosen) == "prompt":
             answer_from_stdin(host)
         return lines.finish
-    if on_ask(chosen) == "prompt":
-        from moryflow.cli.terminal.approval_prompt import TerminalAsker
-
-        host.bus.subscribe(TerminalAsker(host))
-    return lambda result: click.echo(as_json(result.as_json(), indent=None))
+    return _terminal_view(host, flags, chosen, answers=chosen.output == "text")
 
 
-def _text_view(host: Host, flags: Flags, chosen: RunFlags) -> Any:
+def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool) -> Any:
+    """Show the turn, or without `answers` only what goes wrong in it, and then the result as JSON."""
     from moryflow.cli.terminal.approval_prompt import TerminalAsker
     from moryflow.cli.terminal.render import TerminalView
+    from moryflow.cli.terminal.text import as_json
 
-    view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=host.config.get("language") or "en")
+    language = host.config.get("language") or "en"
+    view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=language, answers=answers)
     host.bus.subscribe(TerminalAsker(host, view) if on_ask(chosen) == "prompt" else view)
 
     def show(result: Any) -> None:
-        view.finish(result.text)
+        view.finish(result.text if answers else "")
+        if not answers:
+            click.echo(as_json(result.as_json(), indent=None))
         explain(result, flags)
 
     return show
