@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow.agents.narrow import narrowed
-from moryflow.kernel.decisions import combine, floor
-from moryflow.kernel.limits import Rights
+from moryflow.kernel.decisions import combine, default_verdicts
+from moryflow.kernel.limits import SessionPermissions
 from moryflow.kernel.tool_prepare import call_as_judged
-from moryflow.kernel.turn_context import TurnScope
+from moryflow.kernel.turn_context import TurnContext
 from moryflow.runtime.read_only import looking_scope
 from moryflow_sdk import Agent, ConfigError, Rule
 from moryflow_sdk.agent_files import parse_agent
@@ -66,7 +66,7 @@ def agents():
     )
 
 
-async def ruling(scope: TurnScope, agent: Agent, tool: str, args) -> int:
+async def ruling(scope: TurnContext, agent: Agent, tool: str, args) -> int:
     """Return how severe the gates are to a call, with what is not offered as a denial."""
     from moryflow.kernel.tool_filter import offered_tools
 
@@ -75,7 +75,7 @@ async def ruling(scope: TurnScope, agent: Agent, tool: str, args) -> int:
         return SEVERITY["deny"]
     call, _ = call_as_judged(place, place.plugin_set.tools[tool].plugin, tool, args, "call_1", 1)
     verdicts = await place.around.dispatcher.gates(place, "tool_gate", call=call)
-    verdicts += floor(place.plugin_set.missing_gates, verdicts)
+    verdicts += default_verdicts(place.plugin_set.missing_gates, verdicts)
     return SEVERITY[combine(verdicts, mode=place.live.mode).decision]
 
 
@@ -94,7 +94,7 @@ async def test_no_child_may_do_more_than_its_parent_or_than_its_own_agent(rig):
         )  # fmt: skip
         def holds(person, parent, child, grandchild, extra, call, mode):
             async def judge():
-                base.live.rights = Rights(mode, list(person))
+                base.live.permissions = SessionPermissions(mode, list(person))
                 above = replace(base, agent=parent, _views={})
                 below = narrowed(child, above, extra)
                 lowest = narrowed(grandchild, replace(base, agent=below, _views={}))

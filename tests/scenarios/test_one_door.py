@@ -13,7 +13,7 @@ import pytest
 
 REACHES = {
     "host/moryflow/kernel/tool_runner.py": {"Deadline.passed", "run_body"},
-    "host/moryflow/kernel/tool_executor.py": {"Door._body"},
+    "host/moryflow/kernel/tool_executor.py": {"ToolExecutor._body"},
     "host/moryflow/hooks/call.py": {"call"},
     "host/moryflow/hooks/ordering.py": {"_within_tier"},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place"},

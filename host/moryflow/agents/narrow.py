@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import Agent, Rule
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
 
 OWN, EXTRA, ABOVE = "agent", "spawn", " above"
 """Where a rule of an agent comes from. Each source is judged by itself and the most severe counts."""
 
 
-def narrowed(agent: Agent, scope: TurnScope, extra: Sequence[Rule] = ()) -> Agent:
+def narrowed(agent: Agent, scope: TurnContext, extra: Sequence[Rule] = ()) -> Agent:
     """Return `agent` as a child of the turn `scope`: with the rules of all above it, and only tools that they have too.
 
     :param extra: rules that narrow it further.

@@ -12,25 +12,25 @@ from moryflow.kernel.tool_arguments import digest
 from moryflow.store import ApprovalRow
 
 
-def bound(call: ToolCall, ruling: Ruling) -> str:
+def question_hash(call: ToolCall, ruling: Ruling) -> str:
     """Return the hash of what is asked: the arguments, what they lead to, why, what it reads, what *always* would store."""
     asked = {
         "hash": call.hash,
         "targets": [target.model_dump() for target in call.targets],
         "reason": ruling.reason,
         "remember": [item.model_dump() for item in ruling.remember],
-        "contents": contents(ruling),
+        "contents": contents_read(ruling),
     }
     return digest(json.dumps(asked, sort_keys=True).encode())
 
 
-def contents(ruling: Ruling) -> dict[str, str]:
+def contents_read(ruling: Ruling) -> dict[str, str]:
     """Return what the questions behind `ruling` depend on besides their words."""
     asks = (verdict for _, verdict in ruling.verdicts if isinstance(verdict, Ask))
     return {name: state for ask in asks for name, state in ask.contents.items()}
 
 
-def seen(call: ToolCall) -> list[dict[str, Any] | None]:
+def target_objects(call: ToolCall) -> list[dict[str, Any] | None]:
     """Return which objects the targets of `call` are; what is no file has none."""
     return [_object(target) for target in call.targets]
 
@@ -40,7 +40,7 @@ def folder_of(call: ToolCall) -> str | None:
     return next((target.folder.text for target in call.targets if target.folder is not None), None)
 
 
-def renewed(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], preview: str) -> Ruling:
+def with_changes(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], preview: str) -> Ruling:
     """Return `ruling` with a sentence on what has changed since `call` was answered for, if its targets or its preview have."""
     answered = [row.request for row in rows if row.state == "replied"]
     said = [*_differences(answered[-1], call), *_changed(answered[-1], ruling)] if answered else []
@@ -52,7 +52,7 @@ def renewed(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], preview
 def _changed(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]:
     """Name what has other contents than when it was answered for."""
     then: Mapping[str, str] = before.get("contents", {})
-    for name, state in contents(ruling).items():
+    for name, state in contents_read(ruling).items():
         if then.get(name, state) != state:
             yield f"{name} has changed since this was answered before"
 

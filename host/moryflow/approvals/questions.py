@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import MoryflowError, Rule, Ruling, ToolCall, thaw
 
-from moryflow.kernel.decisions import allowed, refused
+from moryflow.kernel.decisions import as_allowed, as_refused
 from moryflow.kernel.events import now
 from moryflow.kernel.journal import call_row
 from moryflow.kernel.outcome import OnAsk
 from moryflow.store import ApprovalRow
 
-from .binding import bound, contents, folder_of, renewed, seen
+from .binding import contents_read, folder_of, question_hash, target_objects, with_changes
 from .replies import Answer, reply_of
 
 if TYPE_CHECKING:
     from moryflow.kernel.ports import Journal
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import Store
 
 CLOSED = "closed"
@@ -84,7 +84,7 @@ class ApprovalDesk:
 
     async def settle(
         self,
-        scope: TurnScope,
+        scope: TurnContext,
         journal: Journal,
         call: ToolCall,
         ruling: Ruling,
@@ -99,13 +99,13 @@ class ApprovalDesk:
         :param anew: no answer of before counts: a body that has begun asks each of its questions.
         :raises ApprovalRequired: nobody can be asked now and the turn is to end (``on_ask="fail"``).
         """
-        about = bound(call, ruling)
+        about = question_hash(call, ruling)
         before = [] if anew else await self._asked_before(scope, call)
         earlier = _same_question(before, about, preview)
         if earlier is not None and earlier.state == "replied":
             return await self._apply(scope, journal, ruling, earlier)
         if earlier is None:
-            ruling = renewed(call, ruling, before, preview)
+            ruling = with_changes(call, ruling, before, preview)
         if self._nobody(on_ask):
             return _unasked(ruling)
         row = earlier or _question(scope, call, ruling, about, preview)
@@ -117,7 +117,7 @@ class ApprovalDesk:
         return on_ask == "deny" or (on_ask == "prompt" and self._deserted)
 
     async def _answered(
-        self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow, *, fail: bool
+        self, scope: TurnContext, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow, *, fail: bool
     ) -> ApprovalRow:
         """Ask, and return the question with its answer. A turn that is cancelled meanwhile was stopped at it."""
         with self._opened(scope, ruling, row) as future:
@@ -133,11 +133,11 @@ class ApprovalDesk:
                 raise
         return _replied(row, answer)
 
-    async def lapse(self, scope: TurnScope, journal: Journal, call: ToolCall) -> None:
+    async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None:
         """Note that what is still open about `call` is so no more: it has its result, and an answer would do nothing."""
         self._expire(journal, await self._asked_before(scope, call))
 
-    async def _asked_before(self, scope: TurnScope, call: ToolCall) -> list[ApprovalRow]:
+    async def _asked_before(self, scope: TurnContext, call: ToolCall) -> list[ApprovalRow]:
         """Return what was asked about `call`, answered or still open, oldest first."""
         if call.id not in scope.live.asked:
             return []
@@ -151,7 +151,7 @@ class ApprovalDesk:
                 journal.approval(row._replace(state="expired"))
                 journal.event("permission.expired", **_about(row))
 
-    async def _ask(self, scope: TurnScope, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow) -> None:
+    async def _ask(self, scope: TurnContext, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow) -> None:
         scope.live.asked.add(call.id)
         journal.approval(row)
         journal.call(call_row(scope, call, "waiting", ruling))
@@ -161,7 +161,7 @@ class ApprovalDesk:
         await journal.commit()
 
     @contextmanager
-    def _opened(self, scope: TurnScope, ruling: Ruling, row: ApprovalRow) -> Iterator[asyncio.Future[Answer]]:
+    def _opened(self, scope: TurnContext, ruling: Ruling, row: ApprovalRow) -> Iterator[asyncio.Future[Answer]]:
         """Take answers to `row`, from before anyone is told of it."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[row.id] = (scope.lineage, ruling, future)
@@ -180,29 +180,29 @@ class ApprovalDesk:
             if stored.state == "replied":
                 return Answer(stored.reply or "reject", stored.message or "", stored.by or "user")
 
-    async def _apply(self, scope: TurnScope, journal: Journal, ruling: Ruling, row: ApprovalRow) -> Ruling:
+    async def _apply(self, scope: TurnContext, journal: Journal, ruling: Ruling, row: ApprovalRow) -> Ruling:
         self._note(journal, row)
         journal.event("session.status", status="busy")
         match row.reply:
             case "once":
-                return allowed(ruling, by="mode" if row.by == "mode" else "user")
+                return as_allowed(ruling, by="mode" if row.by == "mode" else "user")
             case "always":
                 await self._remember(scope, journal, ruling)
-                return allowed(ruling, by="user")
+                return as_allowed(ruling, by="user")
             case "stop":
-                return refused(ruling, cause="user", reason="stopped by the user", by="user", stop=True)
+                return as_refused(ruling, cause="user", reason="stopped by the user", by="user", stop=True)
             case _ if row.by == CLOSED:
                 return _unasked(ruling)
             case _:
                 reason = row.message or "the user refused this call"
-                return refused(ruling, cause="user", reason=reason, by="user")
+                return as_refused(ruling, cause="user", reason=reason, by="user")
 
     def _note(self, journal: Journal, row: ApprovalRow) -> None:
         """Record how a question ended: who answered it, or what ended it instead."""
         journal.approval(row)
         journal.event("permission.replied", **_about(row), reply=row.reply, by=row.by, message=row.message)
 
-    async def _remember(self, scope: TurnScope, journal: Journal, ruling: Ruling) -> None:
+    async def _remember(self, scope: TurnContext, journal: Journal, ruling: Ruling) -> None:
         """Store each ask's own pattern. A grant holds at once, whatever becomes of the file."""
         rules = scope.around.services["rules"](scope, "moryflow")
         for item in ruling.remember:
@@ -223,7 +223,7 @@ class ApprovalDesk:
 
 
 def _unasked(ruling: Ruling) -> Ruling:
-    return refused(ruling, cause="headless", reason=f"{ruling.reason}; nobody could be asked", by="headless")
+    return as_refused(ruling, cause="headless", reason=f"{ruling.reason}; nobody could be asked", by="headless")
 
 
 def _always(ruling: Ruling) -> str:
@@ -252,7 +252,7 @@ def _same_question(rows: Sequence[ApprovalRow], about: str, preview: str) -> App
     return next(same, None)
 
 
-def _question(scope: TurnScope, call: ToolCall, ruling: Ruling, about: str, preview: str) -> ApprovalRow:
+def _question(scope: TurnContext, call: ToolCall, ruling: Ruling, about: str, preview: str) -> ApprovalRow:
     """Return the question of `ruling`; an answer holds for what `about` is the hash of, and for `preview`."""
     patterns = [item.pattern for item in ruling.remember if item.scope != "none"]
     request = {
@@ -267,9 +267,9 @@ def _question(scope: TurnScope, call: ToolCall, ruling: Ruling, about: str, prev
         "remember": patterns[0] if len(patterns) == 1 else (patterns or None),
         "always": _always(ruling),
         "agent": scope.agent.id,
-        "seen": seen(call),
+        "seen": target_objects(call),
         "bound": about,
-        "contents": contents(ruling),
+        "contents": contents_read(ruling),
     }
     return ApprovalRow(
         id=f"ap_{secrets.token_hex(6)}",

@@ -30,7 +30,7 @@ from moryflow_sdk.hookspecs import spelled
 
 from moryflow.kernel.decisions import combine
 from moryflow.kernel.tool_prepare import call_as_judged
-from moryflow.kernel.turn_context import TurnScope
+from moryflow.kernel.turn_context import TurnContext
 from moryflow.runtime.host import Host
 
 _TYPES: dict[str, Any] = {
@@ -82,7 +82,7 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: Path |
     await host.between_turns()
     session = await host.new_session(vault, purpose="direct")
 
-    async def work(scope: TurnScope) -> Any:
+    async def work(scope: TurnContext) -> Any:
         dispatcher = host.surroundings.dispatcher
         needed = _CONTEXT.get(name, ())
         values = {key: _value(key, given) for key in needed}
@@ -120,7 +120,7 @@ def _check_names(hook: str, given: Mapping[str, Any]) -> None:
     raise ConfigError(said, next_step=f"moryflow hook fire {info.dotted} {example}")
 
 
-def _judged(scope: TurnScope, call: ToolCall) -> ToolCall:
+def _judged(scope: TurnContext, call: ToolCall) -> ToolCall:
     """Return `call` as gates see it: validated, with its targets and hash. One that says its targets stays as it is.
 
     :raises ConfigError: the arguments do not fit the tool, or there is none of that name: no gate is asked about it.

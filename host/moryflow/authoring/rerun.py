@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from moryflow_sdk import NodeView
 
     from moryflow.hooks.plugin_set import HookFailure, PluginSet
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
     from moryflow.runtime.host import Host
 
     from .recorded import RecordedSession, RecordedTurn
@@ -117,7 +117,7 @@ class Rerun:
         return ToolCall(id=row.id, tool=row.tool, args=args, step=row.step, hash=row.hash)
 
 
-async def _transformed(scope: TurnScope, hook: str, value: Any, context: dict[str, Any]) -> Any:
+async def _transformed(scope: TurnContext, hook: str, value: Any, context: dict[str, Any]) -> Any:
     verdicts: list[tuple[str, Any]] = []
     try:
         made = as_json(await scope.around.dispatcher.transform(scope, hook, value, verdicts=verdicts, **context))
@@ -187,7 +187,7 @@ class _ReadOnly:
 class _AsItWas:
     """The history of the session up to the place that is run again."""
 
-    def __init__(self, history: Any, scope: TurnScope) -> None:
+    def __init__(self, history: Any, scope: TurnContext) -> None:
         self._history, self._scope = history, scope
 
     async def path(self, session: str | None = None) -> Sequence[NodeView]:

@@ -14,7 +14,7 @@ from moryflow.store import RunRow
 from .planning import still_true
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import LiveSession, TurnScope
+    from moryflow.kernel.turn_context import SessionHandle, TurnContext
 
     from .planning import Job
     from .prune import Pruning
@@ -37,7 +37,7 @@ class Record:
         pen.event("compaction", **self._said("pending", **planned))
         await pen.commit()
 
-    async def done(self, payload: Payload, live: LiveSession) -> bool:
+    async def done(self, payload: Payload, live: SessionHandle) -> bool:
         """Append the compaction node behind the active one if everything it covered still holds; return whether it did.
 
         The check is part of the transaction: the store refuses the commit when another node has become active.
@@ -140,7 +140,7 @@ def pruned_event(pruning: Pruning, tokens: float, trigger: str) -> Mapping[str, 
     }
 
 
-def scope_can_be_shortened(scope: TurnScope) -> bool:
+def scope_can_be_shortened(scope: TurnContext) -> bool:
     """Whether no call at the end of the path waits for its result; only then may nodes be added."""
     path = scope.live.hold.path
     answered: set[str] = set()

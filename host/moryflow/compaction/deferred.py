@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from moryflow_sdk import ModelProvider
 
     from moryflow.kernel.ports import Compaction, Journal, Requests
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import Node
 
     from .memory import Memory
@@ -72,7 +72,7 @@ class Deferred:
 
 def deferred(
     memory: Callable[[], Memory],
-    scope: TurnScope,
+    scope: TurnContext,
     journal: Journal,
     provider: ModelProvider,
     requests: Requests,

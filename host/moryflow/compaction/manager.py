@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, Message, ModelError, ModelProvider, MoryflowError
 
-from moryflow.kernel.messages import message_of, pruned
+from moryflow.kernel.messages import message_of, placeholders
 from moryflow.store.tree import effective
 
 from .apply import Record, note_pruning, scope_can_be_shortened
@@ -39,7 +39,7 @@ _TURN_SHARE = 0.125
 
 if TYPE_CHECKING:
     from moryflow.kernel.ports import Journal, Requests
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
 
     from .memory import Memory
     from .writing import Writing
@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 class TurnCompaction:
     """Compaction of one turn. Its own failures end in an event, never in the turn."""
 
-    def __init__(self, memory: Memory, scope: TurnScope, journal: Journal, provider: ModelProvider, requests: Requests) -> None:
+    def __init__(
+        self, memory: Memory, scope: TurnContext, journal: Journal, provider: ModelProvider, requests: Requests
+    ) -> None:
         assert scope.model is not None
         self._memory = memory
         self._scope = scope
@@ -113,7 +115,7 @@ class TurnCompaction:
         compacted = await self._compact("recovery")
         fitted = await self._fit(most)
         _, visible = effective(self._path)
-        if compacted or fitted or await self._add(plan_images(visible, pruned(self._path), float("inf")), "recovery"):
+        if compacted or fitted or await self._add(plan_images(visible, placeholders(self._path), float("inf")), "recovery"):
             return True
         return await self._cut_texts(most)
 
@@ -229,7 +231,7 @@ class TurnCompaction:
 
     def _note_prune(self, limits: PruneLimits, tokens: float, trigger: str) -> bool:
         _, visible = effective(self._path)
-        pruning = plan_pruning(visible, pruned(self._path), limits, self._meter.estimate)
+        pruning = plan_pruning(visible, placeholders(self._path), limits, self._meter.estimate)
         if pruning:
             note_pruning(self._journal, pruning, tokens, trigger)
         return bool(pruning)
@@ -243,7 +245,7 @@ class TurnCompaction:
         if not self._settings.prune or not scope_can_be_shortened(self._scope):
             return
         _, visible = effective(self._path)
-        done, size = pruned(self._path), self._strict.estimate
+        done, size = placeholders(self._path), self._strict.estimate
         new = sum(
             size(done.get(n.id) or n.payload.get("output", "")) for n in visible[unseen_from(visible) :] if n.kind == "tool"
         )
@@ -255,7 +257,7 @@ class TurnCompaction:
         fitted = False
         while scope_can_be_shortened(self._scope) and (excess := await self._excess(most)):
             _, visible = effective(self._path)
-            done, tools, size = pruned(self._path), self._settings.protected_tools, self._strict.estimate
+            done, tools, size = placeholders(self._path), self._settings.protected_tools, self._strict.estimate
             plan = plan_fit(visible, done, excess, tools, size) if self._settings.prune else plan_images(visible, done, excess)
             if plan.saved < _WORTH_A_TRY or not await self._add(plan, "fit"):
                 break
@@ -267,7 +269,7 @@ class TurnCompaction:
         cut = False
         while scope_can_be_shortened(self._scope) and (excess := await self._excess(most)):
             _, visible = effective(self._path)
-            plan = plan_texts(visible, pruned(self._path), excess, self._strict.estimate)
+            plan = plan_texts(visible, placeholders(self._path), excess, self._strict.estimate)
             if plan.saved < _WORTH_A_TRY or not await self._add(plan, "fit"):
                 break
             cut = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.messages import ContextBuilder, pruned
+from moryflow.kernel.messages import ContextBuilder, placeholders
 from moryflow.store.tree import effective
 
 from .cut import find_cut, legal_places, turn_of
@@ -182,8 +182,8 @@ def plan_job(
     if not path:
         return None
     head, visible, previous = in_view(path)
-    placeholders = pruned(path)
-    sizes = tuple(_size(node, placeholders.get(node.id, ""), context, meter) for node in visible)
+    lines = placeholders(path)
+    sizes = tuple(_size(node, lines.get(node.id, ""), context, meter) for node in visible)
     details: Mapping[str, Any] = (head.payload.get("details") or {}) if head is not None else {}
     first = "" if head is None else head.payload.get("first_kept_node_id", "")
     start = next((place for place, node in enumerate(visible) if node.id == first), 0)
@@ -199,7 +199,7 @@ def plan_job(
         at=cut.at,
         turn=cut.turn,
         sizes=sizes,
-        placeholders=placeholders,
+        placeholders=lines,
         previous=previous,
         previous_tokens=0.0 if head is None else meter.estimate(head.payload["summary"]),
         earlier=Facts.from_json(details.get("facts")),

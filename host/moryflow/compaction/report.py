@@ -20,7 +20,7 @@ from .policy import limit_of
 
 if TYPE_CHECKING:
     from moryflow.config.schema import CompactionSettings
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import Node
 
 
@@ -53,7 +53,7 @@ class Report:
         }
 
 
-async def report(scope: TurnScope, path: Sequence[Node], settings: CompactionSettings) -> Report:
+async def report(scope: TurnContext, path: Sequence[Node], settings: CompactionSettings) -> Report:
     """Return what the next request of a session with this active `path` would hold."""
     meter = Meter(estimator(settings.estimator, scope.plugin_set))
     context = ContextBuilder()
@@ -87,7 +87,7 @@ def _count_prompt(prompt: SystemPrompt, meter: Meter, parts: Counter[str], plugi
 
 
 def _count_tools(
-    schemas: Sequence[ToolSchema], scope: TurnScope, meter: Meter, parts: Counter[str], plugins: Counter[str]
+    schemas: Sequence[ToolSchema], scope: TurnContext, meter: Meter, parts: Counter[str], plugins: Counter[str]
 ) -> None:
     owners = offered_tools(scope)
     for schema in schemas:

@@ -28,7 +28,7 @@ from .sections import cleaned, headings_in, is_summary, merged
 from .transcript import entries, shortened, whole_or_chunks
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
 
 UNKNOWN_WINDOW = 16_000
 _MARGIN = 0.85
@@ -62,7 +62,7 @@ class Summarizer:
     :ivar closed: whether every answer ended with the line that was asked for.
     """
 
-    fork: TurnScope
+    fork: TurnContext
     provider: ModelProvider
     model: ModelInfo
     instructions: str

@@ -13,7 +13,7 @@ from moryflow_sdk import CompactionPlan, ConfigError, Message, ModelError, Moryf
 from moryflow_sdk.messages import SUMMARY_MARK
 
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.messages import message_of, paired
+from moryflow.kernel.messages import message_of, pair_results
 
 from .agent import instructions
 from .facts import LEFT_OUT, Facts, Known, call_ids, collect, effects, first_lines
@@ -24,7 +24,7 @@ from .summarize import Summarizer, SummaryFailed
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider
 
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import Node
 
 _HUGE_SHARE = 0.5
@@ -65,7 +65,7 @@ class Writing:
     :ivar fork: the compact agent's own scope.
     """
 
-    fork: TurnScope
+    fork: TurnContext
     job: Job
     settings: CompactionSettings
     main: tuple[ModelProvider, ModelInfo]
@@ -161,7 +161,7 @@ class Writing:
 
     def _messages(self, nodes: Sequence[Any]) -> list[Message]:
         """Return nodes as messages: outputs as they were before pruning; the summarizer shortens them itself."""
-        return paired([message for node in nodes if (message := message_of(node)) is not None])
+        return pair_results([message for node in nodes if (message := message_of(node)) is not None])
 
     async def _facts(self) -> Facts:
         tools, store = self.fork.plugin_set.tools, self.fork.around.store
@@ -252,7 +252,7 @@ def first_plan(
     )
 
 
-def forked(scope: TurnScope, turn: str) -> TurnScope:
+def forked(scope: TurnContext, turn: str) -> TurnContext:
     """Return the compact agent's scope: same session and generation, own run, ledger and costs."""
     from moryflow.hooks.ledger import Ledger
 

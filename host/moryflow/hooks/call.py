@@ -13,14 +13,14 @@ from time import perf_counter_ns
 from types import CoroutineType, coroutine
 from typing import Any
 
-from .checks import apart
-from .deadlines import Meter, longest, worked_until
+from .checks import copy_for_plugin
+from .deadlines import WorkMeter, longest, worked_until
 from .plugin_set import Implementation
-from .threads import Broken, Overrun, harmless, text_of
+from .threads import CallTimeout, PluginUnresponsive, contain_exit, text_of
 
 
 @dataclass(slots=True)
-class Outcome:
+class CallOutcome:
     """What a call gave: `status` is ``ok``, ``failed``, ``timeout`` or ``skipped`` (broken, not called)."""
 
     value: Any
@@ -29,27 +29,27 @@ class Outcome:
     error: BaseException | None = None
 
 
-async def call(implementation: Implementation, context: Mapping[str, Any]) -> Outcome:
+async def call(implementation: Implementation, context: Mapping[str, Any]) -> CallOutcome:
     """Call `implementation` with those of `context` that it takes. Raises nothing but cancellation and Ctrl-C."""
     arguments = [context[name] for name in implementation.arguments]
     started = perf_counter_ns()
     built_in = not implementation.life.serial
     since = worked_until(started) if built_in else 0
-    meter: Meter | None = None
+    meter: WorkMeter | None = None
     try:
         if implementation.tier != "builtin":
-            arguments = [apart(value) for value in arguments]
+            arguments = [copy_for_plugin(value) for value in arguments]
         if implementation.inline:
             value = implementation.function(*arguments)
         elif not implementation.is_async:
             value = await implementation.life.run(implementation.function, arguments, implementation.timeout)
         elif implementation.life.lingers:
-            raise Broken
+            raise PluginUnresponsive
         else:
             value = implementation.function(*arguments)
         if value is not None and inspect.isawaitable(value):
             if built_in:
-                meter = Meter(implementation.timeout, since)
+                meter = WorkMeter(implementation.timeout, since)
                 value = await _metered(implementation, value, meter)
             else:
                 value = await _awaited(implementation, value)
@@ -57,12 +57,12 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ou
         return _failed(implementation, error, perf_counter_ns() - started)
     ns = perf_counter_ns() - started
     late = ns > implementation.timeout * 1e9
-    if late and (not built_in or _overspent(implementation, meter or Meter(implementation.timeout, since))):
-        return Outcome(None, ns, "timeout", TimeoutError())
-    return Outcome(value, ns)
+    if late and (not built_in or _overspent(implementation, meter or WorkMeter(implementation.timeout, since))):
+        return CallOutcome(None, ns, "timeout", TimeoutError())
+    return CallOutcome(value, ns)
 
 
-def _overspent(implementation: Implementation, meter: Meter) -> bool:
+def _overspent(implementation: Implementation, meter: WorkMeter) -> bool:
     """Whether a built-in that has ended worked too long here; the thread of a plain one has counted for itself."""
     if implementation.is_async or implementation.inline:
         meter.pause()
@@ -70,10 +70,10 @@ def _overspent(implementation: Implementation, meter: Meter) -> bool:
     return False
 
 
-async def _metered(implementation: Implementation, work: Awaitable[Any], meter: Meter) -> Any:
+async def _metered(implementation: Implementation, work: Awaitable[Any], meter: WorkMeter) -> Any:
     """Await `work` of a built-in, in this task: its deadline counts what it works itself.
 
-    :raises Overrun: it worked longer, or is stuck.
+    :raises CallTimeout: it worked longer, or is stuck.
     """
     if isinstance(work, CoroutineType):  # most end without having waited, and need no clock
         try:
@@ -87,19 +87,19 @@ async def _metered(implementation: Implementation, work: Awaitable[Any], meter: 
             return await work
     except TimeoutError as error:
         if timer.expired():
-            raise Overrun from error
+            raise CallTimeout from error
         raise
 
 
 @coroutine
-def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: Meter) -> Generator[Any, Any, Any]:
+def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: WorkMeter) -> Generator[Any, Any, Any]:
     """Go on with a coroutine that has begun and waits for something; what others do meanwhile is not its work."""
     while True:
         meter.pause()
         if meter.passed:
             work.close()
             meter.resume()
-            raise Overrun
+            raise CallTimeout
         try:
             given = yield waits_for
         except BaseException as error:
@@ -115,20 +115,20 @@ def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: Meter) -> G
 
 async def _awaited(implementation: Implementation, work: Awaitable[Any]) -> Any:
     """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
-    task = asyncio.ensure_future(guarded(work))
+    task = asyncio.ensure_future(contained(work))
     try:
         done, _ = await asyncio.wait((task,), timeout=implementation.timeout)
     except asyncio.CancelledError:
-        leave(task)
+        abandon(task)
         raise
     if done:
         return task.result()
     implementation.life.stray = task
-    leave(task)
-    raise Overrun
+    abandon(task)
+    raise CallTimeout
 
 
-def leave(task: asyncio.Future[Any]) -> None:
+def abandon(task: asyncio.Future[Any]) -> None:
     """Cancel `task` without waiting for it. What it raises later is ignored, and exit does not wait for it."""
     task.cancel()
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -136,7 +136,7 @@ def leave(task: asyncio.Future[Any]) -> None:
         asyncio.tasks._unregister_task(task)  # asyncio.run() waits for every task it knows, for ever
 
 
-async def guarded(work: Awaitable[Any]) -> Any:
+async def contained(work: Awaitable[Any]) -> Any:
     """Keep what is no :class:`Exception` inside: raised from a task, it would end the turn or the host's loop.
 
     A person's Ctrl-C is not lost: at the first one asyncio or the command has stopped the turn already. A cancellation
@@ -150,10 +150,10 @@ async def guarded(work: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        raise harmless(error) from error
+        raise contain_exit(error) from error
 
 
-def theirs(error: BaseException) -> Exception:
+def plugin_error(error: BaseException) -> Exception:
     """Return what other people's code raised on the loop as an error; what stops the turn or the program goes on.
 
     Only while this task is being cancelled is a cancellation, or a Ctrl-C, a person's and not the plugin's.
@@ -161,10 +161,10 @@ def theirs(error: BaseException) -> Exception:
     task = asyncio.current_task()
     if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)) and (task is None or task.cancelling()):
         raise error
-    return harmless(error)
+    return contain_exit(error)
 
 
-def _failed(implementation: Implementation, error: BaseException, ns: int) -> Outcome:
+def _failed(implementation: Implementation, error: BaseException, ns: int) -> CallOutcome:
     """Turn what was raised into an outcome. Cancellation of ours and Ctrl-C go on; SystemExit of a plugin does not."""
     if isinstance(error, KeyboardInterrupt):
         raise error
@@ -172,12 +172,12 @@ def _failed(implementation: Implementation, error: BaseException, ns: int) -> Ou
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise error
-    if isinstance(error, Broken):
-        return Outcome(None, 0, "skipped", error)
+    if isinstance(error, PluginUnresponsive):
+        return CallOutcome(None, 0, "skipped", error)
     foreign_late = implementation.life.serial and isinstance(error, TimeoutError) and ns >= implementation.timeout * 1e9
-    if isinstance(error, Overrun) or foreign_late:
-        return Outcome(None, ns, "timeout", TimeoutError())
-    return Outcome(None, ns, "failed", error)
+    if isinstance(error, CallTimeout) or foreign_late:
+        return CallOutcome(None, ns, "timeout", TimeoutError())
+    return CallOutcome(None, ns, "failed", error)
 
 
 _NAME = vars(type)["__name__"]

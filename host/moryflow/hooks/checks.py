@@ -42,7 +42,7 @@ _TYPES: dict[str, type[Frozen]] = {
 }
 
 
-class Nonsense(Exception):
+class InvalidHookResult(Exception):
     """A hook returned something that it may not."""
 
 
@@ -53,13 +53,13 @@ class Change(NamedTuple):
     delta: dict[str, Any]
 
 
-def changed(hook: str, before: Any, returned: Any, chain: Sequence[Implementation]) -> Change | None:
+def check_result(hook: str, before: Any, returned: Any, chain: Sequence[Implementation]) -> Change | None:
     """Return what a transform changed, ``None`` if nothing.
 
     A changed value is built anew from its fields, so that it is validated and frozen however a plugin made it.
 
     :param chain: the implementation that returned it, and those that are called after it.
-    :raises Nonsense: it has the wrong type or breaks a rule of the hook.
+    :raises InvalidHookResult: it has the wrong type or breaks a rule of the hook.
     """
     if returned is before:
         return None
@@ -72,24 +72,24 @@ def _accepted(hook: str, before: Any, returned: Any) -> Any:
         return _messages(before, returned)
     expected = _TYPES[hook]
     if not isinstance(returned, expected):
-        raise Nonsense(f"{hook} must return {expected.__name__} or None, not {type(returned).__name__}")
+        raise InvalidHookResult(f"{hook} must return {expected.__name__} or None, not {type(returned).__name__}")
     if returned == before:
         return before
     value = _bounded(hook, _rebuilt(expected, returned), before)
     if hook == "tool_before" and (value.id != before.id or value.tool != before.tool):
-        raise Nonsense("tool_before may change the arguments, not the id or the tool")
+        raise InvalidHookResult("tool_before may change the arguments, not the id or the tool")
     return value
 
 
-def blocks(returned: Any, by: Implementation) -> tuple[SystemBlock, ...]:
+def check_blocks(returned: Any, by: Implementation) -> tuple[SystemBlock, ...]:
     """Return the blocks that ``system_blocks`` contributed; those that are not ours are built anew from their fields.
 
-    :raises Nonsense: one is none.
+    :raises InvalidHookResult: one is none.
     """
     items = cast("tuple[Any, ...]", returned)
     for item in items:
         if not isinstance(item, SystemBlock):
-            raise Nonsense(f"system_blocks must return SystemBlock items, not {type(item).__name__}")
+            raise InvalidHookResult(f"system_blocks must return SystemBlock items, not {type(item).__name__}")
     found = items if by.tier == "builtin" else tuple([_rebuilt(SystemBlock, item) for item in items])
     _bounded("system_blocks", SystemPrompt(blocks=found), None)
     return found
@@ -100,20 +100,20 @@ def summary_of(block: SystemBlock) -> dict[str, Any]:
     return {"id": block.id, "chars": len(block.text), "hash": sha256(block.text.encode("utf-8", "replace")).hexdigest()[:16]}
 
 
-def judged(hook: str, returned: Any, by: Implementation) -> Verdict | None:
+def check_verdict(hook: str, returned: Any, by: Implementation) -> Verdict | None:
     """Return what a gate said, built anew from its fields; of what a plugin said nothing stays in its hands.
 
-    :raises Nonsense: it is not a verdict.
+    :raises InvalidHookResult: it is not a verdict.
     """
     if returned is None:
         return None
     if type(returned) not in VERDICTS:
-        raise Nonsense(f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(returned).__name__}")
+        raise InvalidHookResult(f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(returned).__name__}")
     verdict = _rebuilt(type(returned), returned)
-    return verdict if by.tier == "builtin" else taken(_bounded(hook, verdict, None))
+    return verdict if by.tier == "builtin" else revalidate(_bounded(hook, verdict, None))
 
 
-def apart(value: Any) -> Any:
+def copy_for_plugin(value: Any) -> Any:
     """Return a copy of a frozen value of the host's that shares nothing changeable with it, for code that is not.
 
     Python cannot stop code from changing a frozen value, so plugins get a copy of what is judged, asked, recorded and run.
@@ -125,22 +125,22 @@ def apart(value: Any) -> Any:
     fields = vars(made)
     for name, held in fields.items():
         if held.__class__ not in _UNCHANGING:
-            fields[name] = _apart(held)
+            fields[name] = _copy_held(held)
     return made
 
 
 _UNCHANGING = frozenset({str, int, float, bool, type(None), bytes})
 
 
-def _apart(held: Any) -> Any:
+def _copy_held(held: Any) -> Any:
     if isinstance(held, dict):
-        return FrozenDict({key: _apart(item) for key, item in cast("dict[str, Any]", held).items()})
+        return FrozenDict({key: _copy_held(item) for key, item in cast("dict[str, Any]", held).items()})
     if isinstance(held, tuple):
-        return tuple([_apart(item) for item in cast("tuple[Any, ...]", held)])
-    return apart(held)
+        return tuple([_copy_held(item) for item in cast("tuple[Any, ...]", held)])
+    return copy_for_plugin(held)
 
 
-def taken(value: Any) -> Any:
+def revalidate(value: Any) -> Any:
     """Return a frozen value that other code made, built anew and checked; nothing of it stays in that code's hands.
 
     :raises ValueError: it is not what it should be.
@@ -152,22 +152,22 @@ def _rebuilt(expected: type[Any], value: Any) -> Any:
     try:
         return expected(**{name: getattr(value, name) for name in expected.model_fields})
     except (ValueError, AttributeError, TypeError) as error:
-        raise Nonsense(f"not a valid {expected.__name__}: {error}") from error
+        raise InvalidHookResult(f"not a valid {expected.__name__}: {error}") from error
 
 
 def _bounded(hook: str, value: Any, before: Any) -> Any:
     """Return `value` if its numbers are finite and its text is not too long.
 
-    :raises Nonsense: with the field and what it holds.
+    :raises InvalidHookResult: with the field and what it holds.
     """
     if problem := out_of_bounds(hook, value, before):
-        raise Nonsense(f"{hook} returned a value that is not taken: {problem}")
+        raise InvalidHookResult(f"{hook} returned a value that is not taken: {problem}")
     return value
 
 
 def _messages(before: Sequence[Message], returned: Any) -> tuple[Message, ...]:
     if not isinstance(returned, list | tuple):
-        raise Nonsense(f"chat_messages must return a sequence of Message or None, not {type(returned).__name__}")
+        raise InvalidHookResult(f"chat_messages must return a sequence of Message or None, not {type(returned).__name__}")
     items = cast("Sequence[Any]", returned)
     if len(items) == len(before) and all(new is old for new, old in zip(items, before, strict=True)):
         return cast("tuple[Message, ...]", before)
@@ -180,13 +180,13 @@ def _messages(before: Sequence[Message], returned: Any) -> tuple[Message, ...]:
     if size > limit:
         problem = problem or f"text holds {size:,} characters in {len(new)} new messages; at most {limit:,} are taken"
     if problem:
-        raise Nonsense(f"chat_messages returned a message that is not taken: {problem}")
+        raise InvalidHookResult(f"chat_messages returned a message that is not taken: {problem}")
     return messages
 
 
 def _message(item: Any) -> Message:
     if not isinstance(item, Message):
-        raise Nonsense(f"chat_messages must return messages, not {type(item).__name__}")
+        raise InvalidHookResult(f"chat_messages must return messages, not {type(item).__name__}")
     return _rebuilt(Message, item)
 
 
@@ -196,14 +196,14 @@ def _check_pairs(messages: Sequence[Message]) -> None:
     for message in messages:
         if message.role == "tool":
             if message.call_id not in open_calls:
-                raise Nonsense(f"the result of call {message.call_id!r} does not follow its call")
+                raise InvalidHookResult(f"the result of call {message.call_id!r} does not follow its call")
             open_calls.remove(message.call_id)
             continue
         if open_calls:
-            raise Nonsense(f"call {sorted(open_calls)[0]!r} is separated from its result")
+            raise InvalidHookResult(f"call {sorted(open_calls)[0]!r} is separated from its result")
         open_calls = {request.id for request in message.tool_calls}
     if open_calls:
-        raise Nonsense(f"call {sorted(open_calls)[0]!r} has lost its result")
+        raise InvalidHookResult(f"call {sorted(open_calls)[0]!r} has lost its result")
 
 
 def _delta(hook: str, before: Any, after: Any, chain: Sequence[Implementation]) -> dict[str, Any]:

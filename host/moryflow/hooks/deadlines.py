@@ -39,7 +39,7 @@ def worked_until(now: int) -> int:
     return _reading.worked + now - _reading.at
 
 
-class Meter:
+class WorkMeter:
     """The processor time that this thread spends between :meth:`resume` and :meth:`pause`.
 
     :param since: the processor time from which on it counts.

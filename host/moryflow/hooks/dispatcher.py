@@ -14,12 +14,12 @@ from typing import Any, Protocol, TypeVar
 
 from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Stop, SystemBlock, Turn, Verdict
 
-from .call import Outcome, call, describe, root_of, theirs
-from .checks import VERDICTS, blocks, changed, judged, summary_of
+from .call import CallOutcome, call, describe, plugin_error, root_of
+from .checks import VERDICTS, check_blocks, check_result, check_verdict, summary_of
 from .ledger import Ledger, Place
 from .plugin_set import HookFailure, Implementation, PluginSet
 from .quarantine import Quarantine
-from .threads import Broken
+from .threads import PluginUnresponsive
 
 T = TypeVar("T")
 _IN_PLACE: Mapping[str, tuple[type, ...]] = {"tool_before": VERDICTS, "tool_after": (Stop,)}
@@ -89,7 +89,7 @@ class Dispatcher:
                 continue
             if outcome.value is not None:
                 chain = implementations[implementation.position :]
-                change = _checked(outcome, lambda given, before=value, chain=chain: changed(hook, before, given, chain))
+                change = _checked(outcome, lambda given, before=value, chain=chain: check_result(hook, before, given, chain))
             if outcome.status == "ok":
                 scope.ledger.add(place, implementation, "changed" if change else "ok", outcome.ns, change and change.delta)
                 value = context[name] = change.value if change else value
@@ -113,11 +113,11 @@ class Dispatcher:
                 verdicts.append((implementation.plugin, verdict))
         return verdicts
 
-    def _said(self, scope: HookScope, place: Place, implementation: Implementation, outcome: Outcome) -> Verdict | None:
+    def _said(self, scope: HookScope, place: Place, implementation: Implementation, outcome: CallOutcome) -> Verdict | None:
         """Return and record the verdict that came of a call; a denial when none could."""
         hook = implementation.hook
         said = outcome.value is not None
-        verdict = _checked(outcome, lambda given: judged(hook, given, implementation)) if said else None
+        verdict = _checked(outcome, lambda given: check_verdict(hook, given, implementation)) if said else None
         if outcome.status != "ok":
             return _denial(self._fail(scope, place, implementation, outcome, "denied"))
         scope.ledger.add(place, implementation, "ok", outcome.ns, verdict)
@@ -129,7 +129,7 @@ class Dispatcher:
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
             outcome = await self._call(scope, place, implementation, context)
-            found = _checked(outcome, lambda given, by=implementation: blocks(given, by)) if outcome.value else ()
+            found = _checked(outcome, lambda given, by=implementation: check_blocks(given, by)) if outcome.value else ()
             if outcome.status == "ok":
                 added = {"blocks": [summary_of(block) for block in found]} if found else None
                 scope.ledger.add(place, implementation, "changed" if added else "ok", outcome.ns, added)
@@ -144,11 +144,11 @@ class Dispatcher:
         :param scope: ``None`` outside a turn; then `plugin_set` says who is told, and failures are not counted.
         """
         if scope is None:
-            for implementation in _told(plugin_set, event) if plugin_set else ():
+            for implementation in _observers(plugin_set, event) if plugin_set else ():
                 await call(implementation, {"event": event, "turn": None})
             return
         place = _place(scope, {})
-        for implementation in _told(scope.plugin_set, event):
+        for implementation in _observers(scope.plugin_set, event):
             outcome = await self._call(scope, place, implementation, {"event": event})
             if outcome.status == "ok":
                 scope.ledger.add(place, implementation, "ok", outcome.ns)
@@ -157,7 +157,7 @@ class Dispatcher:
 
     def observe_soon(self, scope: HookScope, event: Event) -> None:
         """Tell observers of a delta without waiting for them; the oldest are dropped when they cannot keep up."""
-        if not _told(scope.plugin_set, event):
+        if not _observers(scope.plugin_set, event):
             return
         self._waiting.append((scope, event))
         if self._pump is None or self._pump.done():
@@ -173,11 +173,13 @@ class Dispatcher:
             scope, event = self._waiting.popleft()
             await self.observe(scope, event)
 
-    async def _call(self, scope: HookScope, place: Place, implementation: Implementation, context: dict[str, Any]) -> Outcome:
+    async def _call(
+        self, scope: HookScope, place: Place, implementation: Implementation, context: dict[str, Any]
+    ) -> CallOutcome:
         if scope.quarantine.holds(implementation):
-            return Outcome(None, 0, "quarantined")
+            return CallOutcome(None, 0, "quarantined")
         if implementation.life.broken:
-            return Outcome(None, 0, "skipped", Broken())
+            return CallOutcome(None, 0, "skipped", PluginUnresponsive())
         context["turn"] = scope.view(implementation.plugin)
         return await call(implementation, context)
 
@@ -186,7 +188,7 @@ class Dispatcher:
         scope: HookScope,
         place: Place,
         implementation: Implementation,
-        outcome: Outcome,
+        outcome: CallOutcome,
         action: str,
         about: Mapping[str, Any] = MappingProxyType({}),
     ) -> HookFailure:
@@ -207,21 +209,21 @@ def _place(scope: HookScope, context: Mapping[str, Any]) -> Place:
     return (scope.session, scope.turn, scope.step, about.id if about is not None else None)
 
 
-def _checked(outcome: Outcome, check: Callable[[Any], T]) -> T | None:
+def _checked(outcome: CallOutcome, check: Callable[[Any], T]) -> T | None:
     """Return what `check` makes of the returned value; nonsense turns `outcome` into a failure."""
     try:
         return check(outcome.value)
     except BaseException as error:  # plugin values can break anywhere, and anyhow: comparison, serialisation, validation
-        outcome.status, outcome.error = "failed", theirs(error)
+        outcome.status, outcome.error = "failed", plugin_error(error)
         return None
 
 
-def _reason(outcome: Outcome) -> dict[str, str]:
+def _reason(outcome: CallOutcome) -> dict[str, str]:
     return {} if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
 
 
 def _failure(
-    implementation: Implementation, outcome: Outcome, action: str, quarantined: bool = False, number: int = 1
+    implementation: Implementation, outcome: CallOutcome, action: str, quarantined: bool = False, number: int = 1
 ) -> HookFailure:
     file, line = implementation.place
     text = ""
@@ -252,7 +254,7 @@ def _denial(failure: HookFailure) -> Deny:
     return Deny(reason=reason[:2000], cause="hook_failure", next_step=f"moryflow plugin info {failure.plugin}")
 
 
-def _told(plugin_set: PluginSet, event: Event) -> list[Implementation]:
+def _observers(plugin_set: PluginSet, event: Event) -> list[Implementation]:
     """Return the observers that want to be told of an event of this type."""
     every = plugin_set.ordered("event")
     return [one for one in every if not one.options.events or event.type in one.options.events]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from .plugin_set import TIERS, Implementation
 
 
-class Cycle(Exception):
+class OrderCycle(Exception):
     """Plugins ask to stand before each other."""
 
     def __init__(self, hook: str, plugins: Sequence[str]) -> None:
@@ -17,7 +17,7 @@ class Cycle(Exception):
         self.plugins = tuple(plugins)
 
 
-def ordered(
+def call_order(
     implementations: Iterable[Implementation], final: str = "", among_user: Container[str] = ()
 ) -> tuple[Implementation, ...]:
     """Return `implementations` of one hook, ordered: by tier, then ``before=``/``after=`` within it, then by name.
@@ -70,7 +70,7 @@ def _sorted(followers: dict[str, set[str]], hook: str) -> list[str]:
             if not waiting[follower]:
                 heapq.heappush(ready, follower)
     if len(result) < len(followers):
-        raise Cycle(hook, _members(followers, set(followers) - set(result)))
+        raise OrderCycle(hook, _members(followers, set(followers) - set(result)))
     return result
 
 

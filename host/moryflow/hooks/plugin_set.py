@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from moryflow_sdk import Agent, Command, HookOptions, ModelProvider, PluginError, Tool
 
 if TYPE_CHECKING:
-    from .threads import Life
+    from .threads import PluginThreads
 
 Tier = Literal["builtin", "installed", "user"]
 TIERS: tuple[Tier, ...] = ("builtin", "installed", "user")
@@ -115,7 +115,7 @@ class Implementation:
     options: HookOptions
     is_async: bool
     timeout: float
-    life: Life = field(repr=False)
+    life: PluginThreads = field(repr=False)
     position: int = 0
     plugin_hash: str = ""
     inline: bool = False
@@ -153,19 +153,19 @@ class Plugin:
     hash: str
     object: Any = field(repr=False)
     config: Any = field(repr=False)
-    life: Life = field(repr=False)
+    life: PluginThreads = field(repr=False)
     file: str = ""
     services: tuple[str, ...] = ()
     gate: bool = False
 
 
-class OwnedTool(NamedTuple):
+class RegisteredTool(NamedTuple):
     """A tool and the plugin it goes with."""
 
     tool: Tool
     plugin: str
     tier: Tier
-    life: Life
+    life: PluginThreads
 
     @property
     def foreign(self) -> bool:
@@ -219,7 +219,7 @@ class PluginSet:
     records: tuple[LoadRecord, ...] = ()
     plugins: Mapping[str, Plugin] = field(default_factory=_empty)
     hooks: Mapping[str, tuple[Implementation, ...]] = field(default_factory=_empty, repr=False)
-    tools: Mapping[str, OwnedTool] = field(default_factory=_empty)
+    tools: Mapping[str, RegisteredTool] = field(default_factory=_empty)
     agents: Mapping[str, Agent] = field(default_factory=_empty)
     providers: tuple[ModelProvider, ...] = ()
     commands: Mapping[str, Command] = field(default_factory=_empty)

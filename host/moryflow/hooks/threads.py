@@ -36,11 +36,11 @@ _PAUSE = bytes(8192)
 """So much that computing its checksum takes a few microseconds, and lets other threads have the interpreter meanwhile."""
 
 
-class Overrun(Exception):
+class CallTimeout(Exception):
     """A call was abandoned because it took longer than its deadline."""
 
 
-class Broken(Exception):
+class PluginUnresponsive(Exception):
     """The plugin's thread was abandoned earlier; it is not called any more."""
 
 
@@ -100,11 +100,11 @@ class Worker:
 
         :param body: it is the body of a tool.
         :param own_work: `timeout` counts what it works, not waiting for the processor.
-        :raises Overrun: it did not finish in `timeout` seconds; the thread is given up.
-        :raises Broken: the thread was given up, before or while this call waited for its turn.
+        :raises CallTimeout: it did not finish in `timeout` seconds; the thread is given up.
+        :raises PluginUnresponsive: the thread was given up, before or while this call waited for its turn.
         """
         if self.abandoned:
-            raise Broken
+            raise PluginUnresponsive
         job = _Job(function, arguments, timeout, asyncio.get_running_loop(), contextvars.copy_context(), body, own_work)
         job.done.acquire()
         patience = 0 if self.busy else PATIENCE
@@ -144,7 +144,7 @@ class Worker:
                 timer.cancel()
                 self._jobs.remove(job)  # its result may be large
         if self.abandoned and not job.finished:
-            raise Overrun if job.started else Broken
+            raise CallTimeout if job.started else PluginUnresponsive
         return job.result()
 
     def _check(self, job: _Job) -> None:
@@ -180,7 +180,7 @@ class Worker:
 
 
 @dataclass(eq=False)
-class Life:
+class PluginThreads:
     """What changes about a plugin while it is loaded; shared by the generations that use it.
 
     :param serial: one thread, given up for good when it overruns in a hook, and a few times replaced when it does in a
@@ -210,10 +210,10 @@ class Life:
         while True:
             worker = self._worker()
             if self.broken:
-                raise Broken
+                raise PluginUnresponsive
             try:
                 return await worker.run(function, arguments, timeout, body, own_work=not (self.serial or body))
-            except Broken:  # it waited behind a call that never ended
+            except PluginUnresponsive:  # it waited behind a call that never ended
                 continue
             finally:
                 self._give_up_stuck()
@@ -271,7 +271,7 @@ def _work(job: _Job) -> None:
         try:
             job.value = job.context.run(job.function, *job.arguments)
         except BaseException as error:  # the isolation boundary of the thread: whatever a plugin raises goes to its caller
-            job.error = harmless(error)
+            job.error = contain_exit(error)
     job.finished = True
     job.done.release()
     if job.future is not None:
@@ -279,7 +279,7 @@ def _work(job: _Job) -> None:
             job.loop.call_soon_threadsafe(_wake, job)
 
 
-def harmless(error: BaseException) -> Exception:
+def contain_exit(error: BaseException) -> Exception:
     """Return `error`, or one that ends neither the program nor the turn in place of one that would."""
     match error:
         case Exception():

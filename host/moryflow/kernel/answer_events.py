@@ -11,7 +11,7 @@ from .ports import Journal
 Kind = Literal["text", "reasoning", "tool_input"]
 
 
-class Message:
+class AnswerEvents:
     """Publishes ``message.start``, the deltas, and ``message.end``. A model call that is made again is another message.
 
     :ivar id: what its events carry as ``message_id``; the node that stores the answer has the same id.

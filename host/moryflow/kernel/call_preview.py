@@ -8,12 +8,12 @@ from typing import Any, cast
 
 from moryflow_sdk import ToolCall, ToolContext, ToolError, thaw
 
-from moryflow.hooks.checks import apart
-from moryflow.hooks.plugin_set import OwnedTool
-from moryflow.hooks.threads import Broken, Overrun, text_of
+from moryflow.hooks.checks import copy_for_plugin
+from moryflow.hooks.plugin_set import RegisteredTool
+from moryflow.hooks.threads import CallTimeout, PluginUnresponsive, text_of
 
 from .plugin_view import View
-from .turn_context import TurnScope
+from .turn_context import TurnContext
 
 TIMEOUT = 10.0
 """Seconds that a tool's preview may take; after that the arguments are shown."""
@@ -26,26 +26,26 @@ SAID = 200
 class PreviewView(View):
     """What a preview may use: the view of its plugin, and the call. Nothing runs, so that nothing can be asked or told."""
 
-    def __init__(self, scope: TurnScope, plugin: str, call: ToolCall) -> None:
+    def __init__(self, scope: TurnContext, plugin: str, call: ToolCall) -> None:
         super().__init__(scope, plugin)
         self.call = call
 
 
-async def preview_of(scope: TurnScope, owned: OwnedTool, call: ToolCall) -> str:
+async def preview_of(scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
     """Return what `call` will do, for a person; a preview that fails is replaced by why it does, and the arguments."""
     arguments = arguments_text(call)
     if owned.tool.preview is None:
-        return bounded(arguments)
-    view = cast("ToolContext", PreviewView(scope, owned.plugin, apart(call) if owned.foreign else call))
+        return cut_middle(arguments)
+    view = cast("ToolContext", PreviewView(scope, owned.plugin, copy_for_plugin(call) if owned.foreign else call))
     try:
         text = await owned.life.run(owned.tool.preview, (view,), TIMEOUT, body=True)
-    except (Overrun, Broken):
+    except (CallTimeout, PluginUnresponsive):
         text = f"what it will do cannot be shown: its preview took longer than {TIMEOUT:g} s\n{arguments}"
     except ToolError as error:
         text = f"what it will do cannot be shown: {error.message}\n{arguments}"
     except Exception as error:  # the boundary around a tool's own code: the person is told, and sees the arguments
         text = f"what it will do cannot be shown: {type(error).__name__}: {text_of(error)}\n{arguments}"
-    return bounded(text if isinstance(text, str) and text else arguments)
+    return cut_middle(text if isinstance(text, str) and text else arguments)
 
 
 def arguments_text(call: ToolCall) -> str:
@@ -63,7 +63,7 @@ def _argument(name: str, value: Any) -> str:
     return "\n  ".join((f"{name}:", *text.split("\n")))
 
 
-def bounded(text: str) -> str:
+def cut_middle(text: str) -> str:
     """Return `text`, its middle cut out where it is longer than :data:`MOST`."""
     if len(text) <= MOST:
         return text

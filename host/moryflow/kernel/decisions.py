@@ -14,7 +14,7 @@ _STRENGTH = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
 Given = Sequence[tuple[str, Verdict]]
 
 
-def floor(missing_gates: Sequence[str], verdicts: Given) -> list[tuple[str, Verdict]]:
+def default_verdicts(missing_gates: Sequence[str], verdicts: Given) -> list[tuple[str, Verdict]]:
     """Return the asks that stand under every call: for gates that are missing, and when no gate spoke."""
     extra: list[tuple[str, Verdict]] = []
     if missing_gates:
@@ -26,7 +26,7 @@ def floor(missing_gates: Sequence[str], verdicts: Given) -> list[tuple[str, Verd
     return extra
 
 
-def lifted(verdict: Verdict, mode: str) -> Verdict:
+def apply_mode(verdict: Verdict, mode: str) -> Verdict:
     """Return `verdict` as it stands in `mode`: ``full_access`` turns what may be bypassed into allow."""
     liftable = isinstance(verdict, Ask | Deny) and verdict.bypass == "mode"
     if mode != "full_access" or not liftable:
@@ -39,7 +39,7 @@ def combine(verdicts: Given, *, mode: str, gate_us: int = 0) -> Ruling:
 
     :param verdicts: (plugin, verdict) in the order the gates ran; not empty.
     """
-    standing = [lifted(verdict, mode) for _, verdict in verdicts]
+    standing = [apply_mode(verdict, mode) for _, verdict in verdicts]
     strongest = max(standing, key=lambda verdict: (_STRENGTH[verdict.decision], verdict.rule is not None))
     by_mode = any(after is not before for after, (_, before) in zip(standing, verdicts, strict=True))
     ruling = Ruling(
@@ -67,19 +67,19 @@ def combine(verdicts: Given, *, mode: str, gate_us: int = 0) -> Ruling:
             return ruling.replace(reason="; ".join(reasons))
 
 
-def refused(ruling: Ruling, *, cause: str, reason: str, by: str, stop: bool = False) -> Ruling:
+def as_refused(ruling: Ruling, *, cause: str, reason: str, by: str, stop: bool = False) -> Ruling:
     """Return `ruling` turned into a refusal, for example because nobody could be asked."""
     if stop:
         return ruling.replace(decision="stop", cause=cause, reason=reason, by=by, end_reason="stopped")
     return ruling.replace(decision="deny", cause=cause, reason=reason, by=by)
 
 
-def allowed(ruling: Ruling, *, by: str) -> Ruling:
+def as_allowed(ruling: Ruling, *, by: str) -> Ruling:
     """Return `ruling` as a person (or a change of mode) answered it."""
     return ruling.replace(decision="allow", by=by)
 
 
-def tightened(ruling: Ruling, verdicts: Given, *, mode: str) -> Ruling:
+def restrict(ruling: Ruling, verdicts: Given, *, mode: str) -> Ruling:
     """Apply what ``tool_decided`` said: only a stricter verdict counts.
 
     A failing implementation denies in full access and asks otherwise, so that nothing runs unrecorded.

@@ -16,7 +16,7 @@ from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, Committed, NewNod
 
 from .events import later, now
 from .tool_arguments import canonical
-from .turn_context import TurnScope
+from .turn_context import TurnContext
 
 _NOTHING_STORED = ("no_space", "locked", "readonly")
 """After these nothing of a commit is on the disk for sure, and a later one may succeed."""
@@ -29,7 +29,7 @@ LONGEST_LOCK = 600.0
 class TurnJournal:
     """The pen of a turn. What is noted is invisible until :meth:`commit`; a failed commit publishes nothing."""
 
-    def __init__(self, scope: TurnScope) -> None:
+    def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
         self._next = Commit()
         self._hurry = asyncio.Event()
@@ -163,7 +163,7 @@ def _kept(error: StoreError, place: str, session: str) -> StoreError:
     return StoreError(message, code=error.code, where=place, next_step=next_step)
 
 
-def call_row(scope: TurnScope, call: ToolCall, state: str, ruling: Ruling | None, encoded: bytes = b"") -> CallRow:
+def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | None, encoded: bytes = b"") -> CallRow:
     """Return the record of `call` in `state`; `encoded` are the arguments as they were judged."""
     stamp = now()
     return CallRow(

@@ -17,7 +17,7 @@ SETTLE_SECONDS = 0.2
 _UNKNOWN = "programs that it had started may still run: this system does not tell"
 
 
-class Remains(NamedTuple):
+class LeftoverProcesses(NamedTuple):
     """What was found; nothing, as a rule.
 
     :ivar by_call: what the result of an interrupted call says of it, by the call's id.
@@ -35,7 +35,7 @@ def call_mark(home: Path, session: str, node: str, call: str) -> str:
     return hashlib.sha256("\0".join((str(home.resolve()), session, node, call)).encode()).hexdigest()[:32]
 
 
-async def end_remains(store: Store, home: Path, session: str, spawning: str) -> Remains:
+async def end_leftovers(store: Store, home: Path, session: str, spawning: str) -> LeftoverProcesses:
     """End what calls of `session`, and of the sub-agents below it that nobody works for, have left running.
 
     :param spawning: the tool whose calls answer for what sub-agents left.
@@ -44,12 +44,12 @@ async def end_remains(store: Store, home: Path, session: str, spawning: str) -> 
     family = set(await store.family(session)) if begun else set()
     rows = [row for row in begun if row.session in family and (row.session == session or not store.seems_held(row.session))]
     if not rows:
-        return Remains()
+        return LeftoverProcesses()
     marks = {call_mark(home, row.session, row.node, row.id): row for row in rows}
     counts = await asyncio.to_thread(end_marked, marks, polite=POLITE_SECONDS, settle=SETTLE_SECONDS)
     own = [row for row in rows if row.session == session and row.state == "running"]
     if counts is None:
-        return Remains({row.id: _UNKNOWN for row in own}, _UNKNOWN if own else "", own)
+        return LeftoverProcesses({row.id: _UNKNOWN for row in own}, _UNKNOWN if own else "", own)
     ended = {row.id: counts[mark] for mark, row in marks.items() if row.session == session and counts.get(mark)}
     below = sum(counts.get(mark, 0) for mark, row in marks.items() if row.session != session)
     by_call = {
@@ -58,7 +58,7 @@ async def end_remains(store: Store, home: Path, session: str, spawning: str) -> 
     if below:
         told = f"{_processes(below)} that its sub-agents had started still ran and {_were(below)} ended"
         by_call |= {row.id: told for row in own if row.tool == spawning}
-    return Remains(by_call, _notice({row.tool for row in rows}, sum(ended.values()) + below), own)
+    return LeftoverProcesses(by_call, _notice({row.tool for row in rows}, sum(ended.values()) + below), own)
 
 
 def _ended(count: int, starter: str) -> str:

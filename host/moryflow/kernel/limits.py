@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     pass
 
 
-class Rights:
+class SessionPermissions:
     """Mode and grants of a session. A child has its parent's very object: what a person changes holds for both at once."""
 
     def __init__(self, mode: str, grants: list[Rule] | None = None) -> None:
@@ -46,7 +46,7 @@ class Budget:
         return self.above.reached() if self.above is not None else None
 
 
-class Spent(NamedTuple):
+class ChildUsage(NamedTuple):
     """What a child used and met, for its parent's own account."""
 
     usage: Usage

@@ -40,7 +40,7 @@ class ContextBuilder:
         if fresh is None:
             return self._whole(path)
         # From the last settled place on: the results of the newest calls may only now have come.
-        recent = paired([m for m in (self.message(node) for node in fresh) if m is not None])
+        recent = pair_results([m for m in (self.message(node) for node in fresh) if m is not None])
         view = [*self._settled, *recent]
         self._settle(path, view, len(self._settled))
         return view
@@ -58,13 +58,13 @@ class ContextBuilder:
         shown = [node for node in visible if node.kind != "compaction"]
         if head is not None:
             shown.insert(0, head)
-        known, before, now = self._messages, self._placeholders, pruned(path)
+        known, before, now = self._messages, self._placeholders, placeholders(path)
         with _no_collection():
             made = [
                 known[id] if (id := node.id) in known and before.get(id) == now.get(id) else message_of(node, now.get(id, ""))
                 for node in shown
             ]
-            view = asked(paired([message for message in made if message is not None]))
+            view = begin_with_prompt(pair_results([message for message in made if message is not None]))
         self._messages = {node.id: message for node, message in zip(shown, made, strict=True)}
         self._settled, self._until, self._placeholders = [], 0, now
         self._settle(path, view, 0)
@@ -109,7 +109,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def pruned(path: Sequence[Node]) -> dict[str, str]:
+def placeholders(path: Sequence[Node]) -> dict[str, str]:
     """Return node id → what stands for what prune nodes on the path replaced: outputs, images of a prompt, old texts.
 
     A prune node speaks of what stands before it.
@@ -213,7 +213,7 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def paired(messages: Sequence[Message]) -> list[Message]:
+def pair_results(messages: Sequence[Message]) -> list[Message]:
     """Return `messages` with exactly one result right behind each call, in call order.
 
     A result whose call is not in view is left out; a call whose result is missing gets a sentence instead.
@@ -230,7 +230,7 @@ def paired(messages: Sequence[Message]) -> list[Message]:
     return view
 
 
-def asked(messages: list[Message]) -> list[Message]:
+def begin_with_prompt(messages: list[Message]) -> list[Message]:
     """Return `messages` with a person's first behind the summary: providers refuse a conversation that an answer begins."""
     place = next((place for place, message in enumerate(messages) if message.role != "system"), None)
     if place is None or messages[place].role == "user":

@@ -24,17 +24,17 @@ from moryflow_sdk import (
 
 from moryflow.store import CallRow
 
-from .answer_events import Message
+from .answer_events import AnswerEvents
 from .events import later, now
-from .limits import Spent
+from .limits import ChildUsage
 from .model_request import RequestBuilder
 from .models import stream
 from .ports import Journal
-from .turn_context import TurnScope
+from .turn_context import TurnContext
 
 
 @dataclass(eq=False, repr=False)
-class Tally:
+class TurnUsage:
     """What a turn has used and met so far."""
 
     usage: Usage = field(default_factory=Usage)
@@ -50,7 +50,7 @@ class Tally:
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
 
-    def add_child(self, spent: Spent) -> None:
+    def add_child(self, spent: ChildUsage) -> None:
         """Put what a child used and met on this turn's account."""
         self.add(spent.usage, spent.cost)
         self.denied += [dict(denial) for denial in spent.denied]
@@ -58,18 +58,18 @@ class Tally:
         self.unasked = self.unasked or spent.unasked
 
 
-class Answering:
+class ModelCall:
     """The model's side of a turn."""
 
-    def __init__(self, scope: TurnScope, journal: Journal, tally: Tally, provider: ModelProvider | None) -> None:
+    def __init__(self, scope: TurnContext, journal: Journal, usage: TurnUsage, provider: ModelProvider | None) -> None:
         self._scope = scope
         self._journal = journal
-        self._tally = tally
+        self._usage = usage
         self._provider = provider
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._replaced: list[str] = []
-        self._message: Message | None = None
+        self._message: AnswerEvents | None = None
         self._spent: tuple[Usage, float | None] = (Usage(), None)
         self.failure: ModelError | None = None
         """Why the last answer broke off inside its calls; they are noted, get their results, and then it is raised."""
@@ -82,7 +82,7 @@ class Answering:
         request = await requests.build()
         self._text, self._reasoning, self._replaced = [], [], []
         self.failure = None
-        self._message = Message(self._journal, self._name_call)
+        self._message = AnswerEvents(self._journal, self._name_call)
         try:
             return self._end(await self._stream(request))
         except ModelError as error:
@@ -98,7 +98,7 @@ class Answering:
     def _end(self, finished: Finished) -> Finished:
         """Keep why the answer ended, and note it."""
         is_empty = finished.reason == "stop" and not finished.tool_calls and not "".join(self._text).strip()
-        self._tally.finish = "empty" if is_empty else finished.reason
+        self._usage.finish = "empty" if is_empty else finished.reason
         return self.note(finished)
 
     async def _stream(self, request: ModelRequest) -> Finished:
@@ -127,7 +127,7 @@ class Answering:
         """Mark what came so far as replaced by what the next attempt gives, and say when that begins."""
         assert self._message is not None
         self._message.end("retried")
-        self._message = Message(self._journal, self._name_call)
+        self._message = AnswerEvents(self._journal, self._name_call)
         self._replaced = self._text or self._replaced
         self._text, self._reasoning = [], []
         data = {"attempt": attempt, "in": round(seconds, 1), "at": later(seconds), "reason": reason}
@@ -160,9 +160,9 @@ class Answering:
         info = self._priced()
         cost = info.cost(usage) if info else None
         self._spent = (usage, cost)
-        self._tally.add(usage, cost)
+        self._usage.add(usage, cost)
         self._scope.budget.spend(cost=cost)
-        self._tally.text = text or self._tally.text
+        self._usage.text = text or self._usage.text
 
     def _unique(self, request: ToolRequest) -> ToolRequest:
         """Give a call a new id where the model repeated one of this session; calls and results are matched by it."""
@@ -207,7 +207,7 @@ class Answering:
         text = "".join(self._text or self._replaced)
         if not text:
             return
-        self._tally.text = text
+        self._usage.text = text
         model = self._scope.model.id if self._scope.model else ""
         payload = {"text": text, "calls": [], "model": model, "finish": "cut", "partial": True}
         self._journal.node("assistant", payload, self._message.id if self._message and self._text else "")
@@ -227,7 +227,7 @@ def _stored(call: ToolRequest) -> dict[str, Any]:
     return kept if call.problem is None else {**kept, "problem": call.problem}
 
 
-def _pending(scope: TurnScope, request: ToolRequest) -> CallRow:
+def _pending(scope: TurnContext, request: ToolRequest) -> CallRow:
     stamp = now()
     return CallRow(
         id=request.id,

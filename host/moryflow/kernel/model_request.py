@@ -8,9 +8,9 @@ from typing import Any
 
 from moryflow_sdk import ChatParams, Message, ModelError, ModelInfo, ModelRequest, SystemBlock, SystemPrompt, ToolSchema, thaw
 
-from .messages import ContextBuilder, asked
+from .messages import ContextBuilder, begin_with_prompt
 from .tool_filter import offered_tools
-from .turn_context import TurnScope
+from .turn_context import TurnContext
 
 CHAT_PURPOSES = ("main", "child")
 
@@ -18,7 +18,7 @@ CHAT_PURPOSES = ("main", "child")
 class RequestBuilder:
     """Builds the requests of one turn; what cannot change within a turn is made once."""
 
-    def __init__(self, scope: TurnScope, context: ContextBuilder, model: ModelInfo) -> None:
+    def __init__(self, scope: TurnContext, context: ContextBuilder, model: ModelInfo) -> None:
         self._scope = scope
         self._model = model
         self.context = context
@@ -34,7 +34,7 @@ class RequestBuilder:
         messages = self.context.build(scope.live.hold.path)
         if scope.purpose in CHAT_PURPOSES:
             view, changed = messages, await scope.around.dispatcher.transform(scope, "chat_messages", messages)
-            messages = asked(list(changed))  # a plugin may have left out the first ones
+            messages = begin_with_prompt(list(changed))  # a plugin may have left out the first ones
             await self._weigh(view, messages)
         system = await self._head()
         return ModelRequest(
@@ -116,7 +116,7 @@ class RequestBuilder:
         return await scope.around.dispatcher.transform(scope, "chat_params", params)
 
 
-def first_params(scope: TurnScope) -> ChatParams:
+def first_params(scope: TurnContext) -> ChatParams:
     """Return the parameters before any plugin: the agent's own, else those that go with a prompt of the person's."""
     custom = scope.around.config.section("agents.runtime.prompt")
     chosen = dict(custom.get("params", {})) if custom.get("mode") == "custom" else {}
@@ -128,7 +128,7 @@ def first_params(scope: TurnScope) -> ChatParams:
     )
 
 
-def first_prompt(scope: TurnScope) -> SystemPrompt:
+def first_prompt(scope: TurnContext) -> SystemPrompt:
     """Return the system prompt before any plugin."""
     base = SystemBlock(id="base", text=scope.around.base_prompt(scope))
     return SystemPrompt(blocks=(base, SystemBlock(id="place", text=f"Working folder: {scope.vault}", stable=False)))

@@ -14,10 +14,10 @@ from moryflow.base.paths import make_folder
 from .leftover_processes import call_mark
 
 if TYPE_CHECKING:
-    from .turn_context import TurnScope
+    from .turn_context import TurnContext
 
 
-def plugin_view(scope: TurnScope, plugin: str) -> Turn:
+def plugin_view(scope: TurnContext, plugin: str) -> Turn:
     """Return the turn of `scope` as `plugin` sees it. Services are attributes that the view makes when they are asked for."""
     return cast("Turn", View(scope, plugin))
 
@@ -25,7 +25,7 @@ def plugin_view(scope: TurnScope, plugin: str) -> Turn:
 class View:
     """A :class:`moryflow_sdk.Turn` for one plugin: its own settings, state and the services it declared."""
 
-    def __init__(self, scope: TurnScope, plugin: str) -> None:
+    def __init__(self, scope: TurnContext, plugin: str) -> None:
         self._scope = scope
         self._plugin = plugin
         self._services: dict[str, Any] = {}
@@ -87,7 +87,7 @@ class View:
     def session_state(self) -> dict[str, Any]:
         return self._scope.state_of(self._plugin, lasting=True)
 
-    def scope_for_host(self) -> TurnScope:
+    def scope_for_host(self) -> TurnContext:
         """For the host's own commands; not part of what plugins are promised."""
         return self._scope
 
@@ -109,7 +109,7 @@ class View:
 class ToolView(View):
     """A :class:`moryflow_sdk.ToolContext`: a view for one running call."""
 
-    def __init__(self, scope: TurnScope, plugin: str, call: ToolCall, ask: Callable[[Ask], Any]) -> None:
+    def __init__(self, scope: TurnContext, plugin: str, call: ToolCall, ask: Callable[[Ask], Any]) -> None:
         super().__init__(scope, plugin)
         self.call = call
         self.mark = call_mark(scope.around.home, scope.session, scope.node, call.id)

@@ -35,7 +35,7 @@ def parse(text: str) -> dict[str, Any]:
     return value
 
 
-def validated(tool: Tool, args: Mapping[str, Any]) -> dict[str, Any]:
+def validate_arguments(tool: Tool, args: Mapping[str, Any]) -> dict[str, Any]:
     """Return `args` as the tool's schema reads them.
 
     :raises ToolError: an argument is missing, unknown or of the wrong type; the message lists all of them.

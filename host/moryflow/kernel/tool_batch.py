@@ -10,11 +10,11 @@ from moryflow_sdk import ToolRequest, ToolResult
 
 from moryflow.store import Unfinished
 
-from .model_call import Tally
+from .model_call import TurnUsage
 from .outcome import EndReason
 from .ports import Journal
-from .tool_executor import Door, Judged, interrupted, skipped
-from .turn_context import TurnScope
+from .tool_executor import PreparedCall, ToolExecutor, interrupted_call, skipped_call
+from .turn_context import TurnContext
 
 PATIENCE = 0.02
 """Seconds that the start of calls that only read may wait for their results, so that both cost one commit.
@@ -23,14 +23,14 @@ Cut off before, such a call is asked for again: it has changed nothing, and nobo
 """
 
 
-class Batch:
+class ToolBatch:
     """Runs the calls of a turn and remembers which have no result yet."""
 
-    def __init__(self, scope: TurnScope, journal: Journal, door: Door, tally: Tally) -> None:
+    def __init__(self, scope: TurnContext, journal: Journal, executor: ToolExecutor, usage: TurnUsage) -> None:
         self._scope = scope
         self._journal = journal
-        self._door = door
-        self._tally = tally
+        self._executor = executor
+        self._usage = usage
         self._open: list[ToolRequest] = []
         self._started: set[str] = set()
 
@@ -39,12 +39,12 @@ class Batch:
         self._open = list(requests)
         return await (self._side_by_side(requests) if self._all_parallel(requests) else self._one_by_one(requests))
 
-    async def direct(self, request: ToolRequest) -> Judged:
+    async def direct(self, request: ToolRequest) -> PreparedCall:
         """Judge and run a single call and return what became of it."""
         self._open = [request]
-        judged = await self._door.judge(request)
-        await self._execute([judged])
-        return judged
+        prepared = await self._executor.judge(request)
+        await self._execute([prepared])
+        return prepared
 
     async def resume(self, unfinished: Sequence[Unfinished]) -> EndReason | None:
         """Give every open call of an earlier turn its one result; what had started is never run twice."""
@@ -54,19 +54,19 @@ class Batch:
             self._scope.node = item.node  # its record is that of the answer it stands in, not a second one
             if item.action == "interrupted":
                 left = self._scope.live.remains.by_call.get(request.id, "")
-                judged = interrupted(request, "; ".join(filter(None, ("the host ended while it ran", left))))
+                prepared = interrupted_call(request, "; ".join(filter(None, ("the host ended while it ran", left))))
             else:
-                judged = await self._door.judge(request)
-            await self._execute([judged])
-            if judged.stops:
-                return await self._stop(judged, requests[index + 1 :])
+                prepared = await self._executor.judge(request)
+            await self._execute([prepared])
+            if prepared.stops:
+                return await self._stop(prepared, requests[index + 1 :])
         return None
 
     async def close(self, why: str) -> None:
         """Give what is still open a result that says why it has none."""
         for request in tuple(self._open):
-            judged = interrupted(request, why) if request.id in self._started else skipped(request, why)
-            await self._finish(judged, *(await self._door.body(judged)))
+            prepared = interrupted_call(request, why) if request.id in self._started else skipped_call(request, why)
+            await self._finish(prepared, *(await self._executor.body(prepared)))
 
     def _all_parallel(self, requests: Sequence[ToolRequest]) -> bool:
         tools = self._scope.plugin_set.tools
@@ -74,30 +74,30 @@ class Batch:
 
     async def _one_by_one(self, requests: Sequence[ToolRequest]) -> EndReason | None:
         for index, request in enumerate(requests):
-            judged = await self._door.judge(request)
-            await self._execute([judged])
-            if judged.stops:
-                return await self._stop(judged, requests[index + 1 :])
+            prepared = await self._executor.judge(request)
+            await self._execute([prepared])
+            if prepared.stops:
+                return await self._stop(prepared, requests[index + 1 :])
         return None
 
     async def _side_by_side(self, requests: Sequence[ToolRequest]) -> EndReason | None:
         """Gates and counters in call order, bodies together, results in call order."""
-        judged: list[Judged] = []
+        prepared: list[PreparedCall] = []
         for request in requests:
-            judged.append(await self._door.judge(request))
-            if judged[-1].stops:
+            prepared.append(await self._executor.judge(request))
+            if prepared[-1].stops:
                 break
-        await self._execute(judged)
-        stopping = next((item for item in judged if item.stops), None)
-        return await self._stop(stopping, requests[len(judged) :]) if stopping else None
+        await self._execute(prepared)
+        stopping = next((item for item in prepared if item.stops), None)
+        return await self._stop(stopping, requests[len(prepared) :]) if stopping else None
 
-    async def _execute(self, group: Sequence[Judged]) -> None:
+    async def _execute(self, group: Sequence[PreparedCall]) -> None:
         """Commit the starts, run the bodies together, note the results in order; the next commit writes those."""
-        running = [judged for judged in group if judged.result is None]
-        for judged in running:
-            self._door.record_start(judged)
-        started = {judged.call.id for judged in running}
-        if all(judged.only_reads for judged in running):
+        running = [prepared for prepared in group if prepared.result is None]
+        for prepared in running:
+            self._executor.record_start(prepared)
+        started = {prepared.call.id for prepared in running}
+        if all(prepared.only_reads for prepared in running):
             self._started |= started
             async with self._journal.within(PATIENCE):
                 outcomes = await self._bodies(group)
@@ -105,33 +105,33 @@ class Batch:
             await self._journal.commit()
             self._started |= started
             outcomes = await self._bodies(group)
-        for judged, (result, ms) in zip(group, outcomes, strict=True):
-            await self._finish(judged, result, ms)
+        for prepared, (result, ms) in zip(group, outcomes, strict=True):
+            await self._finish(prepared, result, ms)
 
-    async def _bodies(self, group: Sequence[Judged]) -> Sequence[tuple[ToolResult, int]]:
+    async def _bodies(self, group: Sequence[PreparedCall]) -> Sequence[tuple[ToolResult, int]]:
         """Run the bodies together; a single one needs no task of its own."""
         if len(group) == 1:
-            return [await self._door.body(group[0])]
-        return await asyncio.gather(*(self._door.body(judged) for judged in group))
+            return [await self._executor.body(group[0])]
+        return await asyncio.gather(*(self._executor.body(prepared) for prepared in group))
 
-    async def _finish(self, judged: Judged, result: ToolResult, ms: int) -> None:
-        final = await self._door.finish(judged, result, ms)
-        self._open = [request for request in self._open if request.id != judged.call.id]
+    async def _finish(self, prepared: PreparedCall, result: ToolResult, ms: int) -> None:
+        final = await self._executor.finish(prepared, result, ms)
+        self._open = [request for request in self._open if request.id != prepared.call.id]
         if final.status == "denied":
-            self._tally.denied.append(_denial(judged, final.output))
-        elif judged.stops and judged.ruling is not None:
-            self._tally.denied.append(_denial(judged, judged.ruling.reason))
+            self._usage.denied.append(_denial(prepared, final.output))
+        elif prepared.stops and prepared.ruling is not None:
+            self._usage.denied.append(_denial(prepared, prepared.ruling.reason))
 
-    async def _stop(self, judged: Judged, rest: Sequence[ToolRequest]) -> EndReason:
-        ruling = judged.ruling
+    async def _stop(self, prepared: PreparedCall, rest: Sequence[ToolRequest]) -> EndReason:
+        ruling = prepared.ruling
         assert ruling is not None
-        await self._execute([skipped(request, ruling.reason) for request in rest])
+        await self._execute([skipped_call(request, ruling.reason) for request in rest])
         return ruling.end_reason or "denied"
 
 
-def _denial(judged: Judged, output: str) -> dict[str, Any]:
-    cause = judged.ruling.cause if judged.ruling else "user"
-    targets = [target.text for target in judged.call.targets]
-    about = {"call_id": judged.call.id, "tool": judged.call.tool, "targets": targets, "cause": cause, "reason": output}
-    rules = [item for item in judged.ruling.remember if item.scope == "user"] if judged.ruling else []
+def _denial(prepared: PreparedCall, output: str) -> dict[str, Any]:
+    cause = prepared.ruling.cause if prepared.ruling else "user"
+    targets = [target.text for target in prepared.call.targets]
+    about = {"call_id": prepared.call.id, "tool": prepared.call.tool, "targets": targets, "cause": cause, "reason": output}
+    rules = [item for item in prepared.ruling.remember if item.scope == "user"] if prepared.ruling else []
     return {**about, "rules": [{"domain": rule.domain, "pattern": rule.pattern} for rule in rules]}

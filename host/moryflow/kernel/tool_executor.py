@@ -26,15 +26,15 @@ from moryflow_sdk import (
     Verdict,
 )
 
-from moryflow.hooks.call import theirs
-from moryflow.hooks.checks import apart, taken
+from moryflow.hooks.call import plugin_error
+from moryflow.hooks.checks import copy_for_plugin, revalidate
 from moryflow.hooks.dispatcher import Withheld
-from moryflow.hooks.plugin_set import OwnedTool
+from moryflow.hooks.plugin_set import RegisteredTool
 
 from .allocator import LARGE_BLOCK, return_large_blocks
 from .call_preview import preview_of
 from .child_processes import OFFSPRING
-from .decisions import combine, floor, refused, still_holds, tightened
+from .decisions import as_refused, combine, default_verdicts, restrict, still_holds
 from .journal import call_row
 from .outcome import OnAsk
 from .plugin_view import ToolView
@@ -42,9 +42,9 @@ from .ports import Journal
 from .tool_arguments import parse, unacceptable
 from .tool_filter import offered_tools
 from .tool_prepare import call_as_judged
-from .tool_results import as_result, capped, failure, raised, refusal, tool_payload
+from .tool_results import as_result, cap_output, failure, refusal, result_of_error, tool_payload
 from .tool_runner import Deadline, run_body
-from .turn_context import TurnScope
+from .turn_context import TurnContext
 
 MOST_OF_A_DIFF = 16_000
 """Characters of what a result says was changed that its event has."""
@@ -60,11 +60,11 @@ _PROBLEMS = {
 
 
 @dataclass(eq=False, repr=False)
-class Judged:
+class PreparedCall:
     """A call after its gates: either a ruling to run it, or the result that stands in its place."""
 
     call: ToolCall
-    owned: OwnedTool | None = None
+    owned: RegisteredTool | None = None
     ruling: Ruling | None = None
     encoded: bytes = b""
     result: ToolResult | None = None
@@ -86,10 +86,10 @@ class Judged:
         return self.ruling is not None and self.ruling.decision == "stop"
 
 
-class Door:
+class ToolExecutor:
     """Judges and runs the calls of one turn."""
 
-    def __init__(self, scope: TurnScope, journal: Journal, on_ask: OnAsk) -> None:
+    def __init__(self, scope: TurnContext, journal: Journal, on_ask: OnAsk) -> None:
         self._scope = scope
         self._journal = journal
         self._on_ask: OnAsk = on_ask
@@ -98,22 +98,22 @@ class Door:
 
     # ---------------------------------------------------------------- judging
 
-    async def judge(self, request: ToolRequest) -> Judged:
+    async def judge(self, request: ToolRequest) -> PreparedCall:
         """Take a call up to its ruling. Nothing has run when this returns.
 
         :raises ApprovalRequired: the turn ends with the question open.
         """
         try:
-            judged = await self._prepare(request)
+            prepared = await self._prepare(request)
         except ToolError as error:
             call = ToolCall(id=request.id, tool=request.name, args={}, step=self._scope.step)
-            return Judged(call, result=failure(error))
-        judged.ruling = await self._rule(judged)
-        if judged.ruling.decision != "allow":
-            judged.result = refusal(judged.ruling)
-        return judged
+            return PreparedCall(call, result=failure(error))
+        prepared.ruling = await self._rule(prepared)
+        if prepared.ruling.decision != "allow":
+            prepared.result = refusal(prepared.ruling)
+        return prepared
 
-    async def _prepare(self, request: ToolRequest) -> Judged:
+    async def _prepare(self, request: ToolRequest) -> PreparedCall:
         """Transform, validate, freeze, resolve."""
         if request.problem:
             raise ToolError(_PROBLEMS[request.problem], code=request.problem)
@@ -122,9 +122,9 @@ class Door:
         said: list[tuple[str, Verdict]] = []
         wish = await self._dispatch.transform(self._scope, "tool_before", wish, verdicts=said)
         call, encoded = call_as_judged(self._scope, owned.plugin, wish.tool, wish.args, wish.id, wish.step)
-        return Judged(call, owned, encoded=encoded, said=said)
+        return PreparedCall(call, owned, encoded=encoded, said=said)
 
-    def _offered(self, name: str) -> OwnedTool:
+    def _offered(self, name: str) -> RegisteredTool:
         """Return the tool, refusing one that this agent or model is not offered."""
         offered = offered_tools(self._scope)
         if name in offered:
@@ -132,58 +132,60 @@ class Door:
         known = ", ".join(sorted(offered)) or "none"
         raise ToolError(f"unknown tool {name[:80]!r}; the tools are: {known}", code="unknown_tool")
 
-    async def _rule(self, judged: Judged) -> Ruling:
+    async def _rule(self, prepared: PreparedCall) -> Ruling:
         """Ask every gate and combine; ask the person if need be; then settle what they said."""
-        ruling = await self._gates(judged.call, judged.said)
+        ruling = await self._gates(prepared.call, prepared.said)
         for _ in range(MOST_QUESTIONS):
             if ruling.decision != "ask":
                 break
-            answered = await self._ask(judged, ruling, later=True)
-            ruling = await self._second_look(judged, answered) or answered
+            answered = await self._ask(prepared, ruling, later=True)
+            ruling = await self._second_look(prepared, answered) or answered
         if ruling.decision == "ask":
             reason = f"what this call would do has changed after each of {MOST_QUESTIONS} answers; at last: {ruling.reason}"
-            ruling = refused(ruling, cause="policy", reason=reason, by="rule")
-        decided = await self._decided(judged.call, ruling)
+            ruling = as_refused(ruling, cause="policy", reason=reason, by="rule")
+        decided = await self._decided(prepared.call, ruling)
         if decided.decision != "ask":
             return decided
-        answered = await self._ask(judged, decided, later=True)
-        if await self._second_look(judged, answered) is None:
+        answered = await self._ask(prepared, decided, later=True)
+        if await self._second_look(prepared, answered) is None:
             return answered
-        return refused(decided, cause="policy", reason="what this call would do has changed since it was answered", by="rule")
+        return as_refused(
+            decided, cause="policy", reason="what this call would do has changed since it was answered", by="rule"
+        )
 
-    async def _second_look(self, judged: Judged, answered: Ruling) -> Ruling | None:
+    async def _second_look(self, prepared: PreparedCall, answered: Ruling) -> Ruling | None:
         """Judge a call once more after a person agreed to it; return the ruling that replaces the answer, if one does.
 
         While the question stood a link may have been turned, a file or a script rewritten, a rule added. The host's own gates
         look again; the gates of other plugins do where the call leads to other objects by now.
         """
-        call, owned = judged.call, judged.owned
+        call, owned = prepared.call, prepared.owned
         assert owned is not None
         if answered.decision != "allow":
             return None
         try:
-            now, _ = call_as_judged(self._scope, owned.plugin, call.tool, json.loads(judged.encoded), call.id, call.step)
+            now, _ = call_as_judged(self._scope, owned.plugin, call.tool, json.loads(prepared.encoded), call.id, call.step)
         except ToolError as error:
-            return refused(answered, cause="invalid_input", reason=str(error), by="rule")
+            return as_refused(answered, cause="invalid_input", reason=str(error), by="rule")
         same = now.targets == call.targets
-        again = await self._own_gates(now, answered) if same else await self._gates(now, judged.said)
-        unchanged = again.decision == "allow" or await preview_of(self._scope, owned, now) == judged.shown
+        again = await self._own_gates(now, answered) if same else await self._gates(now, prepared.said)
+        unchanged = again.decision == "allow" or await preview_of(self._scope, owned, now) == prepared.shown
         if same and unchanged and again.decision in ("allow", "ask") and still_holds(answered, again):
             return None
-        judged.call = now
+        prepared.call = now
         return again
 
-    async def _settle(self, judged: Judged, ruling: Ruling) -> Ruling:
+    async def _settle(self, prepared: PreparedCall, ruling: Ruling) -> Ruling:
         """Settle what a body that has begun asks; it cannot wait for an answer that comes after the turn has ended."""
         if ruling.decision == "ask":
-            ruling = await self._ask(judged, ruling, later=False)
-        decided = await self._decided(judged.call, ruling)
-        return await self._ask(judged, decided, later=False) if decided.decision == "ask" else decided
+            ruling = await self._ask(prepared, ruling, later=False)
+        decided = await self._decided(prepared.call, ruling)
+        return await self._ask(prepared, decided, later=False) if decided.decision == "ask" else decided
 
     async def _decided(self, call: ToolCall, ruling: Ruling) -> Ruling:
         """Let ``tool_decided`` record what is decided, and tighten it."""
         decided = await self._dispatch.gates(self._scope, "tool_decided", call=call, ruling=ruling)
-        return tightened(ruling, decided, mode=self._scope.live.mode)
+        return restrict(ruling, decided, mode=self._scope.live.mode)
 
     async def _gates(self, call: ToolCall, said: Sequence[tuple[str, Verdict]] = ()) -> Ruling:
         scope = self._scope
@@ -193,7 +195,7 @@ class Door:
             verdicts = [("moryflow", Deny(reason=reason, cause="invalid_input"))]
         else:
             verdicts = await self._dispatch.gates(scope, "tool_gate", call=call)
-            verdicts += floor(scope.plugin_set.missing_gates, verdicts)
+            verdicts += default_verdicts(scope.plugin_set.missing_gates, verdicts)
             verdicts += said
         spent = (time.perf_counter_ns() - started) // 1000
         return combine(verdicts, mode=scope.live.mode, gate_us=spent)
@@ -203,56 +205,56 @@ class Door:
         plugins = self._scope.plugin_set.plugins
         others = [said for said in before.verdicts if said[0] not in plugins or plugins[said[0]].tier != "builtin"]
         verdicts = [*await self._dispatch.gates(self._scope, "tool_gate", own=True, call=call), *others]
-        verdicts += floor((), verdicts)
+        verdicts += default_verdicts((), verdicts)
         return combine(verdicts, mode=self._scope.live.mode, gate_us=before.gate_us)
 
-    async def _ask(self, judged: Judged, ruling: Ruling, *, later: bool) -> Ruling:
+    async def _ask(self, prepared: PreparedCall, ruling: Ruling, *, later: bool) -> Ruling:
         """Ask a person. `later`: the answer may come after the turn has ended."""
-        on_ask, call, owned = self._on_ask, judged.call, judged.owned
+        on_ask, call, owned = self._on_ask, prepared.call, prepared.owned
         assert owned is not None
         if on_ask != "deny" or call.id in self._scope.live.asked:
-            judged.shown = await preview_of(self._scope, owned, call)
+            prepared.shown = await preview_of(self._scope, owned, call)
         if on_ask == "fail" and not later:
             on_ask, self._scope.ending = "deny", "approval_required"
         desk = self._scope.around.desk
-        settled = await desk.settle(self._scope, self._journal, call, ruling, on_ask, judged.shown, anew=not later)
+        settled = await desk.settle(self._scope, self._journal, call, ruling, on_ask, prepared.shown, anew=not later)
         if settled.by == "headless":
             self.unasked.append(call.id)
         return settled
 
     # ---------------------------------------------------------------- running
 
-    def record_start(self, judged: Judged) -> None:
+    def record_start(self, prepared: PreparedCall) -> None:
         """Note that the body is about to run; the caller commits before it does."""
-        if judged.result is None:
-            self._journal.call(call_row(self._scope, judged.call, "running", judged.ruling, judged.encoded))
-            call = judged.call
-            shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "args": json.loads(judged.encoded)}
+        if prepared.result is None:
+            self._journal.call(call_row(self._scope, prepared.call, "running", prepared.ruling, prepared.encoded))
+            call = prepared.call
+            shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "args": json.loads(prepared.encoded)}
             self._journal.event("tool.start", **shown, state="running")
 
-    async def body(self, judged: Judged) -> tuple[ToolResult, int]:
+    async def body(self, prepared: PreparedCall) -> tuple[ToolResult, int]:
         """Run the body, if the ruling says so; return the raw result and how many milliseconds it took."""
         started = time.perf_counter_ns()
-        result = judged.result or await self._body(judged)
+        result = prepared.result or await self._body(prepared)
         if len(result.output) >= LARGE_BLOCK:
             return_large_blocks()
         return result, (time.perf_counter_ns() - started) // 1_000_000
 
-    async def finish(self, judged: Judged, result: ToolResult, ms: int) -> ToolResult:
+    async def finish(self, prepared: PreparedCall, result: ToolResult, ms: int) -> ToolResult:
         """Let plugins see the result and note what the model will read; in call order. The caller commits."""
-        result = await self._after(judged, result)
-        self._record_end(judged, result, ms)
-        await self._scope.around.desk.lapse(self._scope, self._journal, judged.call)
+        result = await self._after(prepared, result)
+        self._record_end(prepared, result, ms)
+        await self._scope.around.desk.lapse(self._scope, self._journal, prepared.call)
         return result
 
-    async def _body(self, judged: Judged) -> ToolResult:
-        owned = judged.owned
+    async def _body(self, prepared: PreparedCall) -> ToolResult:
+        owned = prepared.owned
         assert owned is not None
         deadline = Deadline(owned)
-        shown = apart(judged.call) if owned.foreign else judged.call
-        view = ToolView(self._scope, owned.plugin, shown, self._asker(judged, deadline))
+        shown = copy_for_plugin(prepared.call) if owned.foreign else prepared.call
+        view = ToolView(self._scope, owned.plugin, shown, self._asker(prepared, deadline))
         try:
-            keywords = owned.tool.bind(judged.encoded, cast("ToolContext", view))
+            keywords = owned.tool.bind(prepared.encoded, cast("ToolContext", view))
             if not owned.foreign:
                 return as_result(owned, await run_body(deadline, keywords), view.collected)
             async with OFFSPRING.of_call(owned.plugin):
@@ -261,15 +263,15 @@ class Door:
             raise
         except BaseException as error:
             # The boundary around other people's code: the model is told, the plugin is named, the turn goes on.
-            return raised(owned, owned.tool.function, theirs(error))
+            return result_of_error(owned, owned.tool.function, plugin_error(error))
 
-    def _asker(self, judged: Judged, deadline: Deadline) -> Any:
+    def _asker(self, prepared: PreparedCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
             with deadline.stopped():
                 if type(question) not in (Ask, Allow, Deny, Stop):  # a class of its own could say one thing and be another
                     raise TypeError("ctx.ask takes an Ask")
-                verdicts = [("tool", taken(question))]
-                ruling = await self._settle(judged, combine(verdicts, mode=self._scope.live.mode))
+                verdicts = [("tool", revalidate(question))]
+                ruling = await self._settle(prepared, combine(verdicts, mode=self._scope.live.mode))
             if ruling.decision == "stop":
                 self._scope.ending = ruling.end_reason or "denied"  # what runs beside it still gets its result
             if ruling.decision != "allow":
@@ -277,24 +279,24 @@ class Door:
 
         return ask
 
-    async def _after(self, judged: Judged, result: ToolResult) -> ToolResult:
+    async def _after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
         """Let plugins change the result or stop the turn, truncate last, and cap it whatever they did."""
         stops: list[tuple[str, Verdict]] = []
         try:
-            result = await self._dispatch.transform(self._scope, "tool_after", result, call=judged.call, verdicts=stops)
+            result = await self._dispatch.transform(self._scope, "tool_after", result, call=prepared.call, verdicts=stops)
         except Withheld as error:
             output = f"the output is withheld: plugin {error.plugin} failed while checking it"
             return ToolResult(status="error", code="withheld", output=output)
         if stops:
-            judged.ruling = combine(stops, mode=self._scope.live.mode)
-        return capped(result, self._scope)
+            prepared.ruling = combine(stops, mode=self._scope.live.mode)
+        return cap_output(result, self._scope)
 
-    def _record_end(self, judged: Judged, result: ToolResult, ms: int) -> None:
+    def _record_end(self, prepared: PreparedCall, result: ToolResult, ms: int) -> None:
         state = "completed" if result.status == "ok" else "error"
-        call = judged.call
+        call = prepared.call
         self._journal.node("tool", tool_payload(call, result))
         recorded = "interrupted" if result.status == "interrupted" else state
-        self._journal.call(call_row(self._scope, call, recorded, judged.ruling, judged.encoded))
+        self._journal.call(call_row(self._scope, call, recorded, prepared.ruling, prepared.encoded))
         shown = {"call_id": call.id, "tool": call.tool, "state": state, "status": result.status, "output": result.output}
         extra = {"code": result.code, "title": result.title, "output_id": result.output_id, "path": result.path}
         diff = result.metadata.get("diff")
@@ -303,13 +305,13 @@ class Door:
         self._journal.event("tool.result", **shown, truncated=result.truncated, ms=ms)
 
 
-def skipped(request: ToolRequest, reason: str) -> Judged:
+def skipped_call(request: ToolRequest, reason: str) -> PreparedCall:
     """Return a call that is not even judged, because the turn has ended before it."""
     call = ToolCall(id=request.id, tool=request.name, args={})
-    return Judged(call, result=ToolResult(status="error", code="skipped", output=f"skipped: {reason}"))
+    return PreparedCall(call, result=ToolResult(status="error", code="skipped", output=f"skipped: {reason}"))
 
 
-def interrupted(request: ToolRequest, reason: str) -> Judged:
+def interrupted_call(request: ToolRequest, reason: str) -> PreparedCall:
     """Return a call that was running when its turn ended; it is never run again by itself."""
     call = ToolCall(id=request.id, tool=request.name, args={})
-    return Judged(call, result=ToolResult(status="interrupted", code="interrupted", output=f"interrupted: {reason}"))
+    return PreparedCall(call, result=ToolResult(status="interrupted", code="interrupted", output=f"interrupted: {reason}"))

@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 
 from moryflow_sdk import Agent, ModelInfo, Tool
 
-from moryflow.hooks.plugin_set import OwnedTool
+from moryflow.hooks.plugin_set import RegisteredTool
 
-from .turn_context import TurnScope
+from .turn_context import TurnContext
 
 
-def offered_tools(scope: TurnScope) -> Mapping[str, OwnedTool]:
+def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
     """Return the tools of this turn's agent and model, by name; the same ones all through the turn."""
     if scope.offered is None:
         agent, model = scope.agent, scope.model
@@ -35,7 +35,7 @@ def _is_offered(tool: Tool, agent: Agent, model: ModelInfo | None) -> bool:
     return model is None or tool.offered is None or tool.offered(model)
 
 
-def _has_use(owned: OwnedTool, scope: TurnScope) -> bool:
+def _has_use(owned: RegisteredTool, scope: TurnContext) -> bool:
     """Whether a tool is of use in this turn, as its plugin says; one whose plugin cannot say is not offered."""
     if owned.tool.offered_in is None:
         return True

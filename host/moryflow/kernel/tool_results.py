@@ -10,10 +10,10 @@ from typing import Any
 
 from moryflow_sdk import Denied, Ruling, ToolCall, ToolError, ToolResult
 
-from moryflow.hooks.call import describe, theirs
-from moryflow.hooks.plugin_set import OwnedTool
+from moryflow.hooks.call import describe, plugin_error
+from moryflow.hooks.plugin_set import RegisteredTool
 
-from .turn_context import TurnScope
+from .turn_context import TurnContext
 
 CAP_FACTOR = 4
 DEFAULT_LIMIT_BYTES = 51200
@@ -21,7 +21,7 @@ LEAST_CAP_BYTES = 8192
 """However small the limit, the hint that says where the whole output is stays readable."""
 
 
-def as_result(owned: OwnedTool, outcome: Any, collected: Mapping[str, Any]) -> ToolResult:
+def as_result(owned: RegisteredTool, outcome: Any, collected: Mapping[str, Any]) -> ToolResult:
     """Return what a body returned as a result: text as it is, anything else as JSON.
 
     One that is not ours is built anew and checked, like what a hook returns: a result that cannot be read again would be
@@ -40,7 +40,7 @@ def as_result(owned: OwnedTool, outcome: Any, collected: Mapping[str, Any]) -> T
             json.dumps(result.model_dump(mode="json", include={"metadata"}))
         return result
     except GeneratorExit as error:
-        raise theirs(error) from error
+        raise plugin_error(error) from error
 
 
 def _as_result(outcome: Any) -> ToolResult:
@@ -60,7 +60,7 @@ def tool_payload(call: ToolCall, result: ToolResult) -> dict[str, Any]:
     return {"call_id": call.id, "tool": call.tool, "status": result.status, "output": result.output, **fields}
 
 
-def capped(result: ToolResult, scope: TurnScope) -> ToolResult:
+def cap_output(result: ToolResult, scope: TurnContext) -> ToolResult:
     """Return `result` within four times the truncation limit, whatever plugins did."""
     limit = scope.around.config.get("agents.runtime.truncation.maxBytes", DEFAULT_LIMIT_BYTES)
     cap = max(CAP_FACTOR * (limit if isinstance(limit, int) and limit > 0 else DEFAULT_LIMIT_BYTES), LEAST_CAP_BYTES)
@@ -83,7 +83,7 @@ def failure(error: ToolError) -> ToolResult:
     return ToolResult(status="error", code=error.code, output=str(error))
 
 
-def raised(owned: OwnedTool, body: Callable[..., Any], error: Exception) -> ToolResult:
+def result_of_error(owned: RegisteredTool, body: Callable[..., Any], error: Exception) -> ToolResult:
     """Return the result of a `body` that raised. The error's text and code are foreign code and may raise."""
     try:
         if isinstance(error, ToolError):
@@ -91,11 +91,11 @@ def raised(owned: OwnedTool, body: Callable[..., Any], error: Exception) -> Tool
         if isinstance(error, Denied):
             return ToolResult(status="denied", code="denied", output=str(error))
     except BaseException as another:
-        error = theirs(another)
+        error = plugin_error(another)
     return crash(owned, body, error)
 
 
-def crash(owned: OwnedTool, body: Callable[..., Any], error: Exception) -> ToolResult:
+def crash(owned: RegisteredTool, body: Callable[..., Any], error: Exception) -> ToolResult:
     """Return what a `body` that raised comes to: what, and the last line of its own file that it passed through."""
     tool = owned.tool
     code = getattr(inspect.unwrap(body), "__code__", None)

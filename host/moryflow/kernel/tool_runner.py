@@ -11,9 +11,9 @@ from typing import Any
 
 from moryflow_sdk import ToolError
 
-from moryflow.hooks.call import guarded, leave, theirs
-from moryflow.hooks.plugin_set import OwnedTool
-from moryflow.hooks.threads import Broken, Overrun
+from moryflow.hooks.call import abandon, contained, plugin_error
+from moryflow.hooks.plugin_set import RegisteredTool
+from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
 
 TIMEOUT = 60.0
 """Seconds that a tool may run which names no other time and does not come with the host."""
@@ -26,7 +26,7 @@ GRACE = 1.0
 class Deadline:
     """How long a body may still run. While a person is asked, the clock stands still."""
 
-    def __init__(self, owned: OwnedTool) -> None:
+    def __init__(self, owned: RegisteredTool) -> None:
         self.owned = owned
         self.seconds = owned.tool.timeout or (TIMEOUT if owned.foreign else BUILTIN_TIMEOUT)
         self._timer: asyncio.Timeout | None = None
@@ -59,7 +59,7 @@ class Deadline:
         self._timer = asyncio.timeout(self.seconds)
         try:
             async with self._timer:
-                return await (_apart(work) if self.owned.foreign else guarded(work))
+                return await (_apart(work) if self.owned.foreign else contained(work))
         except TimeoutError:
             if self._timer.expired():
                 raise self.passed() from None
@@ -81,18 +81,18 @@ class Deadline:
 
 async def _apart(work: Awaitable[Any]) -> Any:
     """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
-    task = asyncio.ensure_future(guarded(work))
+    task = asyncio.ensure_future(contained(work))
     try:
         await asyncio.wait((task,))
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait((task,), timeout=GRACE)
-        leave(task)
+        abandon(task)
         raise
     try:
         return task.result()
     except GeneratorExit as error:  # of the body: past here it would say that this turn is being closed
-        raise theirs(error) from error
+        raise plugin_error(error) from error
 
 
 async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
@@ -106,9 +106,9 @@ async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
         return await deadline.hold(function(**keywords))
     try:
         outcome = await owned.life.run(lambda: function(**keywords), (), deadline.seconds, body=True)
-    except Overrun:
+    except CallTimeout:
         raise deadline.passed() from None
-    except Broken:
+    except PluginUnresponsive:
         text, step = f"plugin {owned.plugin} is not called any more: {owned.life.broken}", "start moryflow again"
         raise ToolError(text, code="plugin_broken", next_step=step) from None
     return await deadline.hold(outcome) if inspect.isawaitable(outcome) else outcome

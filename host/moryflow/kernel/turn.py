@@ -19,12 +19,12 @@ from moryflow.store import RunRow, Unfinished
 from .events import now
 from .journal import TurnJournal
 from .messages import ContextBuilder
-from .model_call import Answering, Tally
+from .model_call import ModelCall, TurnUsage
 from .model_request import RequestBuilder
 from .outcome import DEFAULT_MAX_STEPS, SHORTFALLS, EndReason, RunOptions, TurnResult, error_json
-from .tool_batch import Batch
-from .tool_executor import Door, Judged
-from .turn_context import TurnScope
+from .tool_batch import ToolBatch
+from .tool_executor import PreparedCall, ToolExecutor
+from .turn_context import TurnContext
 
 MOST_PAUSES = 5
 """Answers in a row that end with ``pause`` and say the same: like the same mistake five times."""
@@ -33,14 +33,16 @@ MOST_PAUSES = 5
 class Turn:
     """Runs one turn. :meth:`work` may be cancelled at any await; :meth:`end` then settles what was open."""
 
-    def __init__(self, scope: TurnScope, provider: ModelProvider | None, context: ContextBuilder, options: RunOptions) -> None:
+    def __init__(
+        self, scope: TurnContext, provider: ModelProvider | None, context: ContextBuilder, options: RunOptions
+    ) -> None:
         self._scope = scope
         self._options = options
-        self._tally = Tally()
+        self._usage = TurnUsage()
         self._journal = TurnJournal(scope)
-        self._door = Door(scope, self._journal, options.on_ask)
-        self._batch = Batch(scope, self._journal, self._door, self._tally)
-        self._answering = Answering(scope, self._journal, self._tally, provider)
+        self._executor = ToolExecutor(scope, self._journal, options.on_ask)
+        self._batch = ToolBatch(scope, self._journal, self._executor, self._usage)
+        self._model_call = ModelCall(scope, self._journal, self._usage, provider)
         self._requests = RequestBuilder(scope, context, scope.model) if scope.model else None
         self._compaction = scope.around.compaction(scope, self._journal, provider, self._requests)
         self._pauses: list[str] = []
@@ -72,19 +74,19 @@ class Turn:
 
     async def _call(self, called: Sequence[ToolRequest]) -> EndReason | None:
         """Take a person's own calls through the whole chain, as a step."""
-        finished = self._answering.note(Finished(reason="tool_calls", tool_calls=tuple(called)))
+        finished = self._model_call.note(Finished(reason="tool_calls", tool_calls=tuple(called)))
         reason = await self._batch.run(finished.tool_calls)
-        self._answering.finish_step()
+        self._model_call.finish_step()
         reason = reason or self._scope.ending or self._limit()
         if reason is None:
             await self._next_step()
         return reason
 
-    async def direct(self, request: ToolRequest) -> Judged:
+    async def direct(self, request: ToolRequest) -> PreparedCall:
         """Take one call through the whole chain without a model (``moryflow tool run``)."""
         self._announce()
         self._scope.step = 1
-        self._answering.note(Finished(reason="tool_calls", tool_calls=(request,)))
+        self._model_call.note(Finished(reason="tool_calls", tool_calls=(request,)))
         return await self._batch.direct(request)
 
     async def _steps(self) -> EndReason:
@@ -93,7 +95,7 @@ class Turn:
             await self._compaction.before_step()
             finished = await self._answer(self._requests)
             reason = await self._batch.run(finished.tool_calls) if finished.tool_calls else None
-            self._answering.finish_step()
+            self._model_call.finish_step()
             self._check_whole(finished)
             if reason is None and not finished.tool_calls and finished.reason != "pause":
                 return "completed"
@@ -104,23 +106,23 @@ class Turn:
 
     def _idling(self, finished: Finished) -> EndReason | None:
         """End the turn when the model asks to be asked again and again and gives nothing new."""
-        self._pauses = [*self._pauses, self._tally.text] if finished.reason == "pause" else []
+        self._pauses = [*self._pauses, self._usage.text] if finished.reason == "pause" else []
         last = self._pauses[-MOST_PAUSES:]
         return "doom_loop" if len(last) == MOST_PAUSES and len(set(last)) == 1 else None
 
     async def _answer(self, requests: RequestBuilder) -> Finished:
         """Ask the model; a prompt that does not fit is compacted once and asked again."""
         try:
-            return await self._answering.ask(requests)
+            return await self._model_call.ask(requests)
         except ModelError as error:
             if error.code != "context" or not await self._compaction.recover():
                 raise
-        return await self._answering.ask(requests)
+        return await self._model_call.ask(requests)
 
     def _check_whole(self, finished: Finished) -> None:
         """End the turn when the answer broke off inside a call; its results are noted and nothing of it ran."""
-        if self._answering.failure is not None:
-            raise self._answering.failure
+        if self._model_call.failure is not None:
+            raise self._model_call.failure
         if any(request.problem == "incomplete" for request in finished.tool_calls):
             shortfall = SHORTFALLS.get(finished.reason)
             why = f": {shortfall.sentence}" if shortfall else ""
@@ -171,10 +173,10 @@ class Turn:
             while waiting:  # one by one: a thread of a plugin may add to it meanwhile
                 waiting.pop(0)(self._journal)
         for usage, cost in scope.extra_usage:
-            self._tally.add(usage, cost)
+            self._usage.add(usage, cost)
             scope.budget.spend(cost=cost)
         for spent in scope.spent:
-            self._tally.add_child(spent)
+            self._usage.add_child(spent)
         scope.extra_usage.clear()
         scope.spent.clear()
 
@@ -182,7 +184,7 @@ class Turn:
         """Settle what is open, commit, and return the result. A turn that waits for an answer keeps its calls open."""
         if reason == "completed" and self._scope.strict and self._scope.failures:
             reason = "plugin_failed"  # in its last step, or in a call without a model
-        self._answering.keep_partial()
+        self._model_call.keep_partial()
         if reason != "approval_required":
             await self._batch.close(f"the turn ended ({reason})")
         self._take_inbox(whole=reason != "approval_required")
@@ -190,7 +192,7 @@ class Turn:
         if error is not None:
             self._journal.event("error", **error_json(error))
         self._journal.run(self._run_row("ended", reason))
-        self._journal.event("turn.finish", end_reason=reason, steps=self._scope.step, cost=self._tally.cost)
+        self._journal.event("turn.finish", end_reason=reason, steps=self._scope.step, cost=self._usage.cost)
         self._journal.event("session.status", status="waiting" if reason == "approval_required" else "idle")
         await self._journal.commit()
         await self._journal.settle()
@@ -198,22 +200,22 @@ class Turn:
 
     def result(self, reason: EndReason, error: MoryflowError | None = None) -> TurnResult:
         """Return the turn's result as it stands."""
-        tally = self._tally
+        used = self._usage
         return TurnResult(
             session=self._scope.session,
             end_reason=reason,
-            text=tally.text,
-            usage=tally.usage,
-            cost=tally.cost,
-            steps=self._scope.step + tally.child_steps,
-            denied=tuple(tally.denied),
-            unasked=bool(self._door.unasked) or tally.unasked,
+            text=used.text,
+            usage=used.usage,
+            cost=used.cost,
+            steps=self._scope.step + used.child_steps,
+            denied=tuple(used.denied),
+            unasked=bool(self._executor.unasked) or used.unasked,
             error=error,
-            finish=tally.finish,
+            finish=used.finish,
         )
 
     def _run_row(self, state: str, reason: str | None) -> RunRow:
-        scope, tally = self._scope, self._tally
+        scope, used = self._scope, self._usage
         return RunRow(
             id=scope.turn,
             session=scope.session,
@@ -223,8 +225,8 @@ class Turn:
             plugin_set=scope.plugin_set.id,
             state=state,
             end_reason=reason,
-            usage=tally.usage.model_dump(),
-            cost=tally.cost,
+            usage=used.usage.model_dump(),
+            cost=used.cost,
             steps=scope.step,
             started=self._begun,
             ended=now() if reason else None,

@@ -24,14 +24,14 @@ from moryflow_sdk import (
     Usage,
 )
 
-from moryflow.hooks.call import describe, theirs
+from moryflow.hooks.call import describe, plugin_error
 from moryflow.hooks.ledger import Ledger
 from moryflow.hooks.plugin_set import HookFailure
 from moryflow.hooks.quarantine import Quarantine
 
 from .events import now
-from .leftover_processes import Remains
-from .limits import Budget, Rights, Spent
+from .leftover_processes import LeftoverProcesses
+from .limits import Budget, ChildUsage, SessionPermissions
 from .ports import Compaction, Journal, Requests, no_compaction
 
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from moryflow.config import Config
     from moryflow.hooks.dispatcher import Dispatcher
-    from moryflow.hooks.plugin_set import OwnedTool, PluginSet
+    from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
     from moryflow.store import RunRow, SessionLock, SessionRow, Store
 
     from .events import Bus
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from .outcome import EndReason, OnAsk
 
 
-MakeCompaction = Callable[["TurnScope", Journal, ModelProvider | None, Requests | None], Compaction]
+MakeCompaction = Callable[["TurnContext", Journal, ModelProvider | None, Requests | None], Compaction]
 
 
 @dataclass(eq=False, repr=False)
-class Surroundings:
+class TurnDependencies:
     """What a turn needs of its host. One per host; the only way the kernel reaches outside itself."""
 
     home: Path
@@ -64,10 +64,10 @@ class Surroundings:
     desk: Approvals
     config: Config
     environ: Mapping[str, str]
-    services: Mapping[str, Callable[[TurnScope, str], Any]]
-    base_prompt: Callable[[TurnScope], str]
+    services: Mapping[str, Callable[[TurnContext, str], Any]]
+    base_prompt: Callable[[TurnContext], str]
     models: Callable[[PluginSet], Models]
-    view: Callable[[TurnScope, str], Turn]
+    view: Callable[[TurnContext, str], Turn]
     """Makes what a plugin sees of a turn."""
     compaction: MakeCompaction = no_compaction
     profile: str = "local"
@@ -76,11 +76,11 @@ class Surroundings:
 
 
 @dataclass(eq=False, repr=False)
-class LiveSession:
+class SessionHandle:
     """A session held by this process: what may change while a turn runs."""
 
     hold: SessionLock
-    rights: Rights
+    permissions: SessionPermissions
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
     turn_states: dict[str, dict[str, Any]] = field(default_factory=dict)
     quarantine: Quarantine = field(default_factory=Quarantine)
@@ -93,7 +93,7 @@ class LiveSession:
     notes: list[Callable[[Journal], None]] = field(default_factory=list)
     """What may be applied at any pause, and what must not come between a call and its result."""
     notices: list[str] = field(default_factory=list[str])
-    remains: Remains = field(default_factory=Remains)
+    remains: LeftoverProcesses = field(default_factory=LeftoverProcesses)
     held_back: list[Event] = field(default_factory=list[Event])
     """That the session is idle, and what came after: published once the next prompt would be taken."""
 
@@ -103,11 +103,11 @@ class LiveSession:
 
     @property
     def mode(self) -> str:
-        return self.rights.mode
+        return self.permissions.mode
 
     @property
     def grants(self) -> list[Rule]:
-        return self.rights.grants
+        return self.permissions.grants
 
 
 class Approvals(Protocol):
@@ -119,7 +119,7 @@ class Approvals(Protocol):
 
     async def settle(
         self,
-        scope: TurnScope,
+        scope: TurnContext,
         journal: Journal,
         call: ToolCall,
         ruling: Ruling,
@@ -131,7 +131,7 @@ class Approvals(Protocol):
         """Turn an ask into allow, deny or stop."""
         ...
 
-    async def lapse(self, scope: TurnScope, journal: Journal, call: ToolCall) -> None:
+    async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None:
         """Note that what is still open about `call` is so no more."""
         ...
 
@@ -143,16 +143,16 @@ class Subagents(Protocol):
         """Return every agent by id."""
         ...
 
-    async def depth(self, scope: TurnScope) -> int:
+    async def depth(self, scope: TurnContext) -> int:
         """Return how many sessions stand above that of `scope`."""
         ...
 
-    async def run(self, scope: TurnScope, plugin: str, wish: Wish) -> SpawnResult:
+    async def run(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SpawnResult:
         """Run a child as `plugin` wishes."""
         ...
 
 
-class Wish(NamedTuple):
+class SpawnRequest(NamedTuple):
     """What a plugin asks a child session for; the arguments of :class:`moryflow_sdk.services.Spawn`."""
 
     agent: str | Agent
@@ -164,15 +164,15 @@ class Wish(NamedTuple):
     background: bool
 
 
-class Started(NamedTuple):
+class ParentTurn(NamedTuple):
     """Why a turn runs: the turn that started it, and for which plugin."""
 
-    scope: TurnScope
+    scope: TurnContext
     by: Spawned
 
 
 @dataclass(eq=False, repr=False)
-class TurnScope:
+class TurnContext:
     """One turn: its generation, its place, its records. Implements what dispatch needs of a scope.
 
     :ivar started: the turn that this one is a child of; `children` starts this turn's own.
@@ -180,8 +180,8 @@ class TurnScope:
     :ivar spent: what children used, not yet on this turn's account; `ending` is why this turn must end with its step.
     """
 
-    around: Surroundings
-    live: LiveSession
+    around: TurnDependencies
+    live: SessionHandle
     plugin_set: PluginSet
     turn: str
     agent: Agent
@@ -189,9 +189,9 @@ class TurnScope:
     purpose: Purpose
     headless: bool
     children: Subagents | None = None
-    started: Started | None = None
+    started: ParentTurn | None = None
     budget: Budget = field(default_factory=Budget)
-    spent: list[Spent] = field(default_factory=list[Spent])
+    spent: list[ChildUsage] = field(default_factory=list[ChildUsage])
     ending: EndReason | None = None
     step: int = 0
     node: str = ""
@@ -200,7 +200,7 @@ class TurnScope:
     notices: list[Event] = field(default_factory=list)
     extra_usage: list[tuple[Usage, float | None]] = field(default_factory=list)
     files: Files | None = None
-    offered: Mapping[str, OwnedTool] | None = None
+    offered: Mapping[str, RegisteredTool] | None = None
     artifacts: list[Artifact] = field(default_factory=list)
     _views: dict[str, Turn] = field(default_factory=dict)
     _saved: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -280,7 +280,7 @@ class TurnScope:
             try:
                 after = _as_text(place[key[0]])
             except BaseException as error:  # a plugin put it there; it costs the plugin its state and nobody the commit
-                self._unstorable(key, theirs(error))
+                self._unstorable(key, plugin_error(error))
                 continue
             if after != before:
                 found[key] = after

@@ -15,8 +15,8 @@ from typing import Any
 
 from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider, PluginContext
 
-from moryflow.hooks.call import Outcome, call, describe, root_of
-from moryflow.hooks.plugin_set import Implementation, LoadRecord, OwnedTool, Plugin, PluginSet
+from moryflow.hooks.call import CallOutcome, call, describe, root_of
+from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, PluginSet, RegisteredTool
 
 from .load_failures import note_on, said_of, unclean
 from .plugin_context import plain_context
@@ -71,7 +71,7 @@ Failure = tuple[str, str, int]
 
 async def _begin(
     plugin_set: PluginSet, plugin: Plugin, contexts: Callable[[Plugin], PluginContext]
-) -> tuple[Failure | None, dict[Implementation, Outcome]]:
+) -> tuple[Failure | None, dict[Implementation, CallOutcome]]:
     """Call what one plugin implements of life cycle and contribute hooks."""
     life = plugin.life
     life.generations.add(plugin_set.number)
@@ -84,7 +84,7 @@ async def _begin(
             outcome = await call(implementation, context)
             if outcome.status == "ok" and outcome.value is not None and not callable(outcome.value):
                 error = TypeError(f"plugin_start must return a function or None, not {type(outcome.value).__name__}")
-                outcome = Outcome(None, outcome.ns, "failed", error)
+                outcome = CallOutcome(None, outcome.ns, "failed", error)
             if outcome.status != "ok":
                 return _failure(implementation, outcome), {}
             life.disposer = outcome.value
@@ -138,7 +138,7 @@ class ContributionCollector:
     remarks: dict[str, list[Failure]] = field(default_factory=dict[str, list[Failure]])
     failed_hooks: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     offered: Counter[str] = field(default_factory=Counter[str])
-    tools: dict[str, OwnedTool] = field(default_factory=dict[str, OwnedTool])
+    tools: dict[str, RegisteredTool] = field(default_factory=dict[str, RegisteredTool])
     agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
     agent_owners: dict[str, str] = field(default_factory=dict[str, str])
     providers: list[ModelProvider] = field(default_factory=list[ModelProvider])
@@ -150,7 +150,7 @@ class ContributionCollector:
         """Note that a plugin did not start."""
         self.failed[plugin] = (text, file, line)
 
-    def take(self, implementation: Implementation, outcome: Outcome) -> None:
+    def take(self, implementation: Implementation, outcome: CallOutcome) -> None:
         """Take the items of one call; what cannot be used is left out and noted."""
         notes = self.remarks.setdefault(implementation.plugin, [])
         if outcome.status != "ok":
@@ -249,7 +249,7 @@ class ContributionCollector:
             return str(refused)
         if problem := self._claim("tools", tool.name, by):
             return problem
-        self.tools[tool.name] = OwnedTool(tool, by.plugin, by.tier, by.life)
+        self.tools[tool.name] = RegisteredTool(tool, by.plugin, by.tier, by.life)
         return remark
 
     def _agents(self, by: Implementation, item: Any) -> str:
@@ -305,7 +305,7 @@ def made_of(plugin_set: PluginSet, hook: str, plugin: str, file: str) -> Iterato
         yield from (owned.tool for owned in plugin_set.tools.values() if owned.plugin == plugin and owned.tool.source == file)
 
 
-def _failure(implementation: Implementation, outcome: Outcome) -> Failure:
+def _failure(implementation: Implementation, outcome: CallOutcome) -> Failure:
     file, line = implementation.place
     if outcome.status == "timeout":
         return (f"{implementation.hook} took longer than {implementation.timeout:g} s", file, line)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from moryflow_sdk import HOOKS
 
-from moryflow.hooks.ordering import Cycle, ordered
+from moryflow.hooks.ordering import OrderCycle, call_order
 from moryflow.hooks.plugin_set import (
     ConfigReader,
     Implementation,
@@ -23,7 +23,7 @@ from moryflow.hooks.plugin_set import (
     PluginSet,
     PluginSettings,
 )
-from moryflow.hooks.threads import Life
+from moryflow.hooks.threads import PluginThreads
 
 from .consent import Admission, admit_all
 from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, discover
@@ -225,11 +225,11 @@ class Loading:
         self._wanted.check(candidate, said)
         return said
 
-    def _life(self, name: str, candidate: Candidate, imported: Imported, config: object) -> Life:
+    def _life(self, name: str, candidate: Candidate, imported: Imported, config: object) -> PluginThreads:
         """Return the life of the generation before if code and settings are the same, else a new one."""
         before = self._previous.get(name)
         if before is None or before.object is not imported.object or before.config != config:
-            return Life(name, serial=candidate.tier != "builtin", forget=imported.forget)
+            return PluginThreads(name, serial=candidate.tier != "builtin", forget=imported.forget)
         if imported.forget is not None:
             imported.forget()  # the life that is taken over counts as one user of the module already
         return before.life
@@ -249,11 +249,11 @@ class Loading:
         while True:
             try:
                 return {
-                    hook: ordered(found, final_after if hook == "tool_after" else "", among_user)
+                    hook: call_order(found, final_after if hook == "tool_after" else "", among_user)
                     for hook in HOOKS
                     if (found := [item for items in self._found.values() for item in items if item.hook == hook])
                 }
-            except Cycle as cycle:
+            except OrderCycle as cycle:
                 for name in cycle.plugins:
                     self._unload(name, LoadFailure("register", str(cycle), hint="drop one of the wishes"))
 

@@ -14,7 +14,7 @@ from moryflow.kernel.model_request import RequestBuilder
 from moryflow.store.tree import effective
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
 
@@ -28,7 +28,7 @@ async def compact_now(host: Host, session: Session, focus: str = "") -> Mapping[
     provider, model = host.choose_model(session)
     _require_idle(session)
 
-    async def work(scope: TurnScope) -> Mapping[str, Any]:
+    async def work(scope: TurnContext) -> Mapping[str, Any]:
         _require_closed(scope)
         scope.model, scope.purpose = model, "main"
         requests = RequestBuilder(scope, session.context, model)
@@ -44,7 +44,7 @@ async def undo(session: Session) -> str:
     """
     _require_idle(session)
 
-    async def work(scope: TurnScope) -> str:
+    async def work(scope: TurnContext) -> str:
         head, _ = effective(scope.live.hold.path)
         if head is None:
             raise ConfigError(
@@ -64,7 +64,7 @@ def _require_idle(session: Session) -> None:
         raise ConfigError("a turn is running", where=f"session {session.id}", next_step="wait for it, or stop it")
 
 
-def _require_closed(scope: TurnScope) -> None:
+def _require_closed(scope: TurnContext) -> None:
     """Nothing may come between a call and its result."""
     if not scope_can_be_shortened(scope):
         raise ConfigError(

@@ -23,7 +23,7 @@ from moryflow.kernel.models import Models
 from moryflow.kernel.outcome import RunOptions
 from moryflow.kernel.plugin_view import plugin_view
 from moryflow.kernel.ports import Compaction, NoCompaction, Requests
-from moryflow.kernel.turn_context import Surroundings, TurnScope
+from moryflow.kernel.turn_context import TurnContext, TurnDependencies
 from moryflow.plugins import dispose
 from moryflow.plugins.consent import Consents, items
 from moryflow.plugins.discovery import discover
@@ -40,9 +40,9 @@ from .turn_task import DirectResult, direct_result
 
 if TYPE_CHECKING:
     from moryflow.compaction.memory import Memory
-    from moryflow.hooks.plugin_set import OwnedTool
+    from moryflow.hooks.plugin_set import RegisteredTool
     from moryflow.kernel.ports import Journal
-    from moryflow.kernel.turn_context import Started
+    from moryflow.kernel.turn_context import ParentTurn
 
     from .ports import SessionPort
 
@@ -82,9 +82,9 @@ class Host:
         return open_store(self.home)
 
     @cached_property
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> TurnDependencies:
         """What the kernel may reach."""
-        return Surroundings(
+        return TurnDependencies(
             home=self.home,
             store=self.store,
             bus=self.bus,
@@ -110,7 +110,7 @@ class Host:
         return Memory()
 
     def _compaction(
-        self, scope: TurnScope, journal: Journal, provider: ModelProvider | None, requests: Requests | None
+        self, scope: TurnContext, journal: Journal, provider: ModelProvider | None, requests: Requests | None
     ) -> Compaction:
         """Return what shortens a turn's view; a turn without a model needs none."""
         if provider is None or requests is None or scope.model is None:
@@ -121,7 +121,7 @@ class Host:
         return deferred(lambda: self.compaction, scope, journal, provider, requests, usual=usual)
 
     @property
-    def tools(self) -> Mapping[str, OwnedTool]:
+    def tools(self) -> Mapping[str, RegisteredTool]:
         return self.plugin_set.tools
 
     @property
@@ -135,7 +135,7 @@ class Host:
             self._models = (plugin_set.number, Models(plugin_set.providers, self.environ))
         return self._models[1]
 
-    def base_prompt(self, scope: TurnScope) -> str:
+    def base_prompt(self, scope: TurnContext) -> str:
         """Return the base of the system prompt: the agent's, else the custom one, else the built-in one."""
         return base_prompt(self.config, scope)
 
@@ -156,7 +156,7 @@ class Host:
         models = self.models(self.plugin_set)
         return models.choose(session.model, session.row.model or None, session.agent.model, self.config.get("model"))
 
-    def check_strict(self, scope: TurnScope) -> None:
+    def check_strict(self, scope: TurnContext) -> None:
         """Refuse a turn under ``--strict`` while a plugin has failed to load.
 
         :raises PluginError: one has.
@@ -223,13 +223,18 @@ class Host:
         return self._session(row, chosen, model)
 
     def child(
-        self, row: SessionRow, agent: Agent, model: str | None, started: Started, hold: SessionLock | None = None
+        self, row: SessionRow, agent: Agent, model: str | None, started: ParentTurn, hold: SessionLock | None = None
     ) -> Session:
         """Return a child session, to be prompted by the turn that started it; `hold` if it is held already."""
         return self._session(row, agent, model, started, hold)
 
     def _session(
-        self, row: SessionRow, agent: Agent, model: str | None, started: Started | None = None, hold: SessionLock | None = None
+        self,
+        row: SessionRow,
+        agent: Agent,
+        model: str | None,
+        started: ParentTurn | None = None,
+        hold: SessionLock | None = None,
     ) -> Session:
         session = Session(self, row, agent, model, started, hold)
         self._sessions.append(session)
@@ -265,7 +270,7 @@ class Host:
     @asynccontextmanager
     async def looking(
         self, vault: Path | str | None, *, session: str | None = None, mode: str | None = None
-    ) -> AsyncIterator[TurnScope]:
+    ) -> AsyncIterator[TurnContext]:
         """A turn that only looks: for commands that judge or explain without running anything. It writes nothing."""
         row = await self.store.session(session) if session else blank_session(vault, mode)
         self.approvals.attach(asyncio.get_running_loop())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import Rule
 
 from moryflow.kernel.events import now
-from moryflow.kernel.limits import Rights
-from moryflow.kernel.turn_context import LiveSession, TurnScope
+from moryflow.kernel.limits import SessionPermissions
+from moryflow.kernel.turn_context import SessionHandle, TurnContext
 from moryflow.store import Node, SessionRow
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def blank_session(vault: Path | str | None, mode: str | None) -> SessionRow:
     )
 
 
-def looking_scope(host: SessionHost, row: SessionRow, mode: str | None) -> TurnScope:
+def looking_scope(host: SessionHost, row: SessionRow, mode: str | None) -> TurnContext:
     """Return a scope for `row` that reads and never writes."""
-    rights = Rights(mode or row.mode, [Rule(**grant) for grant in row.grants])
-    live = LiveSession(hold=ReadOnlyHold(row), rights=rights)  # type: ignore[arg-type]
+    rights = SessionPermissions(mode or row.mode, [Rule(**grant) for grant in row.grants])
+    live = SessionHandle(hold=ReadOnlyHold(row), permissions=rights)  # type: ignore[arg-type]
     agent = host.agents.get(row.agent) or host.agent(None)
-    return TurnScope(
+    return TurnContext(
         around=host.surroundings,
         live=live,
         plugin_set=host.plugin_set,

@@ -10,7 +10,7 @@ from moryflow.agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from moryflow.base.builtins import RESERVED
 from moryflow.config import Config
 from moryflow.hooks.plugin_set import PluginSet
-from moryflow.kernel.turn_context import TurnScope
+from moryflow.kernel.turn_context import TurnContext
 from moryflow.store import SessionRow
 
 
@@ -60,7 +60,7 @@ def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Ag
         raise ConfigError(message, where=f"session {row.id}", next_step=f"moryflow session fork {row.id}") from error
 
 
-def base_prompt(config: Config, scope: TurnScope) -> str:
+def base_prompt(config: Config, scope: TurnContext) -> str:
     """Return the base of the system prompt: the agent's, else the custom one, else the built-in one."""
     custom = config.section("agents.runtime.prompt")
     chosen = custom.get("text") if custom.get("mode") == "custom" else None

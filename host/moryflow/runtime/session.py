@@ -14,9 +14,9 @@ from moryflow.kernel.journal import TurnJournal
 from moryflow.kernel.limits import Budget
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
-from moryflow.kernel.tool_executor import Judged
+from moryflow.kernel.tool_executor import PreparedCall
 from moryflow.kernel.turn import Turn
-from moryflow.kernel.turn_context import LiveSession, Started, TurnScope
+from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
 
 from .event_stream import stream
@@ -46,7 +46,7 @@ class Session:
         row: SessionRow,
         agent: Agent,
         model: str | None,
-        started: Started | None = None,
+        started: ParentTurn | None = None,
         hold: SessionLock | None = None,
     ) -> None:
         self._host = host
@@ -56,7 +56,7 @@ class Session:
         self.children = Children(host, self)
         self.options = RunOptions()
         self._started = started
-        self._held = Holding(host.store, host.home, row, hold, started.scope.live.rights if started else None)
+        self._held = Holding(host.store, host.home, row, hold, started.scope.live.permissions if started else None)
         self._work = AtWork()
         self._turns = TurnQueue(row.id)
         self._settling = False
@@ -187,7 +187,7 @@ class Session:
         self,
         record: Record,
         *,
-        now: Callable[[LiveSession], None] | None = None,
+        now: Callable[[SessionHandle], None] | None = None,
         between_calls: bool = True,
     ) -> None:
         """Apply `record` at the running turn's next pause, or at once when none runs.
@@ -206,7 +206,7 @@ class Session:
                 now(live)
             await self._empty_inbox(live)
 
-    async def _empty_inbox(self, live: LiveSession) -> None:
+    async def _empty_inbox(self, live: SessionHandle) -> None:
         """Apply what came while no turn ran, or too late for the one that did."""
         waiting = await self._held.take_waiting(live)
         if not waiting:
@@ -237,7 +237,7 @@ class Session:
             scope.ledger.keep = True
             turn = Turn(scope, None, self.context, options)
             request = ToolRequest(id=f"call_{secrets.token_hex(6)}", name=name, arguments=arguments)
-            judged: list[Judged] = []
+            judged: list[PreparedCall] = []
 
             async def work() -> EndReason:
                 judged.append(await turn.direct(request))
@@ -248,7 +248,7 @@ class Session:
             ruling = judged[0].ruling if judged else None
             return DirectCall(request.id, ruling, outcome, scope.ledger.chain(), last_result(live, request.id))
 
-    async def scoped(self, work: Callable[[TurnScope], Awaitable[Any]]) -> tuple[Any, Sequence[dict[str, Any]]]:
+    async def scoped(self, work: Callable[[TurnContext], Awaitable[Any]]) -> tuple[Any, Sequence[dict[str, Any]]]:
         """Run `work` in a turn of its own, without a model; return what it returned and the hooks that were called.
 
         What it asked for (a title, a note, another active node) is true afterwards.
@@ -338,7 +338,7 @@ class Session:
             self._host.check_strict(scope)
             return await self._run(scope, turn, turn.work(prompt, left, called))
 
-    async def _run(self, scope: TurnScope, turn: Turn, work: Work) -> TurnResult:
+    async def _run(self, scope: TurnContext, turn: Turn, work: Work) -> TurnResult:
         """Run `work`, settle whatever way it ended, and return the result."""
         self._settling = True
         try:
@@ -349,10 +349,10 @@ class Session:
             self._host.hold_unreviewed_code()
             await self._empty_inbox(scope.live)
 
-    def _scope(self, live: LiveSession, model: ModelInfo | None, purpose: Purpose, headless: bool) -> TurnScope:
+    def _scope(self, live: SessionHandle, model: ModelInfo | None, purpose: Purpose, headless: bool) -> TurnContext:
         started, options = self._started, self.options
         above = started.scope if started else None
-        return TurnScope(
+        return TurnContext(
             around=above.around if above else self._host.surroundings,
             live=live,
             plugin_set=above.plugin_set if above else self._host.plugin_set,

@@ -32,7 +32,7 @@ async def change_mode(host: SessionHost, session: SessionPort, mode: str, by: st
         journal.session(mode=chosen)
         journal.event("session.mode", **change)
 
-    await session.note(record, now=lambda live: setattr(live.rights, "mode", chosen))
+    await session.note(record, now=lambda live: setattr(live.permissions, "mode", chosen))
     host.approvals.reconsider(session.id)
 
 

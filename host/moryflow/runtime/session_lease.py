@@ -10,10 +10,10 @@ from typing import Any
 
 from moryflow_sdk import Event, Rule, thaw
 
-from moryflow.kernel.leftover_processes import end_remains
-from moryflow.kernel.limits import Rights
+from moryflow.kernel.leftover_processes import end_leftovers
+from moryflow.kernel.limits import SessionPermissions
 from moryflow.kernel.ports import Journal
-from moryflow.kernel.turn_context import LiveSession
+from moryflow.kernel.turn_context import SessionHandle
 from moryflow.store import SessionLock, SessionRow, Store, Unfinished, unfinished
 
 from .mentions import TOOL
@@ -33,7 +33,12 @@ class Holding:
     """
 
     def __init__(
-        self, store: Store, home: Path, row: SessionRow, begun: SessionLock | None = None, above: Rights | None = None
+        self,
+        store: Store,
+        home: Path,
+        row: SessionRow,
+        begun: SessionLock | None = None,
+        above: SessionPermissions | None = None,
     ) -> None:
         self._store = store
         self._home = home
@@ -42,7 +47,7 @@ class Holding:
         self._above = above
         self._users = 0
         self._loading = asyncio.Lock()
-        self.live: LiveSession | None = None
+        self.live: SessionHandle | None = None
         self.inbox: list[Record] = []
         self.notes: list[Record] = []
         self.held_back: list[Event] = []
@@ -73,7 +78,7 @@ class Holding:
         self.live = self._begun = None
 
     @asynccontextmanager
-    async def after_others(self, wait: float) -> AsyncIterator[LiveSession]:
+    async def after_others(self, wait: float) -> AsyncIterator[SessionHandle]:
         """Hold it for a block, once another holder has let go within `wait` seconds.
 
         :raises SessionBusy: it did not.
@@ -84,10 +89,10 @@ class Holding:
         finally:
             await self.__aexit__()
 
-    async def __aenter__(self) -> LiveSession:
+    async def __aenter__(self) -> SessionHandle:
         return await self._enter(0)
 
-    async def _enter(self, wait: float) -> LiveSession:
+    async def _enter(self, wait: float) -> SessionHandle:
         async with self._loading:
             if self.live is None:
                 self.live = await self._load(wait)
@@ -99,15 +104,15 @@ class Holding:
         if not self._users and self.live is not None and not self.live.kept:
             self.release()
 
-    async def _load(self, wait: float = 0) -> LiveSession:
+    async def _load(self, wait: float = 0) -> SessionHandle:
         store = self._store
         hold, self._begun = self._begun or await store.hold(self._row.id, wait=wait), None
         session = hold.session
-        rights = self._above or Rights(session.mode, [Rule(**grant) for grant in session.grants])
-        live = LiveSession(hold=hold, rights=rights, inbox=self.inbox, notes=self.notes, held_back=self.held_back)
+        rights = self._above or SessionPermissions(session.mode, [Rule(**grant) for grant in session.grants])
+        live = SessionHandle(hold=hold, permissions=rights, inbox=self.inbox, notes=self.notes, held_back=self.held_back)
         if hold.path or hold.epoch > 1:  # a new session has nothing to load
             await _take_up(live)
-            live.remains = await end_remains(store, self._home, session.id, TOOL)
+            live.remains = await end_leftovers(store, self._home, session.id, TOOL)
             live.notices += [live.remains.notice] if live.remains.notice else []
             live.state = await self._states("session")
             live.cut_off = [run for run in await store.runs(session.id) if run.state == "running"]
@@ -127,7 +132,7 @@ class Holding:
         runs = [run for run in await self._store.runs(self._row.id) if run.purpose in ("main", "child")]
         return await self._states(f"turn:{runs[-1].id}") if runs else {}
 
-    async def left_open(self, live: LiveSession) -> list[Unfinished]:
+    async def left_open(self, live: SessionHandle) -> list[Unfinished]:
         """Return the calls without a result at the end of the path, once the results that wait to be stored are."""
         await _take_up(live)
         if not ends_with_calls(live):
@@ -136,7 +141,7 @@ class Holding:
         live.asked = {row.id for row in calls if row.state == "waiting"}
         return unfinished(live.hold.path, calls)
 
-    async def take_waiting(self, live: LiveSession) -> list[Record]:
+    async def take_waiting(self, live: SessionHandle) -> list[Record]:
         """Take what is to be recorded out of the inbox, and the notes too where no call is open."""
         settled = not self.notes or not await self.left_open(live)
         waiting = (self.inbox, self.notes) if settled else (self.inbox,)
@@ -147,7 +152,7 @@ class Holding:
         return taken
 
 
-async def _take_up(live: LiveSession) -> None:
+async def _take_up(live: SessionHandle) -> None:
     """Store the results that a locked database had not taken, before anyone takes their calls for interrupted."""
     if await live.hold.take_up():
         live.notices.append("results that another program had kept from being stored are stored now")

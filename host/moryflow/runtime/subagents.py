@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, freeze
 
 from moryflow.agents.narrow import narrowed
-from moryflow.kernel.limits import Spent
+from moryflow.kernel.limits import ChildUsage
 from moryflow.kernel.outcome import RunOptions, TurnResult, error_json
-from moryflow.kernel.turn_context import Started
+from moryflow.kernel.turn_context import ParentTurn
 
 from .subagent_wait import with_background
 
 if TYPE_CHECKING:
     from moryflow.kernel.ports import Journal
-    from moryflow.kernel.turn_context import TurnScope, Wish
+    from moryflow.kernel.turn_context import SpawnRequest, TurnContext
     from moryflow.store import SessionLock, SessionRow
 
     from .ports import SessionHost, SessionPort
@@ -59,7 +59,7 @@ class Children:
         self._running: dict[str, Running] = {}
         self._reporting: set[asyncio.Task[None]] = set()
         self._stopped = self._reported = False
-        self.spent: list[Spent] = []
+        self.spent: list[ChildUsage] = []
 
     @property
     def running(self) -> Sequence[Running]:
@@ -70,7 +70,7 @@ class Children:
         """Return every agent by id."""
         return self._host.agents
 
-    async def depth(self, scope: TurnScope) -> int:
+    async def depth(self, scope: TurnContext) -> int:
         """Return how many sessions stand above that of `scope`."""
         depth, parent = 0, scope.live.row.parent
         while parent is not None and depth < DEEPEST:
@@ -81,7 +81,7 @@ class Children:
                 break
         return depth
 
-    async def run(self, scope: TurnScope, plugin: str, wish: Wish) -> SpawnResult:
+    async def run(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SpawnResult:
         """Run a child as `plugin` wishes; what it spends counts for `scope`.
 
         :raises ToolError: it cannot be started; nothing has run then.
@@ -140,7 +140,7 @@ class Children:
 
     # ---------------------------------------------------------------- starting
 
-    async def _child(self, scope: TurnScope, plugin: str, wish: Wish) -> SessionPort:
+    async def _child(self, scope: TurnContext, plugin: str, wish: SpawnRequest) -> SessionPort:
         chosen = self._known(wish.agent)
         if await self.depth(scope) >= DEEPEST:
             raise ToolError(f"sub-agents nest at most {DEEPEST} deep", code="too_deep", next_step="do it yourself")
@@ -153,7 +153,7 @@ class Children:
         except MoryflowError as error:
             raise ToolError(error.message, code="unknown_model", next_step=error.next_step) from error
         by = Spawned(plugin=plugin, metadata=freeze(dict(wish.metadata)), turn=scope.turn, node=scope.node)
-        started = Started(scope, by)
+        started = ParentTurn(scope, by)
         if wish.session:
             return self._host.child(await self._earlier(scope, wish.session, chosen), agent, model, started)
         hold = await self._new(scope, started, agent, wish.title)
@@ -171,14 +171,14 @@ class Children:
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
         raise ToolError(f"there is no agent {wanted[:80]!r}{hint}", code="unknown_agent")
 
-    async def _new(self, scope: TurnScope, started: Started, agent: Agent, title: str) -> SessionLock:
+    async def _new(self, scope: TurnContext, started: ParentTurn, agent: Agent, title: str) -> SessionLock:
         kept = agent.model_dump(mode="json", exclude_defaults=True)
         origin = {"spawn": {"plugin": started.by.plugin, "turn": scope.turn, "node": scope.node, "agent": kept}}
         return await self._host.store.begin_child(
             scope.live.row, agent=agent.id, mode=scope.live.mode, title=title, origin=origin
         )
 
-    async def _earlier(self, scope: TurnScope, name: str, agent: Agent) -> SessionRow:
+    async def _earlier(self, scope: TurnContext, name: str, agent: Agent) -> SessionRow:
         mine = await self._host.store.sessions(100, purpose="child", parent=scope.session)
         row = next((row for row in mine if name in (row.id, (row.origin or {}).get("session"))), None)
         if row is None:
@@ -194,7 +194,7 @@ class Children:
 
     # ---------------------------------------------------------------- ending
 
-    def _foreground(self, scope: TurnScope, task: asyncio.Task[TurnResult]) -> SpawnResult:
+    def _foreground(self, scope: TurnContext, task: asyncio.Task[TurnResult]) -> SpawnResult:
         result = _result(task)
         by_person = result.end_reason == "stopped"
         waits = result.end_reason == "approval_required"
@@ -202,14 +202,14 @@ class Children:
             scope.ending = "stopped" if by_person else "approval_required"
         return result
 
-    def _forget(self, child: SessionPort, account: list[Spent], task: asyncio.Task[TurnResult]) -> None:
+    def _forget(self, child: SessionPort, account: list[ChildUsage], task: asyncio.Task[TurnResult]) -> None:
         child.release()
         self._running.pop(child.id, None)
         self._host.forget(child)
         if task.done() and not task.cancelled() and task.exception() is None:
             account.append(_spent(child, task.result()))
 
-    async def _report(self, scope: TurnScope, running: Running) -> None:
+    async def _report(self, scope: TurnContext, running: Running) -> None:
         """Wait for a child in the background and append its result to the parent."""
         await asyncio.wait((running.task,))
         self._forget(running.session, self.spent, running.task)
@@ -272,7 +272,7 @@ def _result(task: asyncio.Task[TurnResult]) -> SpawnResult:
     )
 
 
-def _spent(child: SessionPort, result: TurnResult) -> Spent:
+def _spent(child: SessionPort, result: TurnResult) -> ChildUsage:
     place = {"session": child.id, "agent": child.agent.id}
     denied = tuple({**place, **denial} for denial in result.denied)
-    return Spent(result.usage, result.cost, result.steps, denied, result.unasked)
+    return ChildUsage(result.usage, result.cost, result.steps, denied, result.unasked)

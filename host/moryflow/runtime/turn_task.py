@@ -13,7 +13,7 @@ from moryflow.approvals.questions import ApprovalRequired
 from moryflow.hooks.watchdog import Watchdog
 from moryflow.kernel.outcome import EndReason, TurnResult
 from moryflow.kernel.turn import Turn
-from moryflow.kernel.turn_context import LiveSession, TurnScope
+from moryflow.kernel.turn_context import SessionHandle, TurnContext
 
 Work = Coroutine[Any, Any, EndReason]
 
@@ -73,7 +73,7 @@ class AtWork:
         else:
             self._stopped = self._expected
 
-    async def settled(self, scope: TurnScope, turn: Turn, work: Work) -> TurnResult:
+    async def settled(self, scope: TurnContext, turn: Turn, work: Work) -> TurnResult:
         """Run `work` to its end, whatever that is, and write down how the turn ended."""
         scope.live.cancelled = self._stopped
         self._task = asyncio.create_task(work)
@@ -97,7 +97,7 @@ class AtWork:
 
 
 @contextmanager
-def _watched(scope: TurnScope) -> Iterator[None]:
+def _watched(scope: TurnContext) -> Iterator[None]:
     """Name a third-party plugin that keeps the loop from running while this turn lasts."""
     if all(plugin.tier == "builtin" for plugin in scope.plugin_set.plugins.values()):
         yield
@@ -110,7 +110,7 @@ def _watched(scope: TurnScope) -> Iterator[None]:
         watchdog.stop()
 
 
-def last_result(live: LiveSession, call_id: str) -> ToolResult | None:
+def last_result(live: SessionHandle, call_id: str) -> ToolResult | None:
     """Return the result of a call, if it has one on the path."""
     for node in reversed(live.hold.path):
         if node.kind == "tool" and node.payload["call_id"] == call_id:
@@ -118,19 +118,19 @@ def last_result(live: LiveSession, call_id: str) -> ToolResult | None:
     return None
 
 
-def ends_with_calls(live: LiveSession) -> bool:
+def ends_with_calls(live: SessionHandle) -> bool:
     """Whether the path's last answer has calls; only then do call records matter."""
     last = next((node for node in reversed(live.hold.path) if node.kind == "assistant"), None)
     return last is not None and bool(last.payload.get("calls"))
 
 
-def can_continue(live: LiveSession) -> bool:
+def can_continue(live: SessionHandle) -> bool:
     """Whether the model has something to answer: the path ends with a prompt, a result or a note."""
     last = next((node for node in reversed(live.hold.path) if node.kind not in ("marker", "prune", "compaction")), None)
     return last is not None and (last.kind in ("user", "tool", "note") or bool(last.payload.get("partial")))
 
 
-def _outcome(task: asyncio.Task[EndReason], live: LiveSession) -> tuple[EndReason, MoryflowError | None]:
+def _outcome(task: asyncio.Task[EndReason], live: SessionHandle) -> tuple[EndReason, MoryflowError | None]:
     """Return the end reason of finished work, whatever it raised."""
     if task.cancelled():
         return ("stopped" if live.cancelled else "interrupted"), None

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Target, TargetRequest
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
 
-Factory = Callable[["TurnScope", str], Any]
+Factory = Callable[["TurnContext", str], Any]
 
 
-def _files(scope: TurnScope, _plugin: str) -> Any:
+def _files(scope: TurnContext, _plugin: str) -> Any:
     if scope.files is None:
         from pathlib import Path
 
@@ -27,7 +27,7 @@ def _files(scope: TurnScope, _plugin: str) -> Any:
     return scope.files
 
 
-def _artifacts(scope: TurnScope, _plugin: str) -> Any:
+def _artifacts(scope: TurnContext, _plugin: str) -> Any:
     from .artifact_rows import TurnRows
     from .artifacts import ArtifactService
 
@@ -35,37 +35,37 @@ def _artifacts(scope: TurnScope, _plugin: str) -> Any:
     return ArtifactService(scope.around.home, TurnRows(scope), session=scope.session, vault=vault)
 
 
-def _history(scope: TurnScope, _plugin: str) -> Any:
+def _history(scope: TurnContext, _plugin: str) -> Any:
     from .history import HistoryService
 
     return HistoryService(scope)
 
 
-def _rules(scope: TurnScope, _plugin: str) -> Any:
+def _rules(scope: TurnContext, _plugin: str) -> Any:
     from .rules import RulesService
 
     return RulesService(scope)
 
 
-def _complete(scope: TurnScope, plugin: str) -> Any:
+def _complete(scope: TurnContext, plugin: str) -> Any:
     from .complete import CompleteService
 
     return CompleteService(scope, plugin)
 
 
-def _info(scope: TurnScope, _plugin: str) -> Any:
+def _info(scope: TurnContext, _plugin: str) -> Any:
     from .info import InfoService
 
     return InfoService(scope)
 
 
-def _spawn(scope: TurnScope, plugin: str) -> Any:
+def _spawn(scope: TurnContext, plugin: str) -> Any:
     from .spawn import SpawnService
 
     return SpawnService(scope, plugin)
 
 
-def _emit(scope: TurnScope, plugin: str) -> Any:
+def _emit(scope: TurnContext, plugin: str) -> Any:
     def emit(kind: str, /, **data: Any) -> None:
         event = scope.event(f"plugin.{plugin}.{kind}", **data)
         scope.around.desk.from_any_thread(scope.around.bus.publish, event)
@@ -73,7 +73,7 @@ def _emit(scope: TurnScope, plugin: str) -> Any:
     return emit
 
 
-def _resolve(scope: TurnScope, plugin: str) -> Callable[[TargetRequest], Target]:
+def _resolve(scope: TurnContext, plugin: str) -> Callable[[TargetRequest], Target]:
     """Internal to the kernel: turn what a tool declared into what is judged."""
     from .targets import resolved
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import Artifact
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
 
 EVERYTHING = 1_000_000
 
@@ -16,7 +16,7 @@ EVERYTHING = 1_000_000
 class TurnRows:
     """A new record waits for the turn's next commit, so that no output is known without its call, nor the other way."""
 
-    def __init__(self, scope: TurnScope) -> None:
+    def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
         self._store = scope.around.store
 

@@ -27,13 +27,13 @@ from moryflow.store import RunRow
 if TYPE_CHECKING:
     from moryflow_sdk import ModelInfo, ModelProvider
 
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
 
 
 class CompleteService:
     """Asks the turn's model, or another one."""
 
-    def __init__(self, scope: TurnScope, plugin: str) -> None:
+    def __init__(self, scope: TurnContext, plugin: str) -> None:
         self._scope = scope
         self._plugin = plugin
         self._busy = False

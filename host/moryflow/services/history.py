@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import NodeView, SessionView, StoredCall
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import CallRow, Node, SessionRow
 
 
 class HistoryService:
     """A plugin's reading glasses; the only change it can ask for is a switch, made at the turn's next pause."""
 
-    def __init__(self, scope: TurnScope) -> None:
+    def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
         self._store = scope.around.store
 

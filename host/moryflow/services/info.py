@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
 
 
 class Done:
@@ -25,7 +25,7 @@ class InfoService:
     It is put there at once, on whatever thread: the inbox is a list that everyone adds to at its end.
     """
 
-    def __init__(self, scope: TurnScope) -> None:
+    def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
 
     def set_title(self, title: str) -> Done:

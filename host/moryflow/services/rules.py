@@ -11,7 +11,7 @@ from moryflow_sdk import Rule, thaw
 from moryflow.config.rules import UNUSABLE
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import TurnScope
+    from moryflow.kernel.turn_context import TurnContext
 
 
 def bound_to(rule: Rule) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def bound_to(rule: Rule) -> dict[str, Any]:
 class RulesService:
     """Reads configured rules and session grants; appends to either."""
 
-    def __init__(self, scope: TurnScope) -> None:
+    def __init__(self, scope: TurnContext) -> None:
         self._scope = scope
 
     def all(self) -> Sequence[Rule]:

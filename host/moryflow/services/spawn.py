@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Agent, PluginError, Rule, SpawnResult
 
-from moryflow.kernel.turn_context import Wish
+from moryflow.kernel.turn_context import SpawnRequest
 
 if TYPE_CHECKING:
-    from moryflow.kernel.turn_context import Subagents, TurnScope
+    from moryflow.kernel.turn_context import Subagents, TurnContext
 
 
 class SpawnService:
     """Starts children for one plugin in one turn."""
 
-    def __init__(self, scope: TurnScope, plugin: str) -> None:
+    def __init__(self, scope: TurnContext, plugin: str) -> None:
         self._scope = scope
         self._plugin = plugin
 
@@ -32,7 +32,7 @@ class SpawnService:
         background: bool = False,
     ) -> SpawnResult:
         """Run `prompt` in a child session; see :class:`moryflow_sdk.services.Spawn`."""
-        wish = Wish(agent, prompt, session, tuple(rules), metadata or {}, title[:200], background)
+        wish = SpawnRequest(agent, prompt, session, tuple(rules), metadata or {}, title[:200], background)
         return await self._children.run(self._scope, self._plugin, wish)
 
     def agents(self) -> Sequence[Agent]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.authoring.difference import first_difference
 from moryflow.authoring.moments import UNKNOWN, _backward, _forward
-from moryflow.hooks.checks import changed
+from moryflow.hooks.checks import check_result
 from moryflow_sdk import ChatParams, Message, ToolResult
 
 TEXT = st.text(max_size=8)
@@ -29,7 +29,7 @@ def chain(hook: str, values: list[Any], withholding: int | None = None) -> list[
     marks = [SimpleNamespace(withholds=number == withholding) for number in range(len(values))]
     rows = []
     for number, (before, after) in enumerate(pairwise(values)):
-        change = changed(hook, before, after, marks[number:-1])
+        change = check_result(hook, before, after, marks[number:-1])
         rows.append(SimpleNamespace(outcome="changed" if change else "ok", delta=change and change.delta))
     return rows
 

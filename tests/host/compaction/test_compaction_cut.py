@@ -11,7 +11,7 @@ from moryflow.compaction.cut import Cut, find_cut, legal_places
 from moryflow.compaction.planning import is_prepared
 from moryflow.compaction.prune import PruneLimits, placeholder, plan_images, plan_pruning
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.messages import ContextBuilder, paired
+from moryflow.kernel.messages import ContextBuilder, pair_results
 
 WIDE = 1e9
 
@@ -98,7 +98,7 @@ def test_a_view_that_grew_is_the_view_made_anew(path, first):
         stable = [message for message in known if message.text != "interrupted: this call has no result"]
         assert [message for message in view if message in stable][: len(stable)] == stable
         known = view
-    assert known == paired(known)
+    assert known == pair_results(known)
 
 
 # -------------------------------------------------------------------- prune

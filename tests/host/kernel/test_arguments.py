@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel.tool_arguments import canonical, digest, parse, validated
+from moryflow.kernel.tool_arguments import canonical, digest, parse, validate_arguments
 from moryflow_sdk import Tool, ToolError, tool
 
 JSON = st.recursive(
@@ -76,7 +76,7 @@ def test_too_large_arguments_are_refused_before_parsing():
 def test_arguments_that_do_not_fit_the_schema_are_named(args):
     """A missing, unknown or mistyped argument is named in the message (S4.9)."""
     with pytest.raises(ToolError) as caught:
-        validated(peek, args)
+        validate_arguments(peek, args)
     assert caught.value.code == "invalid_args"
     assert "peek" in caught.value.message
 
@@ -117,17 +117,21 @@ def shaped(schema):
 def test_a_schema_without_type_hints_is_held_against_the_arguments(args, said):
     """A tool is judged and run with what its schema allows, wherever that comes from (D9)."""
     with pytest.raises(ToolError) as caught:
-        validated(shaped(SHAPE), args)
+        validate_arguments(shaped(SHAPE), args)
     assert (caught.value.code, caught.value.message) == ("invalid_args", f"invalid arguments for peek: {said}")
 
 
 def test_arguments_that_fit_such_a_schema_stay_as_they_are():
     """Nothing is converted: the schema is all that is known of them (D9)."""
-    assert validated(shaped(SHAPE), {"path": "a", "limit": 2, "tags": ["b"]}) == {"path": "a", "limit": 2, "tags": ["b"]}
+    assert validate_arguments(shaped(SHAPE), {"path": "a", "limit": 2, "tags": ["b"]}) == {
+        "path": "a",
+        "limit": 2,
+        "tags": ["b"],
+    }
 
 
 def test_a_schema_that_cannot_be_held_against_arguments_costs_the_call_and_not_the_turn():
     """Other people's schemas can be odd in ways that only a value shows (invariant 5)."""
     with pytest.raises(ToolError) as caught:
-        validated(shaped({"type": "object", "patternProperties": {"(": {}}}), {"a": 1})
+        validate_arguments(shaped({"type": "object", "patternProperties": {"(": {}}}), {"a": 1})
     assert caught.value.code == "invalid_args" and "the schema cannot be held against them" in caught.value.message

@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.kernel import messages as context
-from moryflow.kernel.messages import ContextBuilder, effective, paired
+from moryflow.kernel.messages import ContextBuilder, effective, pair_results
 from moryflow.store.records import Node
 from moryflow_sdk import Message, freeze
 
@@ -151,7 +151,7 @@ def test_a_message_keeps_its_encoded_bytes():
 
 def test_a_call_without_result_gets_a_sentence():
     """Even a damaged path makes a valid request (invariant 6)."""
-    view = paired([m for m in ContextBuilder().build(path_of(user("q"), calls("a"))) if m])
+    view = pair_results([m for m in ContextBuilder().build(path_of(user("q"), calls("a"))) if m])
     assert [m.role for m in view] == ["user", "assistant", "tool"]
     assert isinstance(view[-1], Message)
     assert "no result" in view[-1].text

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.hooks.ordering import Cycle, ordered
+from moryflow.hooks.ordering import OrderCycle, call_order
 from moryflow.hooks.plugin_set import TIERS, Implementation
-from moryflow.hooks.threads import Life
+from moryflow.hooks.threads import PluginThreads
 from moryflow_sdk import HookOptions
 
 
@@ -18,11 +18,11 @@ def hook(result: Any) -> None: ...
 
 def implementation(name: str, tier: Any = "user", before: Any = (), after: Any = ()) -> Implementation:
     options = HookOptions(before=tuple(before), after=tuple(after))
-    return Implementation(name, tier, "tool_after", hook, ("result",), options, False, 1.0, Life(name))
+    return Implementation(name, tier, "tool_after", hook, ("result",), options, False, 1.0, PluginThreads(name))
 
 
 def names(implementations: Any, final: str = "") -> list[str]:
-    return [item.plugin for item in ordered(implementations, final)]
+    return [item.plugin for item in call_order(implementations, final)]
 
 
 NAMES = st.sampled_from("abcdefgh")
@@ -37,8 +37,8 @@ def test_order_does_not_depend_on_registration(plugins: dict[str, Any], random: 
     random.shuffle(shuffled)
     try:
         first = names(made)
-    except Cycle as cycle:
-        with pytest.raises(Cycle) as again:
+    except OrderCycle as cycle:
+        with pytest.raises(OrderCycle) as again:
             names(shuffled)
         assert again.value.plugins == cycle.plugins
         return
@@ -50,8 +50,8 @@ def test_tiers_and_wishes_hold(plugins: dict[str, Any]):
     """Built-in before installed before user, and within a tier what was declared (S0.95)."""
     made = [implementation(name, tier, before, after) for name, (tier, before, after) in plugins.items()]
     try:
-        result = ordered(made)
-    except Cycle as cycle:
+        result = call_order(made)
+    except OrderCycle as cycle:
         assert set(cycle.plugins) <= set(plugins)
         return
     tiers = [TIERS.index(item.tier) for item in result]
@@ -91,7 +91,7 @@ def test_a_cycle_names_the_plugins_in_it():
         implementation("c", before=["b"]),
         implementation("d", after=["c"]),
     ]
-    with pytest.raises(Cycle, match="b and c"):
+    with pytest.raises(OrderCycle, match="b and c"):
         names(made)
 
 

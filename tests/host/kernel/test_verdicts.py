@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel.decisions import combine, floor, tightened
+from moryflow.kernel.decisions import combine, default_verdicts, restrict
 from moryflow_sdk import Allow, Ask, Deny, Remember, Stop
 
 VERDICTS = st.one_of(
@@ -42,7 +42,7 @@ def test_several_asks_are_one_question_with_all_reasons_and_patterns():
 
 def test_no_gate_means_ask_not_allow():
     """If no gate gives a verdict the call is asked about (invariant 4, D27)."""
-    verdicts = floor((), [])
+    verdicts = default_verdicts((), [])
     assert combine(verdicts, mode="agent").decision == "ask"
     assert combine(verdicts, mode="agent").cause == "no_verdict"
 
@@ -51,7 +51,7 @@ def test_a_missing_gate_asks_under_an_allow_in_every_mode():
     """A gate that failed to load puts a floor of ask under every call, also in full access (invariant 4)."""
     given_verdicts = [("permission", Allow())]
     for mode in ("agent", "full_access"):
-        ruling = combine([*given_verdicts, *floor(("audit",), given_verdicts)], mode=mode)
+        ruling = combine([*given_verdicts, *default_verdicts(("audit",), given_verdicts)], mode=mode)
         assert (ruling.decision, ruling.cause) == ("ask", "gate_missing")
         assert "audit" in ruling.reason
 
@@ -59,14 +59,14 @@ def test_a_missing_gate_asks_under_an_allow_in_every_mode():
 def test_decided_may_only_tighten():
     """``tool_decided`` may make a ruling stricter, never looser (ARCHITECTURE §4)."""
     denied = combine([("p", Deny(reason="no"))], mode="agent")
-    assert tightened(denied, [("audit", Allow())], mode="agent") is denied
+    assert restrict(denied, [("audit", Allow())], mode="agent") is denied
     allowed = combine([("p", Allow())], mode="agent")
-    assert tightened(allowed, [("audit", Ask(reason="cannot write"))], mode="agent").decision == "ask"
+    assert restrict(allowed, [("audit", Ask(reason="cannot write"))], mode="agent").decision == "ask"
 
 
 def test_a_failing_decided_hook_denies_in_full_access_and_asks_otherwise():
     """Nothing runs unrecorded: deny in full access, else ask (ARCHITECTURE §4, S0.73)."""
     broken = [("audit", Deny(reason="disk full", cause="hook_failure"))]
     allowed = combine([("p", Allow())], mode="agent")
-    assert tightened(allowed, broken, mode="full_access").decision == "deny"
-    assert tightened(allowed, broken, mode="agent").decision == "ask"
+    assert restrict(allowed, broken, mode="full_access").decision == "deny"
+    assert restrict(allowed, broken, mode="agent").decision == "ask"

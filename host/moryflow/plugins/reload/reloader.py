@@ -20,7 +20,7 @@ from .watch import FileWatcher
 
 if TYPE_CHECKING:
     from moryflow.config import Config
-    from moryflow.hooks.plugin_set import OwnedTool, PluginSet
+    from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
     from moryflow.kernel.events import Bus
     from moryflow.plugins.plugin_context import WatchRegistry
     from moryflow.plugins.preflight import PreflightStatus
@@ -58,7 +58,7 @@ class ReloadedHost(Protocol):
     plugin_set: PluginSet
 
     @property
-    def tools(self) -> Mapping[str, OwnedTool]: ...
+    def tools(self) -> Mapping[str, RegisteredTool]: ...
     async def refresh(self, *, wait: float | None = None) -> bool: ...
 
 

@@ -35,7 +35,7 @@ from pathlib import Path
 
 from moryflow import open_host
 from moryflow.kernel.leftover_processes import call_mark
-from moryflow.kernel.turn_context import LiveSession
+from moryflow.kernel.turn_context import SessionHandle
 from moryflow.runtime.session_lease import Holding
 from moryflow.store import CallRow, Commit, NewNode, SessionLock
 from moryflow.store.json_text import node_hash
@@ -117,7 +117,7 @@ def writer(home: Path, pipe: int, seed: int) -> None:
     asyncio.run(work())
 
 
-async def settle(home: Path, live: LiveSession, say: Say) -> None:
+async def settle(home: Path, live: SessionHandle, say: Say) -> None:
     """Write down what became of the calls that were killed, as a turn does."""
     for pid in marked_processes(home, live.remains.calls):
         say("alive", str(pid))
