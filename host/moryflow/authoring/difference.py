@@ -138,7 +138,7 @@ def given_to(moment: Moment, own: Rows) -> Any:
     return moment.before(final) if final is not None else moment.values[-1]
 
 
-def failing(moment: Moment, outcome: RerunResult, failed: str) -> HookDifference | None:
+def outcome_difference(moment: Moment, outcome: RerunResult, failed: str) -> HookDifference | None:
     """Return the difference between a call that failed and one that did not; of two that failed, none."""
     if failed and outcome.failures:
         return None
@@ -148,7 +148,7 @@ def failing(moment: Moment, outcome: RerunResult, failed: str) -> HookDifference
     return at(moment, ValueDifference("outcome", "worked", f"{failure.outcome}: {failure.error}"), failure.file, failure.line)
 
 
-def made_otherwise(moment: Moment, own: Rows, given: Any, made: Any) -> ValueDifference | None:
+def result_difference(moment: Moment, own: Rows, given: Any, made: Any) -> ValueDifference | None:
     """Return where what a hook made now differs from what it made of `given` then."""
     match HOOKS[moment.hook].kind:
         case "gate":

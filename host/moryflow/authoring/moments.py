@@ -244,7 +244,7 @@ def _plan(recorded: RecordedSession, turn: RecordedTurn, settings: CompactionSet
     return first_plan(visible[:at], begun["first_kept"], previous, begun["tokens_before"], settings, focus)
 
 
-def told(turn: RecordedTurn, hooks: Iterable[Moment]) -> Iterator[Moment]:
+def with_events(turn: RecordedTurn, hooks: Iterable[Moment]) -> Iterator[Moment]:
     """Yield `hooks` and between them the events: observers hear of one when it is committed.
 
     An answer with its calls is committed when the first of them is about to run, a result with what follows it. So a hook

@@ -15,7 +15,7 @@ from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow.plugins.discovery import Candidate, discover, in_development
 from moryflow.plugins.plugin_context import plain_context
 
-from .difference import NOT_CALLED, HookDifference, at, failing, first_difference, given_to, made_otherwise
+from .difference import NOT_CALLED, HookDifference, at, first_difference, given_to, outcome_difference, result_difference
 from .moments import UNKNOWN, Moment, deltas_of, wants
 from .rerun import Rerun, only
 
@@ -159,10 +159,10 @@ async def _compare(rerun: Rerun, moment: Moment, result: Replay, counts: bool) -
         return
     result.compared += 1
     if outcome.failures or failed:
-        found = failing(moment, outcome, failed)
+        found = outcome_difference(moment, outcome, failed)
         result.found += [found] if found else []
         return
-    difference = made_otherwise(moment, own, given, outcome.value)
+    difference = result_difference(moment, own, given, outcome.value)
     if difference is not None:
         file, line = implementations[0].place if implementations else ("", 0)
         result.found.append(at(moment, difference, file, line))

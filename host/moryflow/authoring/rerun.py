@@ -15,7 +15,7 @@ from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.runtime.read_only import looking_scope
 from moryflow.services.history import node_view
 
-from .moments import UNKNOWN, Base, Moment, compaction_base, moments, told
+from .moments import UNKNOWN, Base, Moment, compaction_base, moments, with_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ class Rerun:
             base = compaction_base(self._recorded, turn, host.config, scope.model)
         else:
             base = Base(first_prompt(scope), first_params(scope))
-        return told(turn, moments(self._recorded, turn, base))
+        return with_events(turn, moments(self._recorded, turn, base))
 
     async def call(self, moment: Moment, value: Any = None) -> RerunResult:
         """Call the hook of `moment` with `value`; of a gate, with the recorded call."""

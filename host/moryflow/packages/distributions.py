@@ -17,7 +17,7 @@ from typing import Any
 from moryflow.plugins.entry_points import MANIFESTS, PLUGINS, search_path
 
 from . import InstallError
-from .manifest_summary import Package, metadata_of, package_of
+from .manifest_summary import PluginPackage, metadata_of, package_of
 
 _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 _INFO = re.compile(r"[^/]+\.dist-info/")
@@ -61,7 +61,7 @@ class Wheel:
         self._archive.close()
 
 
-def package_in_wheel(path: Path) -> Package:
+def package_in_wheel(path: Path) -> PluginPackage:
     """Return what a wheel holds; the hash only of one that brings a plugin.
 
     :raises InstallError: it is not a wheel.
@@ -187,7 +187,7 @@ class Distribution:
         url = urlparse(str(self.direct.get("url", "")))
         return Path(unquote(url.path)) if url.scheme == "file" else None
 
-    def package(self) -> Package:
+    def package(self) -> PluginPackage:
         """Return what is installed, with the hash of its files; an editable one has none, for it changes as it is edited."""
         name, version, requires = metadata_of(self._text("METADATA") or self._text("PKG-INFO"))
         digest = "" if self.editable else _digest((name, self.read) for name in self.names())
@@ -241,7 +241,7 @@ class SourceProject:
         return None
 
 
-def package_in_folder(folder: Path) -> Package:
+def package_in_folder(folder: Path) -> PluginPackage:
     """Return what ``pyproject.toml`` says, as far as it can be known without building anything."""
     try:
         said = tomllib.loads((folder / "pyproject.toml").read_text("utf-8")).get("project", {})

@@ -18,7 +18,7 @@ _GOOD = ("ok", "changed")
 
 
 @dataclass(frozen=True)
-class HookFigures:
+class HookStats:
     """One hook of one plugin.
 
     :param p95_us: 95 of 100 calls were faster; quiet calls of one step count with their mean.
@@ -31,9 +31,9 @@ class HookFigures:
     failures: dict[str, int]
 
 
-async def figures_of(store: Store, plugin: str) -> list[HookFigures]:
+async def hook_stats_of(store: Store, plugin: str) -> list[HookStats]:
     """Return the figures of a plugin over all sessions, its newest calls first."""
-    return figures(await store.hook_calls(None, plugin=plugin, newest=RECENT))
+    return hook_stats(await store.hook_calls(None, plugin=plugin, newest=RECENT))
 
 
 async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
@@ -79,7 +79,7 @@ def quarantined_now(home: Path, plugin: str) -> list[str]:
         store.close()
 
 
-def figures(rows: Iterable[HookCallRow]) -> list[HookFigures]:
+def hook_stats(rows: Iterable[HookCallRow]) -> list[HookStats]:
     """Return the figures of some rows of the ledger, by hook."""
     by_hook: dict[str, list[HookCallRow]] = {}
     for row in rows:
@@ -87,13 +87,13 @@ def figures(rows: Iterable[HookCallRow]) -> list[HookFigures]:
     return [_of(hook, found) for hook, found in sorted(by_hook.items())]
 
 
-def _of(hook: str, rows: list[HookCallRow]) -> HookFigures:
+def _of(hook: str, rows: list[HookCallRow]) -> HookStats:
     ran = sorted((row.us // max(row.count, 1), row.count) for row in rows if row.outcome in _GOOD)
     failures: dict[str, int] = {}
     for row in rows:
         if row.outcome not in _GOOD:
             failures[row.outcome] = failures.get(row.outcome, 0) + row.count
-    return HookFigures(hook, sum(row.count for row in rows), _percentile(ran, 0.95), failures)
+    return HookStats(hook, sum(row.count for row in rows), _percentile(ran, 0.95), failures)
 
 
 def _percentile(ran: list[tuple[int, int]], share: float) -> int:

@@ -19,7 +19,7 @@ from .distributions import Distribution, installed_packages, normal, package_in_
 from .lock import FILE, Locked, Lockfile, PackageOrigin, entry_for, plugin_named
 from .lock_check import drifts
 from .manager import Manager, refuse_reserved
-from .manifest_summary import Card, Package, changed, screen
+from .manifest_summary import Card, PluginPackage, consent_diff, screen
 from .single_files import content_of, file_digest, file_entry, plugin_name, put_file, write_new
 
 
@@ -45,7 +45,7 @@ class InstallResult:
 class Ready:
     """A package that was read and may be installed: what it is, and what is handed to the installer."""
 
-    package: Package
+    package: PluginPackage
     origin: PackageOrigin
     commit: str = ""
 
@@ -66,7 +66,7 @@ def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
             return InstallResult("unchanged", before)
         also = manager.plan(ready.origin, ready.package)
         manager.tell(screen(ready.package, origin=shown_origin(origin), also=also, editable=origin.kind == "editable"))
-        changes = changed(before.plugins, ready.package.cards).lines if before else ()
+        changes = consent_diff(before.plugins, ready.package.cards).lines if before else ()
         _tell_notes(manager, ready.package, changes)
         changes += refuse_older(manager, ready.package, also)
         manager.ask(f"Install {ready.package.name}?")
@@ -107,7 +107,7 @@ def finish(
     return InstallResult(action, entry, also, changes)
 
 
-def refuse_older(manager: Manager, package: Package, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Say what would become older, a line each, and return those lines.
 
     :raises ConfigError: nobody has said that it may.
@@ -122,13 +122,13 @@ def refuse_older(manager: Manager, package: Package, also: Sequence[tuple[str, s
     return tuple(map(str, found))
 
 
-def is_there(entry: Locked, package: Package) -> bool:
+def is_there(entry: Locked, package: PluginPackage) -> bool:
     """Whether the package is installed exactly as the lock says."""
     found = installed_packages().get(normal(entry.name))
     if found is None or entry.hash != package.digest:
         return False
     if not package.digest:
-        return found.editable and str(found.project) == entry.origin and not changed(entry.plugins, package.cards).lines
+        return found.editable and str(found.project) == entry.origin and not consent_diff(entry.plugins, package.cards).lines
     return found.package().digest == package.digest
 
 
@@ -144,7 +144,7 @@ def install_file(path: Path, manager: Manager) -> InstallResult:
     known = manager.lock.read().get(entry.name)
     if same and known is not None and known.hash == entry.hash:
         return InstallResult("unchanged", known)
-    package = Package(path.name, "", (Card(name),), digest=file_digest(data))
+    package = PluginPackage(path.name, "", (Card(name),), digest=file_digest(data))
     manager.tell(screen(package, origin=str(path)))
     _tell_notes(manager, package, (f"{target} is there already and goes aside",) if target.exists() and not same else ())
     manager.ask(f"Copy it to {target}?")
@@ -167,7 +167,7 @@ def shown_origin(origin: PackageOrigin) -> str:
     return f"the package index ({origin.text})" if origin.kind == "index" else origin.text
 
 
-def _tell_notes(manager: Manager, package: Package, changes: tuple[str, ...]) -> None:
+def _tell_notes(manager: Manager, package: PluginPackage, changes: tuple[str, ...]) -> None:
     for line in changes:
         manager.tell(f"  changed: {line}")
     from moryflow.base.builtins import BUILTINS
@@ -197,7 +197,7 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
         if is_there(entry, ready.package):
             return InstallResult("unchanged", entry)
         also = manager.plan(ready.origin, ready.package)
-        change = changed(entry.plugins, ready.package.cards)
+        change = consent_diff(entry.plugins, ready.package.cards)
         lines = change.lines
         if ready.package.version != entry.version:
             lines = (f"version {entry.version} -> {ready.package.version}", *lines)
@@ -225,7 +225,7 @@ def _update_file(entry: Locked, manager: Manager) -> InstallResult:
     return InstallResult("updated", done.entry, changes=("the code",))
 
 
-def lock_installed(home: Path, name: str) -> tuple[Package, Locked] | None:
+def lock_installed(home: Path, name: str) -> tuple[PluginPackage, Locked] | None:
     """Write an installed package into the lock; ``None`` when it is there already, exactly as it is."""
     item = installed_packages().get(normal(name))
     if item is None:
@@ -240,7 +240,7 @@ def lock_installed(home: Path, name: str) -> tuple[Package, Locked] | None:
     return package, entry
 
 
-def _origin(item: Distribution, package: Package) -> tuple[PackageOrigin, str]:
+def _origin(item: Distribution, package: PluginPackage) -> tuple[PackageOrigin, str]:
     """Return where a package was installed from, as far as its metadata says, and the commit."""
     direct = item.direct
     url = str(direct.get("url", ""))

@@ -10,7 +10,7 @@ from moryflow.base.builtins import BUILTINS
 from moryflow.config import Config
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSettings
 from moryflow.plugins.consent import Consents
-from moryflow.plugins.discovery import TAKEN_HINT, Candidate, NameReserved, discover
+from moryflow.plugins.discovery import Candidate, NameReserved, NotWanted, PluginChoice, discover
 from moryflow.plugins.last_seen import GateMemory, LastLoad, key_of, looks_like_gate, recall, remember
 
 from .manifest_summary import Card, card_of
@@ -49,8 +49,8 @@ class Row:
 def rows(home: Path, config: Config, settings: PluginSettings) -> list[Row]:
     """Return every plugin in the order in which they are loaded, what is absent though it judged calls included."""
     known = recall(home)
-    looking = _Looking(home, known, _builtins(home, config, known), settings)
-    found = [looking.row(candidate) for candidate in discover(home, BUILTINS)]
+    reader = _RowReader(home, known, _builtins(home, config, known), settings)
+    found = [reader.row(candidate) for candidate in discover(home, BUILTINS)]
     return [*found, *_absent(home, found, settings)]
 
 
@@ -66,7 +66,7 @@ def _builtins(home: Path, config: Config, known: Mapping[str, LastLoad]) -> dict
     return {record.source: record for record in plugin_set.records if record.tier == "builtin"}
 
 
-class _Looking:
+class _RowReader:
     """Says what is known of each candidate; what a person wants comes first."""
 
     def __init__(
@@ -75,9 +75,8 @@ class _Looking:
         self._home = home
         self._known = known
         self._own = own
-        self._settings = settings
+        self._wanted = PluginChoice(settings)
         self._consents = Consents(home)
-        self._taken: dict[str, Candidate] = {}
 
     def row(self, candidate: Candidate) -> Row:
         """Return what is known of one candidate."""
@@ -91,12 +90,12 @@ class _Looking:
     def _state(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
         if isinstance(candidate.problem, NameReserved):
             return _refused(base, candidate.problem)
-        if reason := _unwanted(base.name, candidate, self._settings):
-            return base._replace(status="skipped", reason=reason, error="", stage="")
-        other = self._taken.setdefault(base.name, candidate)
-        if other is not candidate:
-            error = f"the name {base.name!r} is taken by the {other.tier} plugin {other.source}, which comes first"
-            return base._replace(status="failed", stage="discover", error=error, hint=TAKEN_HINT)
+        try:
+            self._wanted.check(candidate, base.name)
+        except NotWanted as reason:
+            return base._replace(status="skipped", reason=str(reason), error="", stage="")
+        except LoadFailure as taken:
+            return base._replace(status="failed", stage=taken.stage, error=taken.message, hint=taken.hint)
         if candidate.problem is not None:
             return _refused(base, candidate.problem)
         return base if candidate.tier == "builtin" else self._third(base, candidate, before)
@@ -116,17 +115,6 @@ def _refused(base: LoadRecord, problem: LoadFailure) -> LoadRecord:
 
 def _pending(base: LoadRecord, reason: str) -> LoadRecord:
     return base._replace(status="pending", reason=reason.format(name=base.name), error="", stage="", hint="")
-
-
-def _unwanted(name: str, candidate: Candidate, settings: PluginSettings) -> str:
-    third = candidate.tier != "builtin"
-    if name in settings.disabled:
-        return "disabled"
-    if third and settings.safe_mode:
-        return "safe mode loads built-in plugins only"
-    if third and settings.only is not None and name not in settings.only:
-        return "not among the plugins asked for (MORYFLOW_PLUGINS)"
-    return ""
 
 
 def _unknown(candidate: Candidate) -> LoadRecord:

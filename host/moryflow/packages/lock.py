@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from moryflow_sdk import ConfigError
 
 from .distributions import normal
-from .manifest_summary import Package
+from .manifest_summary import PluginPackage
 
 Kind = Literal["index", "folder", "editable", "git", "archive", "file"]
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
@@ -177,7 +177,7 @@ class Lockfile:
             write_atomically(self.path, f"{text}\n".encode())
 
 
-def entry_for(package: Package, origin: PackageOrigin, *, commit: str = "") -> Locked:
+def entry_for(package: PluginPackage, origin: PackageOrigin, *, commit: str = "") -> Locked:
     """Return the line of the lock for a package that was just agreed to."""
     plugins = {card.name: card.asks for card in package.cards}
     return Locked(package.name, package.version, origin.kind, origin.text, package.digest, plugins, commit)

@@ -15,7 +15,7 @@ from . import InstallError
 from .distributions import installed_packages, normal, start_files, wheel_names
 from .installer import Installer
 from .lock import Locked, Lockfile, PackageOrigin, entry_for
-from .manifest_summary import Package
+from .manifest_summary import PluginPackage
 from .pins import Older, host_pins, older, refuse_bad, refuse_breaking, refuse_conflicts
 from .rollback import InstallLock, Rollback, recover
 from .trial import Trial
@@ -52,7 +52,7 @@ class Manager:
     def installer(self) -> Installer:
         return Installer(self.environ, self.pins, self.building)
 
-    def refuse(self, package: Package) -> None:
+    def refuse(self, package: PluginPackage) -> None:
         """Refuse what is never installed, even with a person's consent.
 
         :raises InstallError: it brings no plugin, a file that Python would run at every start, a release known to be
@@ -70,7 +70,7 @@ class Manager:
             problem = f"{package.name} brings {names}, which Python would run at every start"
             raise InstallError(problem, next_step="ask its author what it is for")
 
-    def plan(self, origin: PackageOrigin, package: Package) -> list[tuple[str, str]]:
+    def plan(self, origin: PackageOrigin, package: PluginPackage) -> list[tuple[str, str]]:
         """Return what would be installed besides the plugin.
 
         :raises InstallError: it does not fit, holds a release known to be malicious, or would break another plugin.
@@ -81,12 +81,14 @@ class Manager:
         refuse_breaking([(package.name, package.version), *also])
         return also
 
-    def older(self, package: Package, also: Sequence[tuple[str, str]]) -> list[Older]:
+    def older(self, package: PluginPackage, also: Sequence[tuple[str, str]]) -> list[Older]:
         """Return what would be older than what is installed, or than what a person agreed to."""
         return older([(package.name, package.version), *also], self.lock.read())
 
     @contextmanager
-    def _taken_back_unless_good(self, shown: Package, origin: PackageOrigin, also: Sequence[tuple[str, str]]) -> Iterator[None]:
+    def _taken_back_unless_good(
+        self, shown: PluginPackage, origin: PackageOrigin, also: Sequence[tuple[str, str]]
+    ) -> Iterator[None]:
         """Put everything back as it was when what is done meanwhile fails, is interrupted or killed."""
         entry = self.lock.read().get(normal(shown.name))
         files = wheel_names(origin.path) if origin.kind == "archive" else ()
@@ -102,7 +104,12 @@ class Manager:
             rollback.done()
 
     def put(
-        self, origin: PackageOrigin, shown: Package, source: PackageOrigin, also: Sequence[tuple[str, str]], commit: str = ""
+        self,
+        origin: PackageOrigin,
+        shown: PluginPackage,
+        source: PackageOrigin,
+        also: Sequence[tuple[str, str]],
+        commit: str = "",
     ) -> Locked:
         """Install what was shown, try it, and write it down; return its line of the lock.
 
@@ -122,7 +129,7 @@ class Manager:
             self.tell(f"moryflow: {note}")
         return entry
 
-    def _installed(self, origin: PackageOrigin, shown: Package, also: Sequence[tuple[str, str]]) -> Package:
+    def _installed(self, origin: PackageOrigin, shown: PluginPackage, also: Sequence[tuple[str, str]]) -> PluginPackage:
         """Install what was shown, check that it is there and that nothing else crept in; return what is installed."""
         before, starts = set(installed_packages()), start_files()
         self.installer.install(origin, also)

@@ -59,7 +59,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Package:
+class PluginPackage:
     """A distribution, its plugins, and what it wants besides."""
 
     name: str
@@ -71,11 +71,13 @@ class Package:
     """``.pth`` files: Python runs them at every start."""
 
 
-def package_of(name: str, version: str, requires: Iterable[str], entry_points: str, tree: PackageFiles, **more: Any) -> Package:
+def package_of(
+    name: str, version: str, requires: Iterable[str], entry_points: str, tree: PackageFiles, **more: Any
+) -> PluginPackage:
     """Return a package from its metadata and its files."""
     plugins, manifests = _groups(entry_points)
     cards = tuple(_card(plugin, target, version, manifests.get(plugin, ""), tree) for plugin, target in plugins.items())
-    return Package(name, version, cards, tuple(requires), **more)
+    return PluginPackage(name, version, cards, tuple(requires), **more)
 
 
 def metadata_of(text: str) -> tuple[str, str, tuple[str, ...]]:
@@ -152,7 +154,7 @@ _CAPABILITY_WORDS = {"network": "uses the network", "subprocess": "starts progra
 
 
 @dataclass(frozen=True)
-class ManifestChange:
+class ConsentDiff:
     """What differs between what was agreed to and what would be installed.
 
     :param lines: for people, one difference each.
@@ -163,7 +165,7 @@ class ManifestChange:
     grew: bool
 
 
-def screen(package: Package, *, origin: str, also: Sequence[tuple[str, str]] = (), editable: bool = False) -> str:
+def screen(package: PluginPackage, *, origin: str, also: Sequence[tuple[str, str]] = (), editable: bool = False) -> str:
     """Return the consent screen: everything a person needs to say yes or no."""
     head = f"{package.name} {package.version}".rstrip()
     lines = [f"{head}  from {origin}" + (", editable" if editable else "")]
@@ -206,7 +208,7 @@ def _capability(name: str, value: Any) -> str:
     return words if value is True else f"{words} ({value})"
 
 
-def changed(before: Mapping[str, Mapping[str, Any]], after: Iterable[Card]) -> ManifestChange:
+def consent_diff(before: Mapping[str, Mapping[str, Any]], after: Iterable[Card]) -> ConsentDiff:
     """Compare what was agreed to with the cards of another version."""
     lines: list[str] = []
     grew = False
@@ -220,7 +222,7 @@ def changed(before: Mapping[str, Mapping[str, Any]], after: Iterable[Card]) -> M
         found, more = _compared(old, new)
         lines += [f"{name}: {line}" for line in found]
         grew = grew or more
-    return ManifestChange(tuple(lines), grew)
+    return ConsentDiff(tuple(lines), grew)
 
 
 def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], bool]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from . import InstallError
 from .distributions import Distribution, installed_packages, normal
 from .lock import Locked
-from .manifest_summary import Package, metadata_of
+from .manifest_summary import PluginPackage, metadata_of
 
 HOST = "moryflow"
 BAD_RELEASES: Mapping[str, tuple[str, ...]] = {"litellm": ("1.82.7", "1.82.8")}
@@ -48,7 +48,7 @@ def constraints(pins: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def refuse_conflicts(package: Package, pins: Mapping[str, str]) -> None:
+def refuse_conflicts(package: PluginPackage, pins: Mapping[str, str]) -> None:
     """Refuse a package that wants another version of something the host runs on.
 
     :raises InstallError: naming who wants what, and what is here.

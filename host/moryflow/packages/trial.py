@@ -60,7 +60,9 @@ class Trial:
             if candidate.tier == "installed" and normal(candidate.source.split(" ")[0]) == normal(name)
         ]
         wanted = [candidate for candidate in mine if candidate.name not in self._disabled]
-        found = {each.name: verdict for each, verdict in zip(wanted, tried(wanted, self._home, self._config), strict=True)}
+        found = {
+            each.name: verdict for each, verdict in zip(wanted, probe_candidates(wanted, self._home, self._config), strict=True)
+        }
         bad = {name: verdict for name, verdict in found.items() if not _loads(verdict, updated=name in before)}
         lost = [each for each in bad if each not in before or not self._failed_before(each)]
         if bad and (lost or len(bad) == len(found)):
@@ -77,7 +79,7 @@ class Trial:
         """
         if name in self._disabled:
             return
-        [verdict] = tried([Candidate(name, "user", str(path), str(path), file=str(path))], self._home, self._config)
+        [verdict] = probe_candidates([Candidate(name, "user", str(path), str(path), file=str(path))], self._home, self._config)
         if not _loads(verdict, updated=False):
             hint = verdict.hint or "mend it, then install it again"
             raise DoesNotLoad(f"{name} does not load:\n{_told({name: verdict})}", found={name: verdict}, next_step=hint)
@@ -87,7 +89,7 @@ class Trial:
         return bool(last) and last[-1].status == "failed"
 
 
-def tried(candidates: Sequence[Candidate], home: Path, config: Mapping[str, Any]) -> list[ProbeVerdict]:
+def probe_candidates(candidates: Sequence[Candidate], home: Path, config: Mapping[str, Any]) -> list[ProbeVerdict]:
     """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
     from moryflow.plugins.preflight.policy import probe_all
     from moryflow.plugins.preflight.prober import ProbeVerdict

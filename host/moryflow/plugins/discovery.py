@@ -205,7 +205,7 @@ def _refused(error: Exception) -> LoadFailure:
     return LoadFailure("discover", f"the folder cannot be read: {reason}", file=file, hint="make it a folder that you may read")
 
 
-TAKEN_HINT = "rename one of them, or disable the name"
+_TAKEN_HINT = "rename one of them, or disable the name"
 
 
 class NotWanted(Exception):
@@ -239,5 +239,5 @@ class PluginChoice:
                 f"the name {name!r} is taken by the {other.tier} plugin {other.source}, which comes first",
                 file=candidate.file,
                 line=candidate.line,
-                hint=TAKEN_HINT if other.tier != "builtin" else "give it another name",
+                hint=_TAKEN_HINT if other.tier != "builtin" else "give it another name",
             )

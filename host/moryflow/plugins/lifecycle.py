@@ -18,7 +18,7 @@ from moryflow_sdk import Agent, BaseProvider, Command, Diagnostic, ModelProvider
 from moryflow.hooks.call import CallOutcome, call, describe, root_of
 from moryflow.hooks.plugin_set import Implementation, LoadRecord, Plugin, PluginSet, RegisteredTool
 
-from .load_failures import note_on, said_of, unclean
+from .load_failures import describe_cleanup, describe_raised, note_on
 from .plugin_context import plain_context
 from .tool_check import MOST_TOOLS, Refused, at, source_of, unknown_tools, usable
 
@@ -47,17 +47,17 @@ async def start(
     make = contexts or plain_context(plugin_set.home)
     calls = [_begin(plugin_set, plugin, make) for plugin in plugin_set.plugins.values()]
     outcomes = dict(zip(plugin_set.plugins, await asyncio.gather(*calls), strict=True))
-    taking = ContributionCollector(plugin_set, reserved or {}, previous)
+    collector = ContributionCollector(plugin_set, reserved or {}, previous)
     for name, (error, _) in outcomes.items():
         if error is not None:
-            taking.fail(name, *error)
+            collector.fail(name, *error)
             await _leave(plugin_set, plugin_set.plugins[name])
     for hook in CONTRIBUTED:
         for implementation in plugin_set.ordered(hook):
             if (outcome := outcomes[implementation.plugin][1].get(implementation)) is not None:
-                taking.take(implementation, outcome)
-    taking.look_at_agents()
-    return taking.finish()
+                collector.take(implementation, outcome)
+    collector.look_at_agents()
+    return collector.finish()
 
 
 async def dispose(plugin_set: PluginSet) -> None:
@@ -118,7 +118,10 @@ async def _end(plugin: Plugin) -> None:
         except Exception as error:  # the isolation boundary of a plugin's clean-up
             name = plugin.name
             log.warning(
-                "plugin %s did not clean up: %s; moryflow plugin info %s", name, unclean(error, plugin.object, CLEANUP), name
+                "plugin %s did not clean up: %s; moryflow plugin info %s",
+                name,
+                describe_cleanup(error, plugin.object, CLEANUP),
+                name,
             )
     life.stop()
     if life.forget is not None:
@@ -166,7 +169,7 @@ class ContributionCollector:
             try:
                 problem = getattr(self, f"_{implementation.hook}")(implementation, item)
             except BaseException as error:  # an item of a plugin may break when it is looked at, in whatever way
-                problem, _, _ = said_of(error, "")
+                problem, _, _ = describe_raised(error, "")
             if problem:
                 notes.append(note_on(implementation, item, problem))
 

@@ -29,7 +29,7 @@ from .consent import Admission, admit_all
 from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, discover
 from .importer import Imported, hidden, import_named, import_sources, source_file
 from .last_seen import GateMemory, looks_like_gate
-from .load_failures import failed, identity, placed, remarked, replace_place, told
+from .load_failures import failed_record, failure_line, identity, problem_record, replace_place, with_place
 from .manifest import Manifest, declared, did_you_mean, read_manifest
 from .plugin_settings import settings_of
 from .registration import Registry
@@ -132,7 +132,7 @@ class Loading:
         return PluginSet(
             id=identity(self._plugins, hooks),
             records=records,
-            kept=MappingProxyType({record.file: told(record) for record in records if record.kept}),
+            kept=MappingProxyType({record.file: failure_line(record) for record in records if record.kept}),
             plugins=MappingProxyType(self._plugins),
             hooks=MappingProxyType(hooks),
             missing_gates=tuple(sorted(self._missing)),
@@ -154,7 +154,7 @@ class Loading:
             raise self._held_back[candidate.name]
         imported = self._import(candidate, known)
         try:
-            return placed(imported, lambda: self._build(candidate, imported, manifest, record))
+            return with_place(imported, lambda: self._build(candidate, imported, manifest, record))
         except (LoadFailure, NotWanted):
             if imported.forget is not None:
                 imported.forget()
@@ -180,14 +180,14 @@ class Loading:
             return None
         self._plugins[plugin.name] = plugin
         self._found[plugin.name] = self._registry.add(plugin)
-        return remarked(record, failure)._replace(kept=True)
+        return problem_record(record, failure)._replace(kept=True)
 
     def _lost(self, candidate: Candidate, record: LoadRecord, failure: LoadFailure) -> LoadRecord:
         """Return the record of a plugin that is not there."""
         never_gated = failure.stage == "consent" or isinstance(failure, NameReserved)
         if not never_gated or self._memory.knows(candidate.tier, candidate.name):
             self._note_gate(candidate)
-        lost = failed(record, failure)
+        lost = failed_record(record, failure)
         return lost._replace(status="pending") if isinstance(failure, Pending) else lost
 
     def _build(
@@ -215,7 +215,7 @@ class Loading:
         remarks = filter(None, (self._registry.remark, hidden(imported.object, imported.file, hooks)))
         record = record._replace(services=plugin.services, gate=plugin.gate, error="; ".join(remarks))
         self._found[name] = found  # last: whatever looks at the plugin's object before may break, and then it is not there
-        return plugin, remarked(record, remark) if remark else record
+        return plugin, problem_record(record, remark) if remark else record
 
     def _name(self, candidate: Candidate, imported: Imported) -> str:
         """Return the plugin's name; a built-in may say its own."""
@@ -262,7 +262,7 @@ class Loading:
         del self._found[name]
         self._registry.unregister(name=name)
         before = self._records[name].pop()
-        self._records[name].append(failed(before._replace(hooks=()), replace_place(failure, before.file)))
+        self._records[name].append(failed_record(before._replace(hooks=()), replace_place(failure, before.file)))
         if plugin.gate:
             self._missing.add(name)
         if plugin.life.forget is not None and not plugin.life.generations:
@@ -274,7 +274,7 @@ class Loading:
         for name in sorted((settings.only or frozenset()) - set(self._records)):
             hint = did_you_mean(name, self._records)
             failure = LoadFailure("discover", f"no plugin named {name!r} was found", hint=hint)
-            self._records[name] = [failed(LoadRecord(name, "", "installed", "failed", "MORYFLOW_PLUGINS"), failure)]
+            self._records[name] = [failed_record(LoadRecord(name, "", "installed", "failed", "MORYFLOW_PLUGINS"), failure)]
         for tier, name in self._memory.names():
             if name in self._records or name in settings.disabled:
                 continue
@@ -285,7 +285,7 @@ class Loading:
                 hint=f"put it back, or: moryflow plugin disable {name}",
             )
             record = LoadRecord(name, "", "user" if tier == "user" else "installed", "failed", "last load", gate=True)
-            self._records[name] = [failed(record, failure)]
+            self._records[name] = [failed_record(record, failure)]
 
 
 def load_alone(

@@ -16,23 +16,23 @@ from .tool_check import at, next_step, place_of
 T = TypeVar("T")
 
 
-def told(record: LoadRecord) -> str:
+def failure_line(record: LoadRecord) -> str:
     """Return what is wrong with a plugin, with the place and what helps."""
     place = f"{record.file}:{record.line}" if record.line else record.file
     error = record.error.removeprefix(f"{place}: ")  # what a plugin contributes names its own
     return f"{place}: {error}{f'; {record.hint}' if record.hint else ''}"
 
 
-def failed(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
-    return remarked(record, failure)._replace(status="failed")
+def failed_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+    return problem_record(record, failure)._replace(status="failed")
 
 
-def remarked(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
+def problem_record(record: LoadRecord, failure: LoadFailure) -> LoadRecord:
     place = {"file": failure.file or record.file, "line": failure.line}
     return record._replace(stage=failure.stage, error=failure.message, hint=failure.hint, **place)
 
 
-def placed(imported: Imported, work: Callable[[], T]) -> T:
+def with_place(imported: Imported, work: Callable[[], T]) -> T:
     """Do `work`, which looks at a plugin's objects; a failure that does not know its file is given the plugin's.
 
     :raises LoadFailure: something is wrong, or one of the objects raised what they may: anything.
@@ -44,11 +44,11 @@ def placed(imported: Imported, work: Callable[[], T]) -> T:
     except NotWanted:
         raise
     except BaseException as error:
-        text, file, line = said_of(error, imported.file)
+        text, file, line = describe_raised(error, imported.file)
         raise LoadFailure("register", text, file=file, line=line) from error
 
 
-def said_of(error: BaseException, file: str) -> tuple[str, str, int]:
+def describe_raised(error: BaseException, file: str) -> tuple[str, str, int]:
     """Return what a plugin raised when it was looked at, and where in its code; Ctrl-C of a person goes on."""
     if isinstance(error, KeyboardInterrupt) and pressed():
         raise error
@@ -79,7 +79,7 @@ def note_on(implementation: Implementation, item: Any, problem: str) -> tuple[st
     return f"{at(file, line)}{problem}{f'; next: {step}' if step else ''}", file, line
 
 
-def unclean(error: Exception, plugin: object, seconds: float) -> str:
+def describe_cleanup(error: Exception, plugin: object, seconds: float) -> str:
     """Return what the clean-up of a plugin raised, and where; one that took too long has nothing to say."""
     if isinstance(error, TimeoutError) and not str(error):
         return f"it took longer than {seconds:g} s"

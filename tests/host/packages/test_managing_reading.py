@@ -15,7 +15,7 @@ from moryflow.packages.distributions import installed_packages, package_in_wheel
 from moryflow.packages.installer import Installer
 from moryflow.packages.lock import Locked, Lockfile, PackageOrigin, origin_of, plugin_named
 from moryflow.packages.manager import Manager
-from moryflow.packages.manifest_summary import Card, Package, card_lines, card_of, changed, screen
+from moryflow.packages.manifest_summary import Card, PluginPackage, card_lines, card_of, consent_diff, screen
 from moryflow.packages.pins import constraints, host_pins, refuse_bad
 from moryflow_sdk import ConfigError
 
@@ -120,7 +120,7 @@ def test_a_plugin_grew_exactly_when_it_wants_something_new(old: list[str], new: 
     """More hooks or capabilities ask again; fewer are told and nothing more (R18)."""
     was = {"x": {"manifest": True, "hooks": old, "tools": [], "services": [], "capabilities": {"network": before}}}
     text = f"hooks = {json.dumps(new)}\n[capabilities]\nnetwork = {str(after).lower()}"
-    change = changed(was, [card_of("x", "x", "1", text.encode())])
+    change = consent_diff(was, [card_of("x", "x", "1", text.encode())])
     assert change.grew == (bool(set(new) - set(old)) or (after and not before))
     assert bool(change.lines) == (set(old) != set(new) or before != after)
 
@@ -145,17 +145,17 @@ def test_what_is_refused_whoever_says_yes(tmp_path: Path) -> None:
     manager = Manager(tmp_path, {}, print, print, trial=None)  # type: ignore[arg-type]
     plugin = (Card("x"),)
     with pytest.raises(InstallError, match=r"starter brings starter\.pth, which Python would run at every start"):
-        manager.refuse(Package("starter", "1.0", plugin, start_files=("starter.pth",)))
+        manager.refuse(PluginPackage("starter", "1.0", plugin, start_files=("starter.pth",)))
     with pytest.raises(InstallError, match="brings no plugin"):
-        manager.refuse(Package("only_a_library", "1.0"))
+        manager.refuse(PluginPackage("only_a_library", "1.0"))
     with pytest.raises(InstallError, match=r"greedy 1\.0 wants pydantic>=99, but Moryflow runs on pydantic 2"):
-        manager.refuse(Package("greedy", "1.0", plugin, ("pydantic>=99", "nonsense [", 'pydantic<1; extra == "never"')))
-    manager.refuse(Package("modest", "1.0", plugin, ("pydantic>=2", "something-else==3")))
+        manager.refuse(PluginPackage("greedy", "1.0", plugin, ("pydantic>=99", "nonsense [", 'pydantic<1; extra == "never"')))
+    manager.refuse(PluginPackage("modest", "1.0", plugin, ("pydantic>=2", "something-else==3")))
 
 
 def test_a_package_without_a_manifest_says_so() -> None:
     """What it does is not known, and that is what the screen says; what comes along stands there too (R18)."""
-    text = screen(Package("x", "1.0", (Card("x"),)), origin="somewhere", also=[("helper", "2.0")])
+    text = screen(PluginPackage("x", "1.0", (Card("x"),)), origin="somewhere", also=[("helper", "2.0")])
     assert "It has no plugin.toml" in text and "would also be installed: helper 2.0" in text
     assert "Nothing of this is enforced" in text
 

@@ -13,7 +13,7 @@ from moryflow import open_host
 from moryflow.config import load_config
 from moryflow.hooks.plugin_set import PluginSettings
 from moryflow.hooks.quarantine import Quarantine
-from moryflow.packages.hook_stats import figures, quarantined_of
+from moryflow.packages.hook_stats import hook_stats, quarantined_of
 from moryflow.packages.inventory import rows
 from moryflow.plugins.last_seen import Releases, release
 from moryflow.store import HookCallRow
@@ -152,5 +152,5 @@ def test_the_slowest_calls_make_the_figure() -> None:
     quick = HookCallRow("s", "t", 1, "tool_after", "p", "h", 0, "ok", 900, count=90)
     slow = [HookCallRow("s", "t", 1, "tool_after", "p", "h", 0, "changed", 5000) for _ in range(10)]
     failed = HookCallRow("s", "t", 1, "tool_after", "p", "h", 0, "timeout", 1_000_000)
-    found = figures([quick, *slow, failed])[0]
+    found = hook_stats([quick, *slow, failed])[0]
     assert (found.calls, found.p95_us, found.failures) == (101, 5000, {"timeout": 1})

@@ -65,9 +65,9 @@ def _code(candidate: Candidate) -> list[Path]:
 
 def probed(desk: Desk, candidates: Sequence[Candidate]) -> list[ProbeVerdict]:
     """Return what the probe says of candidates as they are now; what is wrong before anything is run stays so."""
-    from moryflow.packages.trial import tried
+    from moryflow.packages.trial import probe_candidates
 
-    return tried(candidates, desk.home, desk.config.section(""))
+    return probe_candidates(candidates, desk.home, desk.config.section(""))
 
 
 def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from .plugin_context import Desk, as_document
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import LoadRecord
-    from moryflow.packages.hook_stats import HookFigures
+    from moryflow.packages.hook_stats import HookStats
     from moryflow.packages.inventory import Row
 
 
@@ -72,7 +72,7 @@ def info(ctx: click.Context, name: str) -> None:
     show(flags_of(ctx), document, plain(head + text))
 
 
-def _lines(row: Row, figures: list[HookFigures], quarantined: list[str], lock: dict[str, Any] | None) -> list[tuple[str, Any]]:
+def _lines(row: Row, figures: list[HookStats], quarantined: list[str], lock: dict[str, Any] | None) -> list[tuple[str, Any]]:
     record, card = row.record, row.card
     place = f"{record.file}:{record.line}" if record.line else record.file
     lines: list[tuple[str, Any]] = [
@@ -117,23 +117,23 @@ def _capabilities(said: Any) -> str:
     return ", ".join(f"{name}: {words[value] if isinstance(value, bool) else value}" for name, value in said.items())
 
 
-def _figures(item: HookFigures) -> str:
+def _figures(item: HookStats) -> str:
     failed = ", ".join(f"{number} {outcome}" for outcome, number in item.failures.items())
     return f"{item.calls} calls, p95 {item.p95_us / 1000:.2f} ms" + (f", {failed}" if failed else "")
 
 
-def _ledger(desk: Desk, name: str) -> tuple[list[HookFigures], list[str]]:
+def _ledger(desk: Desk, name: str) -> tuple[list[HookStats], list[str]]:
     """Return what the ledger says of a plugin, and the hooks that were quarantined and not brought back."""
     from moryflow.cli.terminal.signals import run_on_loop
-    from moryflow.packages.hook_stats import figures_of, quarantined_of, store_of
+    from moryflow.packages.hook_stats import hook_stats_of, quarantined_of, store_of
 
     store = store_of(desk.home)
     if store is None:
         return [], []
 
-    async def read() -> tuple[list[HookFigures], list[str]]:
+    async def read() -> tuple[list[HookStats], list[str]]:
         try:
-            return await figures_of(store, name), await quarantined_of(store, desk.home, name)
+            return await hook_stats_of(store, name), await quarantined_of(store, desk.home, name)
         finally:
             store.close()
 

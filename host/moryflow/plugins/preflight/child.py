@@ -24,7 +24,7 @@ from moryflow.plugins.discovery import Candidate
 from moryflow.plugins.importer import import_sources, leave_as_it_is
 from moryflow.plugins.lifecycle import start
 from moryflow.plugins.load import load_alone
-from moryflow.plugins.load_failures import told
+from moryflow.plugins.load_failures import failure_line
 from moryflow.plugins.plugin_context import plain_context
 
 from .shared_state import ProcessState, SharedCode, harm, line_of, remarks, take
@@ -154,10 +154,10 @@ def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
         if record.stage != "config":
             return _failed(record, *failures)
         # Settings are not part of the code: the host holds them against the plugin itself.
-        return {"ok": True, "stage": "register", "file": record.file, "notes": [told(record)]}
+        return {"ok": True, "stage": "register", "file": record.file, "notes": [failure_line(record)]}
     if not plugin_set.plugins:
         return {"ok": True, "stage": "register"}
-    remarks = [told(record)] if record.error else []
+    remarks = [failure_line(record)] if record.error else []
     mark("contribute")
     raised: list[BaseException] = []
     record = asyncio.run(_contributed(_noting(plugin_set, raised), plain_context(home)))
