@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from moryflow.plugins.entry_points import MANIFESTS, PLUGINS, search_path
+from moryflow.plugins.entry_points import MANIFESTS, PLUGINS, metadata_folders, search_path
 
 from . import InstallError
 from .manifest_summary import PluginPackage, metadata_of, package_of
@@ -23,11 +23,6 @@ _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 _INFO = re.compile(r"[^/]+\.dist-info/")
 _SAME_INFO = ("METADATA", "entry_points.txt")
 """The files of the metadata folder that an installer copies as they are."""
-
-
-def normal(name: str) -> str:
-    """Return the name of a distribution as packaging tools compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 # ---------------------------------------------------------------- wheels
@@ -203,16 +198,7 @@ class Distribution:
 
 def installed_packages() -> dict[str, Distribution]:
     """Return the installed distributions by normal name; of two with one name the first on the path counts."""
-    found: dict[str, Distribution] = {}
-    for entry in search_path():
-        try:
-            names = sorted(path.name for path in Path(entry).iterdir())
-        except OSError:
-            continue
-        for name in names:
-            if name.endswith((".dist-info", ".egg-info")) and not name.startswith("~"):
-                found.setdefault(normal(name.removesuffix(".egg-info").split("-")[0]), Distribution(Path(entry, name)))
-    return found
+    return {name: Distribution(folder) for name, folder in metadata_folders()}
 
 
 def start_files() -> frozenset[Path]:

@@ -13,9 +13,10 @@ from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import discover
+from moryflow.plugins.entry_points import normal
 
 from . import InstallError
-from .distributions import Distribution, installed_packages, normal, package_in_folder, package_in_wheel
+from .distributions import Distribution, installed_packages, package_in_folder, package_in_wheel
 from .lock import FILE, Locked, Lockfile, PackageOrigin, entry_for, plugin_named
 from .lock_check import drifts
 from .manager import Manager, refuse_reserved

@@ -13,7 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 from moryflow_sdk import ConfigError
 
-from .distributions import normal
+from moryflow.plugins.entry_points import normal
+
 from .manifest_summary import PluginPackage
 
 Kind = Literal["index", "folder", "editable", "git", "archive", "file"]

@@ -81,7 +81,9 @@ def drifts(home: Path) -> list[Drift]:
 
     :raises ConfigError: the lock cannot be read.
     """
-    from .distributions import installed_packages, normal
+    from moryflow.plugins.entry_points import normal
+
+    from .distributions import installed_packages
     from .lock import Lockfile
 
     known = Lockfile(home).read()
@@ -102,7 +104,9 @@ def _locked_files(home: Path) -> list[str]:
 
     :raises ConfigError: the lock cannot be read.
     """
-    from .distributions import installed_packages, normal
+    from moryflow.plugins.entry_points import normal
+
+    from .distributions import installed_packages
     from .lock import Lockfile
 
     there = installed_packages()
@@ -111,7 +115,7 @@ def _locked_files(home: Path) -> list[str]:
 
 
 def _drift(entry: Locked, there: Mapping[str, Distribution], home: Path) -> Drift | None:
-    from .distributions import normal
+    from moryflow.plugins.entry_points import normal
 
     sync = "moryflow plugin sync"
     if entry.is_file:

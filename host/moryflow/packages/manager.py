@@ -10,9 +10,10 @@ from pathlib import Path
 
 from moryflow.base.builtins import BUILTINS
 from moryflow.plugins.discovery import is_reserved
+from moryflow.plugins.entry_points import normal
 
 from . import InstallError
-from .distributions import installed_packages, normal, start_files, wheel_names
+from .distributions import installed_packages, start_files, wheel_names
 from .installer import Installer
 from .lock import Locked, Lockfile, PackageOrigin, entry_for
 from .manifest_summary import PluginPackage

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from moryflow.plugins.entry_points import normal
+
 from . import InstallError
-from .distributions import Distribution, installed_packages, normal
+from .distributions import Distribution, installed_packages
 from .lock import Locked
 from .manifest_summary import PluginPackage, metadata_of
 

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from moryflow.base.paths import make_folder
+from moryflow.plugins.entry_points import normal
 
 from . import INSTALLING, InstallError
-from .distributions import Distribution, installed_packages, normal
+from .distributions import Distribution, installed_packages
 from .lock import Locked, Lockfile
 
 _NOTE = "note.json"

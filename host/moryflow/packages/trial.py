@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from moryflow.base.builtins import BUILTINS
 from moryflow.hooks.plugin_set import LoadFailure
 from moryflow.plugins.discovery import Candidate, discover
+from moryflow.plugins.entry_points import normal
 from moryflow.plugins.last_seen import recall
 
 from . import InstallError
-from .distributions import normal
 
 if TYPE_CHECKING:
     from moryflow.plugins.preflight.prober import ProbeVerdict

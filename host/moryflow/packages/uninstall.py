@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moryflow.plugins.consent import Consents
+from moryflow.plugins.entry_points import normal
 from moryflow.plugins.last_seen import GateMemory, forget
 
 from . import InstallError
-from .distributions import installed_packages, normal
+from .distributions import installed_packages
 from .inventory import Row
 from .lock import plugin_named
 from .manager import Manager

@@ -70,9 +70,10 @@ def look_around(cache: Path) -> InstalledPlugins:
     if known is not None:
         return known
     importlib.invalidate_caches()
-    names: list[str] = []
-    found = tuple(_scan(names))
-    surroundings = hashlib.sha256("\n".join([sys.version, *sorted(names)]).encode()).hexdigest()
+    folders = [folder for _, folder in metadata_folders()]
+    found = tuple(point for folder in folders for point in _of_package(folder))
+    names = sorted(folder.name for folder in folders)
+    surroundings = hashlib.sha256("\n".join([sys.version, *names]).encode()).hexdigest()
     if _just_changed(key):  # an installation may be half done, and what follows may change no folder's time
         return InstalledPlugins(found, surroundings)
     content = {"found": [item._asdict() for item in found], "surroundings": surroundings}
@@ -117,10 +118,10 @@ def _remembered(file: Path, key: list[Any]) -> InstalledPlugins | None:
         return None
 
 
-def _scan(names_seen: list[str]) -> Iterator[EntryPoint]:
-    """Read the metadata folders on the search path; of two with the same name the first counts, as for imports.
+def metadata_folders() -> Iterator[tuple[str, Path]]:
+    """Yield the normal name of each installed distribution and the folder of its metadata.
 
-    :param names_seen: is given the name of every folder.
+    Of two with the same name the first on the search path counts, as for imports.
     """
     seen: set[str] = set()
     for entry in search_path():
@@ -131,11 +132,15 @@ def _scan(names_seen: list[str]) -> Iterator[EntryPoint]:
         for name in names:
             if not name.endswith((".dist-info", ".egg-info")) or name.startswith("~"):
                 continue
-            project = re.sub(r"[-_.]+", "-", name.removesuffix(".egg-info").split("-")[0]).lower()
+            project = normal(name.removesuffix(".egg-info").split("-")[0])
             if project not in seen:
                 seen.add(project)
-                names_seen.append(name)
-                yield from _of_package(Path(entry, name))
+                yield project, Path(entry, name)
+
+
+def normal(name: str) -> str:
+    """Return the name of a distribution as packaging tools compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _of_package(folder: Path) -> Iterator[EntryPoint]:

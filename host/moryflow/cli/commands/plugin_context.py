@@ -52,7 +52,7 @@ class Desk:
 
         :raises ConfigError: there is none.
         """
-        from moryflow.packages.distributions import normal
+        from moryflow.plugins.entry_points import normal
 
         same = [row for row in rows if row.name == name]
         of_package = [row for row in rows if (made := row.package) and normal(made) == normal(name)]
