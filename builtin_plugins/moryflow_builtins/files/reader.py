@@ -97,6 +97,7 @@ PAGE_BYTES = 45_000
 """A page stays below the limit at which outputs are cut: a stored output can be read without being stored again."""
 
 LINE_CHARACTERS = 10_000
+PIECE_CHARACTERS = 1 << 18
 SMALL_BYTES = 64 * 1024
 IMAGE_BYTES = 5 * 1024 * 1024
 
@@ -200,8 +201,16 @@ def _collect(stream: io.TextIOWrapper, offset: int, limit: int, *, whole: bool) 
             page.cut += cut > 0
             continue
         page.more = True
-        if not whole:
-            return page
+        page.total = number + _count_lines(stream) if whole else None
+        return page
+
+
+def _count_lines(stream: io.TextIOWrapper) -> int:
+    """Return how many lines are left; a last one without a line end counts."""
+    count, last = 0, "\n"
+    while piece := stream.read(PIECE_CHARACTERS):
+        count, last = count + piece.count("\n"), piece[-1]
+    return count + (last != "\n")
 
 
 def _line(stream: io.TextIOWrapper) -> tuple[str | None, int]:

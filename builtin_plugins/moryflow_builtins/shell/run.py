@@ -64,7 +64,7 @@ class Output:
         self._folder = folder
         self._show = show
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._chunks: list[bytes] = []
+        self._kept = bytearray()
         self._size = 0
         self._spool: IO[bytes] | None = None
         self._path = folder
@@ -77,7 +77,7 @@ class Output:
         if self._spool is None and self._size > MEMORY_BYTES:
             self._begin_spool()
         if self._spool is None:
-            self._chunks.append(chunk)
+            self._kept += chunk
             return
         if self._size <= SPOOL_BYTES:
             self._spool.write(chunk)
@@ -86,8 +86,8 @@ class Output:
     def _begin_spool(self) -> None:
         descriptor, name = tempfile.mkstemp(dir=self._folder, prefix="spool-")
         self._spool, self._path = os.fdopen(descriptor, "wb"), Path(name)
-        self._spool.writelines(self._chunks)
-        self._chunks = []
+        self._spool.write(self._kept)
+        self._kept.clear()
 
     def discard(self) -> None:
         """Remove the spooled file: nobody will ask for the result."""
@@ -103,7 +103,8 @@ class Output:
             shown = self._tail.decode("utf-8", "replace")
             shown = f"[{self._size} bytes; these are the last {len(self._tail)}]\n{shown}"
         else:
-            shown = b"".join(self._chunks).decode("utf-8", "replace")
+            shown = self._kept.decode("utf-8", "replace")
+            self._kept.clear()  # a large output is not held twice
         text = f"{shown.rstrip()}\n{note}".strip() if note else shown
         return ToolResult(
             status="error" if stopped else "ok",
