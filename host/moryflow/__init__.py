@@ -9,8 +9,7 @@ TYPE_CHECKING = False  # so that `typing` is not read before the command line ca
 if TYPE_CHECKING:
     from typing import Any
 
-    from moryflow.runtime.host import Host
-    from moryflow.runtime.open_host import open_host
+    from moryflow.runtime.host import Host, open_host
     from moryflow.runtime.session import Session
     from moryflow.store import SessionBusy
 
@@ -21,7 +20,7 @@ __all__ = ["Host", "RunOptions", "Session", "SessionBusy", "TurnResult", "__vers
 
 _HOMES = {
     "Host": "moryflow.runtime.host",
-    "open_host": "moryflow.runtime.open_host",
+    "open_host": "moryflow.runtime.host",
     "Session": "moryflow.runtime.session",
     "SessionBusy": "moryflow.store",
     "RunOptions": "moryflow.kernel.outcome",

@@ -15,9 +15,8 @@ from typing import Any
 from conversations import Extractive, Item, append, path_of, step
 from measuring import Figure, Place, place
 from moryflow import open_host
-from moryflow.compaction.measure import ESTIMATORS, Meter, measured
-from moryflow.compaction.planning import plan_job, room_for
-from moryflow.compaction.policy import limit_of
+from moryflow.compaction.measure import ESTIMATORS, Meter, limit_of, measured
+from moryflow.compaction.plan import plan_job, room_for
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.testing import replies

@@ -19,7 +19,7 @@ from measuring import Figure, place
 from moryflow import open_host
 from moryflow.compaction.prune import PruneLimits, plan_pruning
 from moryflow.kernel.messages import ContextBuilder
-from moryflow.runtime.compact import compact_now
+from moryflow.runtime.session_commands import compact_now
 
 LOCAL = "MORYFLOW_LOCAL_MODEL_HOME"
 FEW = 2

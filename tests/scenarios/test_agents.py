@@ -559,7 +559,7 @@ async def test_a_question_far_below_lets_all_above_it_go_on(rig):
 
 async def test_a_question_from_the_background_waits_like_any_other(rig):
     """--on-ask fail: the turn ends with it, and goes on with the answer (D27, D65)."""
-    from moryflow.runtime.subagent_wait import with_background
+    from moryflow.runtime.subagents import with_background
 
     agent(rig, "runner", rig.call("bash", command="echo hi"))
     options = RunOptions(on_ask="fail")

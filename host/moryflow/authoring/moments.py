@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import ChatParams, CompactionPlan, Frozen, Message, SystemPrompt, ToolCall, ToolError, ToolResult
 from moryflow_sdk.events import DELTAS
 
-from moryflow.compaction.planning import in_view
-from moryflow.compaction.summarize import first_params
-from moryflow.compaction.writing import first_plan
+from moryflow.compaction.plan import in_view
+from moryflow.compaction.summarizer import first_params
+from moryflow.compaction.summary import first_plan
 from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.tool_arguments import parse

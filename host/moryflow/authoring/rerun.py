@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import HOOKS, Ruling, ToolCall, ToolError, thaw
 
-from moryflow.compaction.agent import COMPACT_AGENT
+from moryflow.compaction.summarizer import COMPACT_AGENT
 from moryflow.hooks.dispatcher import Withheld
 from moryflow.kernel.model_request import first_params, first_prompt
 from moryflow.kernel.tool_prepare import call_as_judged

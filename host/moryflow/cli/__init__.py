@@ -9,7 +9,7 @@ import os
 import sys
 from io import TextIOWrapper
 
-from moryflow.base import pydantic_plugins
+from moryflow.base import leave_out_pydantic_plugins
 
 from .group import cli
 from .terminal import shutdown, stdout
@@ -47,7 +47,7 @@ def _main(arguments: list[str] | None) -> int:
     _collect_rarely()
     _prepare_streams(apart=arguments is None)
     if arguments is None:
-        pydantic_plugins.leave_out()
+        leave_out_pydantic_plugins()
     try:
         code = _run(arguments)
         sys.stdout.flush()

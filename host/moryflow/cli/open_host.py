@@ -12,8 +12,7 @@ from moryflow_sdk import MoryflowError
 
 from moryflow.base.paths import home_folder
 from moryflow.runtime.generation import WAIT
-from moryflow.runtime.host import Host
-from moryflow.runtime.open_host import open_host
+from moryflow.runtime.host import Host, open_host
 
 from .commands.plugin_context import drift_notices, quoted
 from .options import Flags, flags_of

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from moryflow.config.problems import Problem
+from moryflow.config.layers import Problem
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host

@@ -8,20 +8,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from moryflow_sdk import ConfigError, Message, ModelError, ModelProvider, MoryflowError
+from moryflow_sdk import ConfigError, Message, ModelProvider, MoryflowError
 
 from moryflow.kernel.messages import message_of, placeholders
 from moryflow.store.tree import effective
 
-from .apply import Record, note_pruning, scope_can_be_shortened
-from .measure import Meter, measured
-from .planning import REFUSED, Job, Trigger, answers_since, is_prepared, plan_job, room_for, spoken_per_answer, turn_sizes
-from .policy import limit_of
+from .measure import LESS, SHORTER, Meter, does_not_fit, limit_of, measured, too_large
+from .plan import (
+    REFUSED,
+    Job,
+    Trigger,
+    answers_since,
+    is_prepared,
+    plan_job,
+    room_for,
+    scope_can_be_shortened,
+    spoken_per_answer,
+    turn_sizes,
+)
 from .prune import (
     PruneLimits,
     Pruning,
     harder,
     limits_of,
+    note_pruning,
     plan_cut,
     plan_fit,
     plan_images,
@@ -42,7 +52,7 @@ if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext
 
     from .memory import Memory
-    from .writing import Writing
+    from .summary import Record
 
 
 class TurnCompaction:
@@ -79,7 +89,7 @@ class TurnCompaction:
                 await self._cut_texts()
         if excess := await self._excess(self._window):
             assert self._window is not None
-            raise _does_not_fit(excess + self._window, self._window)
+            raise does_not_fit(excess + self._window, self._window)
 
     async def _shorten(self) -> None:
         """Prune, then summarise, then leave out what still does not fit.
@@ -91,7 +101,7 @@ class TurnCompaction:
         if not await self._too_long() or (is_prepared(self._path) and not beyond):
             return
         if self._settings.prune:
-            await self._prune(self._ordinary, "threshold")
+            await self._prune(limits_of(self._settings, self._window), "threshold")
             if not await self._too_long():
                 return
         fresh, paused = answers_since(self._path) < BETWEEN, self._paused
@@ -101,6 +111,8 @@ class TurnCompaction:
             else:
                 await self._compact("threshold")
         await self._fit()
+        if answers_since(self._path) < BETWEEN and self._asked < self._limit.most / 2:
+            await self._cut_texts()  # words of old turns give way; the next summary reads them whole
         if await self._excess() and (not self._paused or (paused and await self._excess(self._window))):
             await self._compact("threshold", calm=True)  # in a pause only where nothing else lets the turn go on
             await self._fit()
@@ -123,13 +135,15 @@ class TurnCompaction:
         """Prune what the next turn will not need, and take what a turn beside it has finished."""
         if not self._settings.automatic or not scope_can_be_shortened(self._scope):
             return
+        if self._scope.purpose == "child":  # nobody prompts it again soon, and its parent waits for the answer
+            await self._drop_background("the sub-agent ended before it was there")
         waits = self._memory.working(self._scope.session) and not self._scope.live.kept
         if waits:  # store the answer first: a crash while the summary is being written must not lose it
             self._journal.event("session.status", status="busy", answered=True, text="writing the summary of what is older")
             await self._journal.commit()
         await self._take_finished(wait=waits)
         if self._settings.prune:
-            self._note_prune(self._ordinary, self._meter.view(self._view()), "after_turn")
+            self._note_prune(limits_of(self._settings, self._window), self._meter.view(self._view()), "after_turn")
 
     async def on_demand(self, focus: str) -> Mapping[str, Any]:
         """Compact now because a person asks.
@@ -205,9 +219,10 @@ class TurnCompaction:
         if self._settings.mode == "background":
             return not await self._excess()
         sizes = turn_sizes(self._view(), self._meter)[-self._settings.protected_turns - 1 :]
+        if self._scope.purpose == "child":  # one turn is all of its work, and it comes to a pause after each step
+            sizes = sizes[:-1]
         turn = max([self._limit.most * _TURN_SHARE, *sizes])
-        room = self._settings.mode == "auto" and self._scope.purpose == "main"
-        return room and not await self._excess(self._limit.most - turn)
+        return self._settings.mode == "auto" and not await self._excess(self._limit.most - turn)
 
     async def _require_room(self) -> None:
         """Say at once what can neither be summarised nor left out, where that alone is too large.
@@ -216,12 +231,17 @@ class TurnCompaction:
         """
         assert self._window is not None
         overhead = await self._overhead(self._strict)
-        prompt = next((message for node in reversed(self._path) if node.kind == "user" and (message := message_of(node))), None)
-        asked = self._strict.estimate(prompt.text) if prompt is not None else 0.0
+        asked = self._asked
         if overhead > self._window:
-            raise _too_large("the system prompt and the tools alone do", overhead, self._window, _LESS)
+            raise too_large("the system prompt and the tools alone do", overhead, self._window, LESS)
         if overhead + asked > self._window:
-            raise _too_large("the prompt alone does", overhead + asked, self._window, _SHORTER)
+            raise too_large("the prompt alone does", overhead + asked, self._window, SHORTER)
+
+    @property
+    def _asked(self) -> float:
+        """The tokens of the newest prompt."""
+        prompt = next((message for node in reversed(self._path) if node.kind == "user" and (message := message_of(node))), None)
+        return self._strict.estimate(prompt.text) if prompt is not None else 0.0
 
     # ---------------------------------------------------------------- prune
 
@@ -235,10 +255,6 @@ class TurnCompaction:
         if pruning:
             note_pruning(self._journal, pruning, tokens, trigger)
         return bool(pruning)
-
-    @property
-    def _ordinary(self) -> PruneLimits:
-        return limits_of(self._settings, self._window)
 
     async def _cut_newest(self) -> None:
         """Cut the outputs of the newest step where they alone take more than half of the window."""
@@ -320,15 +336,15 @@ class TurnCompaction:
             await self._prune(harder(self._settings, record.writing.job.room.tail), "no_summary")
         return False
 
-    def _writing(self, job: Job, focus: str) -> Writing:
-        from .writing import Writing, forked  # what most turns never need
+    def _record(self, job: Job, focus: str = "") -> Record:
+        from .summary import Record, Writing, forked  # what most turns never need
 
         fork = forked(self._scope, f"t_{secrets.token_hex(6)}")
-        return Writing(fork, job, self._settings, self._main, focus)
+        return Record(Writing(fork, job, self._settings, self._main, focus))
 
     async def _written(self, job: Job, focus: str) -> tuple[Record, MoryflowError | None]:
         """Write and apply a summary while the turn waits; return what went wrong, if something did."""
-        record = Record(self._writing(job, focus))
+        record = self._record(job, focus)
         try:
             await record.pending()
             payload = await record.writing.payload()
@@ -356,16 +372,16 @@ class TurnCompaction:
         job = await self._job("background")
         if job is None:
             return
-        record = Record(self._writing(job, ""))
+        record = self._record(job)
         await record.pending()
         self._memory.start(self._scope.session, record)
 
-    async def _drop_background(self) -> None:
-        """End what is written beside the turn, as a summary is needed at once."""
+    async def _drop_background(self, reason: str = "a summary was needed at once") -> None:
+        """End what is written beside the turn."""
         record = self._memory.cancel(self._scope.session)
         if record is not None:
             record.writing.fork.live = self._scope.live
-            await record.abandoned("a summary was needed at once")
+            await record.abandoned(reason)
 
     async def _take_finished(self, *, wait: bool = False) -> None:
         """Apply or record what a background fork has written, at this pause of the turn."""
@@ -382,17 +398,3 @@ class TurnCompaction:
             self._memory.failed(self._scope.session, self._seq)
         elif await record.done(result, self._scope.live):
             self._memory.succeeded(self._scope.session)
-
-
-_LESS = "moryflow session context shows what they cost; fewer tools, plugins or instructions, or a model with a larger window"
-_SHORTER = "give the agent a file that it can read in parts, or take a model with a larger window"
-_SUMMARISE = "moryflow session compact, or moryflow run without -c, which begins a new session"
-
-
-def _does_not_fit(tokens: float, window: int) -> ModelError:
-    return _too_large("the conversation does", tokens, window, _SUMMARISE)
-
-
-def _too_large(what: str, tokens: float, window: int, next_step: str) -> ModelError:
-    message = f"{what} not fit the window of the model: about {tokens:.0f} tokens of {window}"
-    return ModelError(message, code="context", next_step=next_step)

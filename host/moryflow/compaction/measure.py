@@ -1,12 +1,15 @@
-"""How large a view is: what the provider has counted, and an estimate for the rest."""
+"""How large a view is, by what the provider has counted and an estimate for the rest, and how large it may be."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from moryflow_sdk import Message, Usage
+from moryflow_sdk import Message, ModelError, Usage
+
+from moryflow.config.schema import CompactionSettings
 
 if TYPE_CHECKING:
     from moryflow.store import Node
@@ -174,3 +177,74 @@ def last_counted(path: Sequence[Node], seen: Node | None = None, known: Counted 
             usage = {name: value for name, value in node.payload["usage"].items() if name in Usage.model_fields}
             return node.id, Usage(**usage)
     return None
+
+
+SHARE = 0.8
+OUTPUT_BUDGET, OUTPUT_SHARE = 4096, 0.2
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A size that must not be exceeded.
+
+    :ivar inclusive: whether exactly `tokens` is already too long.
+    :ivar most: what a request may have at most, so that the window has room for the answer; as `tokens` where none is known.
+    """
+
+    tokens: float
+    inclusive: bool = False
+    most: float = 0.0
+
+    def exceeded(self, tokens: float) -> bool:
+        """Whether a view of `tokens` is too long."""
+        return tokens >= self.tokens if self.inclusive else tokens > self.tokens
+
+
+def usable(window: int, output_budget: int | None = None) -> float:
+    """Return what is left of the window beside the answer."""
+    return window - (min(OUTPUT_BUDGET, window * OUTPUT_SHARE) if output_budget is None else min(output_budget, window))
+
+
+def _share(window: int, settings: CompactionSettings) -> Limit:
+    return Limit(SHARE * usable(window, settings.output_budget))
+
+
+def _buffer(window: int, settings: CompactionSettings) -> Limit:
+    return Limit(_below(window, settings.buffer), inclusive=True)
+
+
+def _reserve(window: int, settings: CompactionSettings) -> Limit:
+    return Limit(_below(window, settings.reserve))
+
+
+def _below(window: int, distance: int) -> float:
+    """Return `window` less `distance`, but never less than half of a small window."""
+    return max(window - distance, window / 2)
+
+
+POLICIES: Mapping[str, Callable[[int, CompactionSettings], Limit]] = {"share": _share, "buffer": _buffer, "reserve": _reserve}
+
+
+def limit_of(window: int | None, settings: CompactionSettings) -> Limit:
+    """Return the limit for a context window; for an unknown one the character limit, as tokens."""
+    if not window or window < 0:
+        tokens = settings.fallback_char_limit / 4
+        return Limit(tokens, most=tokens)
+    limit = POLICIES[settings.policy](window, settings)
+    return replace(limit, most=min(window, max(usable(window, settings.output_budget), limit.tokens)))
+
+
+LESS = "moryflow session context shows what they cost; fewer tools, plugins or instructions, or a model with a larger window"
+SHORTER = "give the agent a file that it can read in parts, or take a model with a larger window"
+_SUMMARISE = "moryflow session compact, or moryflow run without -c, which begins a new session"
+
+
+def does_not_fit(tokens: float, window: int) -> ModelError:
+    """Return the refusal of a conversation that is larger than the window."""
+    return too_large("the conversation does", tokens, window, _SUMMARISE)
+
+
+def too_large(what: str, tokens: float, window: int, next_step: str) -> ModelError:
+    """Return the refusal of `what`, a subject with its verb, as larger than the window."""
+    message = f"{what} not fit the window of the model: about {tokens:.0f} tokens of {window}"
+    return ModelError(message, code="context", next_step=next_step)

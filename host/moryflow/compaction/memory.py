@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import PluginSet
     from moryflow.kernel.messages import ContextBuilder
 
-    from .apply import Record
-    from .writing import Payload
+    from .summary import Payload, Record
 
 FIRST_PAUSE, LONGEST_PAUSE = 8, 256
 """Nodes that must come before a failed compaction is tried again; doubled with each failure."""

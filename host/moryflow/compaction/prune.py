@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import with_files
 
-from .cut import finished_turns
 from .measure import IMAGE_TOKENS, UNKNOWN_WINDOW
+from .plan import finished_turns
 
 if TYPE_CHECKING:
+    from moryflow.kernel.ports import Journal
     from moryflow.store import Node
 
 Size = Callable[[str], float]
@@ -267,3 +268,21 @@ def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Size)
     end = head.rfind("\n")
     head = head[:end] if end > len(head) / 2 else head
     return f"{head}\n{line}".lstrip("\n")
+
+
+def note_pruning(journal: Journal, pruning: Pruning, tokens: float, trigger: str) -> None:
+    """Note a prune node and its event; nothing is deleted, files neither."""
+    journal.node("prune", {"nodes": dict(pruning.nodes)})
+    journal.event("compaction", **pruned_event(pruning, tokens, trigger))
+
+
+def pruned_event(pruning: Pruning, tokens: float, trigger: str) -> Mapping[str, Any]:
+    """Return the fields of a prune's event."""
+    return {
+        "kind": "prune",
+        "state": "done",
+        "tokens_before": round(tokens),
+        "tokens_after": max(0, round(tokens - pruning.saved)),
+        "dropped": dict(pruning.dropped),
+        "trigger": trigger,
+    }

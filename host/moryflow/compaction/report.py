@@ -14,9 +14,8 @@ from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.model_request import RequestBuilder
 from moryflow.kernel.tool_filter import offered_tools
 
-from .measure import Meter, measured
+from .measure import Meter, limit_of, measured
 from .memory import estimator
-from .policy import limit_of
 
 if TYPE_CHECKING:
     from moryflow.config.schema import CompactionSettings

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Rule
 from moryflow_sdk.secrets import know, know_environment, secret_values
 
-from .good import good_copy, keep
-from .layers import MISSING, Layer, merged
+from .files import good_copy, keep
+from .layers import MISSING, Layer, Origin, Problem, merged
 from .load import environment_layer, flag_layer, inline_layer, secrets_layer, user_layers
-from .meant import as_meant
-from .problems import Origin, Problem
 from .rules import RULES, holds_deny, lost_rules, read_rules
 
 if TYPE_CHECKING:
@@ -142,7 +140,7 @@ class Config:
         if not any(layer.value for layer in self.layers):
             return self
         from .checks import drop_bad_values
-        from .host_schema import host_models
+        from .schema import host_models
         from .unknown import unknown_keys
 
         known = tuple(known)
@@ -157,9 +155,8 @@ class Config:
     def _host_checked(self) -> Config:
         if not self.layers:
             return self
-        from .checks import drop_bad_values
-        from .host_schema import host_models
-        from .servers import checked_servers
+        from .checks import as_meant, checked_servers, drop_bad_values
+        from .schema import host_models
 
         layers, problems, lost = [], list(self.problems), []
         for layer in self.layers:

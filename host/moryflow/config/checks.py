@@ -1,18 +1,21 @@
-"""Validate a layer against the models of its settings: drop and report bad values, keep the rest."""
+"""Check a layer: put slips right that would loosen something, drop and report bad values and MCP servers, keep the rest."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 from moryflow_sdk.secrets import hidden, masked
 from pydantic import BaseModel, ValidationError
 
-from .layers import MISSING, Layer, dotted, step_into
-from .problems import MOST, Problem
-from .rules import holds_deny
-from .schema import Known
+from .layers import MISSING, MOST, Layer, Place, Problem, dotted, merged, nested, step_into
+from .rules import RULES, holds_deny
+from .schema import Known, ServerSettings
 
 _ROUNDS = 5
 """Dropping one value may bring another error to light; after this many rounds the whole section goes."""
@@ -146,3 +149,138 @@ def kind(value: Any) -> str:
 def fields(model: type[BaseModel]) -> dict[str, Any]:
     """Return the names a section of `model` may hold, with their types."""
     return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+
+
+_MODE = ("agents", "runtime", "mode", "default")
+_YES = ("1", "true", "yes", "on")
+
+
+def as_meant(layer: Layer) -> tuple[Layer, list[Problem]]:
+    """Return `layer` with slips put right, and what they are."""
+    if layer.find(_MODE) == "ask":  # the older name of the mode `agent`
+        layer = replace(layer, value=merged(layer.value, nested(_MODE, "agent")))
+    problems: list[Problem] = []
+    for path, meant in list(_slips(layer)):
+        text = f"{dotted(path)}: {_short(layer.find(path))} is read as {_short(meant)}"
+        problems.append(layer.problem(path, text, f"write {_short(meant)}", code="config_value", fatal=True))
+        layer = replace(layer, value=merged(layer.value, nested([str(name) for name in path], meant)))
+    return layer, problems
+
+
+def _slips(layer: Layer) -> Iterator[tuple[Place, Any]]:
+    """Yield where something that tightens is written oddly, and what was meant."""
+    for name in ("disabledPlugins", "onlyPlugins"):
+        value = layer.find((name,))
+        if isinstance(value, str):
+            yield (name,), [part.strip() for part in value.split(",") if part.strip()]
+    for name in ("safeMode", "strict"):
+        value = layer.find((name,))
+        if not isinstance(value, bool) and value is not MISSING and str(value).strip().casefold() in _YES:
+            yield (name,), True
+    profile = layer.find(("profile",))
+    if isinstance(profile, str) and profile != "remote" and profile.strip().casefold() == "remote":
+        yield ("profile",), "remote"
+    rules = layer.find(RULES)
+    if isinstance(rules, dict) and "decision" in rules:
+        yield RULES, [rules]
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)[:60]
+
+
+SECTION = ("mcp", "servers")
+CODE = "mcp_config"
+_NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+Fault = tuple[Place, str]
+
+
+def checked_servers(layer: Layer) -> tuple[Layer, list[Problem]]:
+    """Return `layer` without servers that are written wrongly, and what is wrong; whole entries go, never parts of one."""
+    section = layer.find(("mcp",))
+    if section is MISSING:
+        return layer, []
+    for end, value in ((1, section), (2, layer.find(SECTION))):
+        if value is not MISSING and not isinstance(value, Mapping):
+            text = f"{'.'.join(SECTION[:end])} must be an object, not {kind(value)}; it is ignored"
+            return layer.without(SECTION[:end]), [layer.problem(SECTION[:end], text, code=CODE)]
+    servers = layer.find(SECTION)
+    if servers is MISSING:
+        return layer, []
+    problems: list[Problem] = []
+    bad: set[str] = set()
+    for name, server in servers.items():
+        for place, fault in _faults(str(name), server):
+            bad.add(name)
+            problems.append(layer.problem((*SECTION, name, *place), f"{fault}; the entry is left out", code=CODE))
+    if len(problems) > MOST:
+        more = layer.problem(SECTION, f"{len(problems) - MOST} more faults in MCP servers", code=CODE)
+        problems = [*problems[:MOST], more]
+    notice = layer.problem(SECTION, "this version starts no MCP servers; what stands here is only checked", code=CODE)
+    kept = {name: server for name, server in servers.items() if name not in bad}
+    return _with_servers(layer, kept), [*problems, notice]
+
+
+def _with_servers(layer: Layer, servers: Mapping[str, Any]) -> Layer:
+    return replace(layer, value={**layer.value, "mcp": {**layer.value["mcp"], "servers": dict(servers)}})
+
+
+def _faults(name: str, server: Any) -> Iterator[Fault]:
+    shown = f"MCP server {name[:60]!r}"
+    if not _NAME.fullmatch(name):
+        yield (
+            (),
+            f"{shown}: a name has 1 to 64 letters, digits, dots, dashes, underscores and @, and begins with one of the first",
+        )
+    if not isinstance(server, Mapping):
+        yield (), f"{shown} must be an object with command or url, not {kind(server)}"
+        return
+    wrong = list(_wrong_types(server))
+    yield from ((place, f"{shown}: {text}") for place, text in wrong or _wrong_values(server))
+
+
+def _wrong_types(server: Mapping[str, Any]) -> Iterator[Fault]:
+    try:
+        ServerSettings.model_validate_json(json.dumps(dict(server)), strict=True)
+    except ValidationError as error:
+        for place, message in {
+            tuple(deepest(server, detail["loc"])): sentence(str(detail["msg"]))
+            for detail in error.errors(include_url=False, include_context=False, include_input=False)
+        }.items():
+            yield place, f"{dotted(place)}: {message}"
+
+
+def _wrong_values(server: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what no type tells: a server needs one way to be reached, and must not reach out of the vault."""
+    command, url = server.get("command"), server.get("url")
+    if (command is None) == (url is None):
+        yield (), "it has both command and url" if command else f"it has neither command nor url{_near(server)}"
+    wanted = "url" if server.get("type") in ("http", "sse") else "command" if server.get("type") else ""
+    if wanted and server.get(wanted) is None:
+        yield ("type",), f"the type {server['type']!r} needs {wanted}"
+    if command is not None and not command.strip():
+        yield ("command",), "the command is empty"
+    if url is not None and not _is_address(url):
+        yield ("url",), f"url: {url[:60]!r} is no http or https address without a password"
+    cwd = PurePosixPath(server.get("cwd") or ".")
+    if cwd.is_absolute() or ".." in cwd.parts or cwd.parts[:1] == ("~",):
+        yield ("cwd",), f"cwd: {str(cwd)[:60]!r} lies outside the vault; write a folder of it, without .."
+    for variable in server.get("env") or {}:
+        if not _VARIABLE.fullmatch(variable):
+            yield ("env", variable), f"env: {variable[:60]!r} is not the name of a variable"
+
+
+def _near(server: Mapping[str, Any]) -> str:
+    from difflib import get_close_matches
+
+    near = next((key for key in server if get_close_matches(key.casefold(), ("command", "url"), cutoff=0.7)), None)
+    return f"; {near[:60]!r} is neither" if near else ""
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        return False

@@ -1,4 +1,4 @@
-"""One layer of the configuration: its values, and where each of them stands."""
+"""One layer of the configuration: its values, where each of them stands, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from .jsonc import JsoncError, Node, tree
-from .problems import Problem, SourceName
 
 Place = Sequence[str | int]
 MISSING: Any = object()
@@ -120,3 +119,42 @@ def merged(below: Any, above: Any) -> Any:
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above
     return {**below, **{key: merged(below[key], item) if key in below else item for key, item in above.items()}}
+
+
+SourceName = Literal["default", "user", "secrets", "environment", "inline", "flag"]
+
+MOST = 50
+"""Problems reported per file; more are counted."""
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: where, what, and what helps.
+
+    :param code: the class of the report, for example ``config_syntax`` or ``rule_invalid``.
+    :param fatal: a deny, a limit or a plugin that is switched off may be lost, so ``config check`` fails and runs say
+        so.
+    """
+
+    file: str
+    line: int | None
+    column: int | None
+    message: str
+    hint: str = ""
+    fatal: bool = False
+    code: str = "config_value"
+
+    @property
+    def where(self) -> str:
+        """``file:line:column`` as far as it is known."""
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+class Origin(NamedTuple):
+    """Which layer a value comes from; `file` is the variable's name for the environment."""
+
+    source: SourceName
+    file: str | None = None
+    line: int | None = None

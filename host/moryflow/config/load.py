@@ -11,11 +11,9 @@ from typing import Any
 from moryflow_sdk import ConfigError
 from moryflow_sdk.own_files import Doubt
 
-from .files import Unreadable, read_source
-from .good import good_copy, text_of
+from .files import Unreadable, good_copy, read_source, text_of
 from .jsonc import JsoncError, parse
-from .layers import MISSING, Layer, dotted, merged, nested
-from .problems import Problem
+from .layers import MISSING, Layer, Problem, dotted, merged, nested
 
 
 def user_layers(home: Path, path: Path, problems: list[Problem]) -> list[Layer]:

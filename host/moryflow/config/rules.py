@@ -9,8 +9,7 @@ from typing import Any, Literal
 from moryflow_sdk import Rule
 from moryflow_sdk.rule_entries import ANY_DOMAIN, may_deny, not_understood, read_entries
 
-from .layers import Layer, dotted
-from .problems import MOST, Problem
+from .layers import MOST, Layer, Problem, dotted
 
 RULES = ("agents", "runtime", "permission", "rules")
 """Where the rules stand."""

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from .checks import TIGHTENING, fields
-from .layers import Layer, dotted, merged, nested
-from .problems import MOST, Problem
+from .layers import MOST, Layer, Problem, dotted, merged, nested
 from .rules import holds_deny
 from .schema import RULES_PATH, Known
 

@@ -1,10 +1,11 @@
-"""The host of one process: configuration, plugins, store, and the sessions that run on them."""
+"""The host of one process: open it, then use the configuration, plugins, store and sessions that it holds."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,8 @@ from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, MoryflowE
 
 from moryflow.agents import DEFAULT_AGENT
 from moryflow.approvals.questions import ApprovalDesk
-from moryflow.base.paths import readable_vault
+from moryflow.base.builtins import BUILTINS
+from moryflow.base.paths import home_folder, readable_vault
 from moryflow.config import Config
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.plugin_set import PluginSet
@@ -32,7 +34,7 @@ from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
-from .generation import STRICT_WAIT, GenerationBuilder, Leases
+from .generation import STRICT_WAIT, WAIT, GenerationBuilder, Leases, in_development
 from .read_only import blank_session, looking_scope
 from .selection import agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
@@ -72,8 +74,6 @@ class Host:
         self.watch_registry, self.preflight, self.development = builder.watch_registry, builder.preflight, builder.development
         self.before_turn: Callable[[], Awaitable[None]] | None = None
         self._code_files = items(self.home)
-
-    # ---------------------------------------------------------------- parts
 
     @cached_property
     def store(self) -> Store:
@@ -138,8 +138,6 @@ class Host:
     def base_prompt(self, scope: TurnContext) -> str:
         """Return the base of the system prompt: the agent's, else the custom one, else the built-in one."""
         return base_prompt(self.config, scope)
-
-    # ---------------------------------------------------------------- choosing
 
     def agent(self, name: str | None) -> Agent:
         """Return an agent by id, the configured one, or the default.
@@ -349,3 +347,53 @@ class Host:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+async def open_host(
+    home: Path | str | None = None,
+    *,
+    config: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    safe_mode: bool | None = None,
+    plugins: Sequence[str] | None = None,
+    strict: bool | None = None,
+    profile: str | None = None,
+    builtins: Sequence[str] = BUILTINS,
+    probe: bool = True,
+    wait: float = WAIT,
+    development: Sequence[Path] = (),
+) -> Host:
+    """Load configuration and plugins and return a host.
+
+    :param home: Moryflow's own folder; ``MORYFLOW_HOME``, else ``~/.moryflow``.
+    :param config: an inline layer: JSON text or a path.
+    :param plugins: names of third-party plugins to load; empty means built-ins only; ``None`` means all.
+    :param probe: try out third-party code that was not seen before in a process of its own first.
+    :param wait: seconds to wait for that; what takes longer joins at a later turn.
+    :param development: plugins that lie elsewhere and are being written: files, packages, projects.
+    :raises ConfigError: the inline configuration is wrong. Nothing in the user's files raises.
+    """
+    env = os.environ if environ is None else environ
+    builder = GenerationBuilder(
+        home=home_folder(home, env),
+        environ=env,
+        inline=config,
+        flags=flags,
+        safe_mode=safe_mode,
+        only=None if plugins is None else frozenset(plugins),
+        builtins=builtins,
+        probe=probe,
+        wait=wait,
+        strict=strict,
+        development=in_development(development, env),
+        profile=profile,
+    )
+    return await _opened(builder)
+
+
+async def _opened(builder: GenerationBuilder) -> Host:
+    """Load the first generation and put the host together."""
+    config, plugin_set = await builder.load()
+    profile = builder.profile or config.get("profile") or "local"
+    return Host(builder, config, plugin_set, profile=profile, strict=builder.is_strict(config))

@@ -19,15 +19,10 @@ from moryflow.kernel.turn import Turn
 from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
 
-from .event_stream import stream
-from .mentions import mentioned
-from .selection import agent_of
-from .session_changes import change_agent, change_mode, change_model
+from .selection import agent_of, change_agent, change_mode, change_model
 from .session_lease import Holding, Record
-from .subagent_resume import GO_ON, waiting_children
-from .subagents import Children
-from .turn_queue import TurnQueue
-from .turn_task import AtWork, DirectCall, Work, can_continue, last_result
+from .subagents import GO_ON, Children, mentioned, waiting_children
+from .turn_task import AtWork, DirectCall, TurnQueue, Work, can_continue, last_result, stream
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose

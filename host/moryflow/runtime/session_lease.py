@@ -16,7 +16,7 @@ from moryflow.kernel.ports import Journal
 from moryflow.kernel.turn_context import SessionHandle
 from moryflow.store import SessionLock, SessionRow, Store, Unfinished, unfinished
 
-from .mentions import TOOL
+from .subagents import TOOL
 from .turn_task import ends_with_calls
 
 Record = Callable[[Journal], None]

@@ -1,27 +1,32 @@
-"""The child sessions of one session: who may be started, what each may do, and what becomes of its result."""
+"""The child sessions of one session: who may start, what each may do, what becomes of its result.
+
+Without asking the model, a person starts one with ``@general look into …``, and those that waited for an answer are resumed
+together with their parent. Both become calls of the tool ``task``, judged like any other.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moryflow_sdk import Agent, MoryflowError, Spawned, SpawnResult, ToolError, freeze
+from moryflow_sdk import Agent, ConfigError, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
 
 from moryflow.agents.narrow import narrowed
 from moryflow.kernel.limits import ChildUsage
+from moryflow.kernel.messages import with_files
 from moryflow.kernel.outcome import RunOptions, TurnResult, error_json
 from moryflow.kernel.turn_context import ParentTurn
-
-from .subagent_wait import with_background
 
 if TYPE_CHECKING:
     from moryflow.kernel.ports import Journal
     from moryflow.kernel.turn_context import SpawnRequest, TurnContext
-    from moryflow.store import SessionLock, SessionRow
+    from moryflow.store import Node, SessionLock, SessionRow
 
     from .ports import SessionHost, SessionPort
-
 
 DEEPEST = 4
 """The deepest that sessions may nest; the ``task`` tool has a lower limit of its own."""
@@ -276,3 +281,103 @@ def _spent(child: SessionPort, result: TurnResult) -> ChildUsage:
     place = {"session": child.id, "agent": child.agent.id}
     denied = tuple({**place, **denial} for denial in result.denied)
     return ChildUsage(result.usage, result.cost, result.steps, denied, result.unasked)
+
+
+async def with_background(session: SessionPort, result: TurnResult, options: RunOptions) -> TurnResult:
+    """Wait for the children that `session` left working and let its agent go on with what they gave.
+
+    :returns: `result`, or one that counts everything together and holds the last answer.
+    """
+    children = session.children
+    while result.end_reason == "completed" and (await children.settled() or children.stopped or await children.unheard()):
+        if children.stopped:
+            return result._replace(end_reason="stopped")
+        left = options.max_steps and options.max_steps - result.steps
+        if left is not None and left <= 0:
+            return result._replace(end_reason="max_steps")
+        cost = options.max_cost and options.max_cost - (result.cost or 0.0)
+        if cost is not None and cost <= 0:
+            return result._replace(end_reason="budget")
+        result = _together(result, await session.proceed(options._replace(max_steps=left, max_cost=cost)))
+    return result
+
+
+def _together(before: TurnResult, after: TurnResult) -> TurnResult:
+    known = [cost for cost in (before.cost, after.cost) if cost is not None]
+    return after._replace(
+        usage=before.usage + after.usage,
+        cost=sum(known) if known else None,
+        steps=before.steps + after.steps,
+        denied=before.denied + after.denied,
+        unasked=before.unasked or after.unasked,
+    )
+
+
+GO_ON = "The question that was open has been settled. Go on with your task."
+"""What such a call gives a sub-agent to do; one that is given it lets those below it go on first."""
+WAITING = "approval_required"
+
+
+def waiting_children(path: Sequence[Node]) -> tuple[ToolRequest, ...]:
+    """Return the calls that let the sub-agents go on which the last prompt's work left waiting."""
+    prompts = (place for place, node in enumerate(path) if node.kind == "user" and not node.payload.get("synthetic"))
+    waiting: dict[str, str] = {}
+    for node in path[max(prompts, default=0) :]:
+        about = _ended(node)
+        if about.get("end_reason") == WAITING:
+            waiting[about["session"]] = about["agent"]
+        for call in node.payload.get("calls") or () if node.kind == "assistant" else ():
+            waiting.pop(_resumed_by(call), None)
+    return tuple(_go_on(session, agent) for session, agent in waiting.items())
+
+
+def _ended(node: Node) -> Mapping[str, Any]:
+    """Return what a node says of a sub-agent that has ended: a result of ``task``, or the note of one in the background."""
+    if node.kind == "tool" and node.payload["tool"] == TOOL:
+        return node.payload.get("metadata") or {}
+    return (node.payload.get("task") or {}) if node.kind == "note" else {}
+
+
+def _go_on(session: str, agent: str) -> ToolRequest:
+    arguments = json.dumps({"agent": agent, "prompt": GO_ON, "task_id": session})
+    return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=TOOL, arguments=arguments)
+
+
+def _resumed_by(call: Mapping[str, Any]) -> str:
+    """Return the id of the sub-agent that a call goes on with, whatever became of it."""
+    try:
+        arguments = json.loads(call["arguments"]) if call["name"] == TOOL else {}
+    except ValueError:
+        return ""
+    return str(arguments.get("task_id") or "") if isinstance(arguments, dict) else ""
+
+
+TOOL = "task"
+_MENTION = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:\s+(\S.*))?\s*", re.DOTALL)
+NEARLY = 0.75
+"""How alike a name must be to be taken for a mistyped agent and not for a word of the prompt."""
+
+
+def mentioned(prompt: Mapping[str, Any], host: SessionHost) -> ToolRequest | None:
+    """Return the call that `prompt` asks for, if it begins with an agent's name; any other text is for the model.
+
+    :raises ConfigError: it begins with something that is nearly an agent's name, or with one that cannot be started so.
+    """
+    found = _MENTION.fullmatch(prompt["text"].lstrip())
+    if found is None or TOOL not in host.tools:
+        return None
+    name, rest = found.groups()
+    startable = [agent.id for agent in host.agents.values() if agent.mode != "primary" and not agent.hidden]
+    if name in startable:
+        if not (rest or prompt.get("files")):
+            raise ConfigError(f"@{name} was given nothing to do", next_step=f'"@{name} what it shall do"')
+        arguments = {"agent": name, "prompt": with_files({**prompt, "text": rest or ""})}
+        return ToolRequest(id=f"call_{secrets.token_hex(6)}", name=TOOL, arguments=json.dumps(arguments, ensure_ascii=False))
+    if name in host.agents and not host.agents[name].hidden:
+        raise ConfigError(f"{name} is no sub-agent: you talk with it yourself", next_step=f"--agent {name}, or /{name} in chat")
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, startable, n=1, cutoff=NEARLY)
+    if near:
+        raise ConfigError(f"there is no sub-agent {name!r}; did you mean @{near[0]}?", next_step="moryflow agent list")
+    return None

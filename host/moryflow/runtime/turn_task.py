@@ -1,19 +1,20 @@
-"""The state that a session reads from its path, the running turn, and how finished turns ended."""
+"""The turn that runs now: whose turn it is, its events as they come, and how it ended."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
-from moryflow_sdk import ModelError, MoryflowError, Ruling, ToolResult
+from moryflow_sdk import Event, ModelError, MoryflowError, Ruling, ToolResult
 
 from moryflow.approvals.questions import ApprovalRequired
 from moryflow.hooks.watchdog import Watchdog
 from moryflow.kernel.outcome import EndReason, TurnResult
 from moryflow.kernel.turn import Turn
 from moryflow.kernel.turn_context import SessionHandle, TurnContext
+from moryflow.store import SessionBusy
 
 Work = Coroutine[Any, Any, EndReason]
 
@@ -152,3 +153,63 @@ def _outcome(task: asyncio.Task[EndReason], live: SessionHandle) -> tuple[EndRea
             )
             failure.__cause__ = error
             return "host_error", failure
+
+
+class TurnQueue:
+    """Who may work in a session of this process now; the others come in the order in which they asked."""
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+        self._lock = asyncio.Lock()
+        self._waiting = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody works and nobody waits."""
+        return not (self._lock.locked() or self._waiting)
+
+    @asynccontextmanager
+    async def place(self, *, wait: bool) -> AsyncIterator[None]:
+        """Be the one who works for the length of a block.
+
+        :raises SessionBusy: somebody else is, and `wait` is false.
+        """
+        if not (wait or self.empty):
+            raise SessionBusy(
+                f"session {self._session} is working on another prompt",
+                where=f"session {self._session}",
+                next_step="wait for its result, or queue this one: session.prompt(text, queue=True)",
+            )
+        self._waiting += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+async def stream(turn: Callable[[Callable[[Event], None]], Coroutine[Any, Any, TurnResult]]) -> AsyncGenerator[Event]:
+    """Run `turn`, yield the events that it is called back with, and at last its ``result``.
+
+    Closing the generator early interrupts the turn; what it has is kept.
+    """
+    events: asyncio.Queue[Event | None] = asyncio.Queue()
+    work = asyncio.create_task(turn(events.put_nowait))
+    work.add_done_callback(lambda _: events.put_nowait(None))
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+        yield _result_event(await work)
+    finally:
+        if not work.done():
+            work.cancel()
+            await asyncio.wait((work,))
+
+
+def _result_event(result: TurnResult) -> Event:
+    found = result.as_json()
+    head = {key: found.pop(key) for key in ("v", "type", "ts", "session")}
+    return Event(**head, data=found)

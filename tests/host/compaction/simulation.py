@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from moryflow.runtime.compact import compact_now, undo
+from moryflow.runtime.session_commands import compact_now, undo
 from moryflow_sdk import (
     BaseProvider,
     ConfigError,

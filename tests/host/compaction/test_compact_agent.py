@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from compaction_paths import SUMMARY, calls, compact, kinds, result, says, talk, texts, user
-from moryflow.runtime.compact import compact_now
+from moryflow.runtime.session_commands import compact_now
 from moryflow_sdk import ModelInfo
 from moryflow_sdk.chat_completions import Endpoint
 from moryflow_sdk.chat_completions.encode import Encoder

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from compaction_paths import ANSWERED, calls, compact, kinds, result, says, talk, texts, user
-from moryflow.runtime.compact import compact_now, undo
+from moryflow.runtime.session_commands import compact_now, undo
 from moryflow.store.tree import effective
 from moryflow_sdk import ConfigError
 

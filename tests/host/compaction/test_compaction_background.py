@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
+import pytest
 from compaction_paths import SUMMARY, compact, kinds, talk
 from moryflow.store import Commit, NewNode, open_store
+from moryflow_sdk import ModelRequest, ToolRequest
+from simulation import VOICE, SimulatedModel
 
 ANSWER = {"text": "the answer"}
 
@@ -63,6 +68,39 @@ async def test_the_answer_is_stored_before_the_summary_is_waited_for_and_a_perso
         result = await asyncio.wait_for(turn, 300)
     assert (result.end_reason, result.text) == ("completed", ANSWER["text"])
     assert [item.get("reason") for item in bench.compactions()] == [None, "a person did not wait for it"]
+
+
+class Delegating(SimulatedModel):
+    """Lets a sub-agent read `steps` times; `slow` summaries never come."""
+
+    def __init__(self, steps: int, *, slow: bool) -> None:
+        super().__init__(16_000)
+        self.steps, self.sizes, self.slow = (steps,), (1500,), slow
+
+    def _next(self, request: ModelRequest) -> tuple[ToolRequest, ...]:
+        if request.purpose == "child":
+            return super()._next(request)[:1]
+        self._calls += 1
+        asked = len([message for message in request.messages if message.role == "assistant"])
+        return () if asked else (ToolRequest(id=f"c{self._calls}", name="helper", arguments='{"prompt": "Look there."}'),)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+        if request.purpose == "compact" and self.slow:
+            await asyncio.Event().wait()
+        async for event in super().stream(request):
+            yield event
+
+
+@pytest.mark.parametrize("slow", [False, True])
+async def test_sub_agents_work_on_too_while_their_summary_is_written(bench, slow):
+    """What a child began beside its turn is taken at its next pause, or given up when it ends: its parent waits (D18)."""
+    bench.plugin("voice", VOICE)
+    bench.doom(prune=False)
+    async with bench.host(provider=Delegating(26 if slow else 30, slow=slow)) as host:
+        session = await host.new_session(bench.vault)
+        assert (await session.prompt("Have somebody look there.")).end_reason == "completed"
+    begun, ended = bench.compactions()
+    assert (begun["trigger"], begun["state"], ended["state"]) == ("background", "pending", "stale" if slow else "done")
 
 
 async def test_a_summary_that_is_needed_at_once_ends_the_one_written_beside(bench):

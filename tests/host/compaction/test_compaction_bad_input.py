@@ -7,7 +7,7 @@ import re
 
 import pytest
 from compaction_paths import SUMMARY, calls, compact, compaction, kinds, path_of, result, talk, texts, user
-from moryflow.runtime.compact import undo
+from moryflow.runtime.session_commands import undo
 from moryflow_sdk import BaseProvider, Finished, TextDelta
 from moryflow_sdk.scripted import ScriptedModel
 

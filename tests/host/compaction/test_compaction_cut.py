@@ -7,8 +7,7 @@ import json
 from compaction_paths import calls, path_of, result, says, talk, texts, user
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.compaction.cut import Cut, find_cut, legal_places
-from moryflow.compaction.planning import is_prepared
+from moryflow.compaction.plan import Cut, find_cut, is_prepared, legal_places
 from moryflow.compaction.prune import PruneLimits, placeholder, plan_images, plan_pruning
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder, pair_results

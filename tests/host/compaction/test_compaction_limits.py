@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from compaction_paths import calls, compaction, path_of, result, says, user
-from moryflow.compaction.measure import IMAGE_TOKENS, Meter, chars, last_counted, measured, script_aware
-from moryflow.compaction.policy import limit_of, usable
+from moryflow.compaction.measure import IMAGE_TOKENS, Meter, chars, last_counted, limit_of, measured, script_aware, usable
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
 from moryflow_sdk import Image, Message

@@ -9,15 +9,13 @@ from compaction_paths import ANSWERED, calls, path_of, result, user
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
-from moryflow.compaction.agent import instructions
 from moryflow.compaction.facts import Facts, collect, effects
-from moryflow.compaction.measure import chars, script_aware
-from moryflow.compaction.planning import room_for
-from moryflow.compaction.policy import limit_of
+from moryflow.compaction.measure import chars, limit_of, script_aware
+from moryflow.compaction.plan import room_for
 from moryflow.compaction.sections import Records, assembled, cleaned, headings_in, host_sections, is_summary, merged
-from moryflow.compaction.transcript import chunks, entries, shortened
+from moryflow.compaction.summarizer import chunks, entries, instructions, shortened
 from moryflow.config.schema import CompactionSettings
-from moryflow.runtime.compact import compact_now
+from moryflow.runtime.session_commands import compact_now
 from moryflow.store import HookCallRow
 from moryflow.store.tree import effective
 from moryflow_sdk import Message

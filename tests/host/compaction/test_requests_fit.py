@@ -14,7 +14,7 @@ from moryflow.compaction.prune import limits_of, plan_cut, plan_fit
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.model_request import RequestBuilder
-from moryflow.runtime.compact import compact_now
+from moryflow.runtime.session_commands import compact_now
 from moryflow.store.tree import effective, needed
 from moryflow_sdk import Message, ModelInfo
 from simulation import VOICE, WINDOWS, SimulatedModel, ask, converse, wander
@@ -71,10 +71,12 @@ async def test_small_windows_do_not_thrash(talking, steps):
     assert asked.count("c") >= 2 and min(map(len, asked.split("c")[1:-1])) >= 4
 
 
+@pytest.mark.parametrize("tools", [0, 2500])
 @pytest.mark.parametrize("summary", ["good", "long"])
 @pytest.mark.parametrize(("prompt", "answer"), [(200, 1500), (800, 1500), (200, 3000), (2000, 1000), (2000, 3000), (400, 5000)])
-async def test_heavy_text_does_not_thrash_either(talking, prompt, answer, summary):
-    """Nothing can be pruned, and a turn takes a sixth of the window: still four requests for each summary (D15)."""
+async def test_heavy_text_does_not_thrash_either(talking, prompt, answer, summary, tools):
+    """Nothing can be pruned, and four turns are more than the window holds: still four requests for each summary (D15)."""
+    talking.plugin("voice", VOICE.replace("Say it again", "Say it again" + " and again" * (tools * 4 // 10)))
     model = SimulatedModel(8000, summaries=(summary,))
     model.steps, model.answer = (0,), answer
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 from moryflow.config import load_config
-from moryflow.config.host_schema import host_models
 from moryflow.config.layers import nested
+from moryflow.config.schema import host_models
 from pydantic import BaseModel
 
 

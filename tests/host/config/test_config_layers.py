@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from moryflow.config import Origin, config_file, load_config
-from moryflow.config.host_schema import defaults, host_models, json_schema
-from moryflow.config.schema import Settings
+from moryflow.config.schema import Settings, defaults, host_models, json_schema
 from moryflow_sdk import ConfigError
 from pydantic import Field
 

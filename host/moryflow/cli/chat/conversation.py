@@ -20,7 +20,7 @@ from moryflow.cli.terminal.signals import catch_signals
 from moryflow.cli.terminal.text import plain
 from moryflow.plugins.consent import said_yes_with
 from moryflow.plugins.reload import Reloader, ReloadReport
-from moryflow.runtime.subagent_wait import with_background
+from moryflow.runtime.subagents import with_background
 
 from .agent_commands import BUILDER, hands_over
 from .slash import Quit, Slash

@@ -142,7 +142,7 @@ class Slash:
 
     async def _compact(self, focus: str) -> str:
         from moryflow.cli.commands.session_compact import compacted
-        from moryflow.runtime.compact import compact_now
+        from moryflow.runtime.session_commands import compact_now
 
         self._talk.say(compacted(await compact_now(self._talk.host, self._talk.session, focus)))
         return ""

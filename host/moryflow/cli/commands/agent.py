@@ -56,7 +56,7 @@ def show_agent(ctx: click.Context, name: str) -> None:
     from moryflow.cli.open_host import with_host
 
     async def work(host: Host) -> dict[str, Any]:
-        from moryflow.compaction.agent import COMPACT_AGENT, COMPACT_AGENT_ID
+        from moryflow.compaction.summarizer import COMPACT_AGENT, COMPACT_AGENT_ID
         from moryflow.runtime.selection import known_agent
 
         found = COMPACT_AGENT if name == COMPACT_AGENT_ID else known_agent(host.agents, name)

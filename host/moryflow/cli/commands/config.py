@@ -139,7 +139,7 @@ def _place(layer: dict[str, Any]) -> str:
 @click.pass_context
 def schema(ctx: click.Context) -> None:
     """Print the JSON Schema of the whole configuration, plugins included."""
-    from moryflow.config.host_schema import json_schema
+    from moryflow.config.schema import json_schema
 
     from .config_settings import plugin_settings
 

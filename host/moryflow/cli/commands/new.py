@@ -107,7 +107,7 @@ def _agents_of_ours() -> frozenset[str]:
 
 def _of_ours(names: Callable[[Host], frozenset[str]]) -> frozenset[str]:
     from moryflow.cli.terminal.signals import run_on_loop
-    from moryflow.runtime.open_host import open_host
+    from moryflow.runtime.host import open_host
 
     async def found() -> frozenset[str]:
         async with await open_host(plugins=()) as host:

@@ -75,7 +75,7 @@ def taken_tools(desk: Desk, but: Collection[str]) -> dict[str, str]:
     from moryflow_sdk import MoryflowError
 
     from moryflow.cli.terminal.signals import run_on_loop
-    from moryflow.runtime.open_host import open_host
+    from moryflow.runtime.host import open_host
 
     async def own() -> dict[str, str]:
         async with await open_host(desk.home, safe_mode=True) as host:

@@ -59,7 +59,7 @@ async def _replay(
     from moryflow.authoring.recorded import chosen, recorded_family
     from moryflow.authoring.replay import replay
     from moryflow.cli.lookup import find
-    from moryflow.runtime.open_host import open_host
+    from moryflow.runtime.host import open_host
 
     async with await open_host(config=flags.config, plugins=(), profile=flags.profile) as host:
         row = await find(host.store, session, flags)

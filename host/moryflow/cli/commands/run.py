@@ -86,7 +86,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
         work = session.proceed(options)
     else:
         work = session.prompt(chosen.prompt or "", options=options, typed=chosen.typed, **attached)
-    from moryflow.runtime.subagent_wait import with_background
+    from moryflow.runtime.subagents import with_background
 
     result = await with_background(session, await work, options)
     view(result)

@@ -140,7 +140,7 @@ def delete(ctx: click.Context, sessions: tuple[str, ...]) -> None:
     """Delete whole sessions: messages, outputs, what their sub-agents did, and what undo had recorded. Audit files stay."""
     from moryflow.cli.open_host import with_host
     from moryflow.cli.terminal.keyboard import confirm
-    from moryflow.runtime.delete import delete_session
+    from moryflow.runtime.session_commands import delete_session
 
     flags = flags_of(ctx)
     deleted: list[str] = []

@@ -188,7 +188,7 @@ async def _named(store: Store, session: str, text: str, node: str | None, *, rem
 
 
 async def _asked(store: Store, row: Any, text: str, node: str | None, *, remove: bool) -> Any:
-    from moryflow.runtime.labels import new_label, removal
+    from moryflow.runtime.session_commands import new_label, removal
 
     named = await store.labels(row.id)
     if remove:

@@ -73,7 +73,7 @@ def compact(ctx: click.Context, session: str | None, focus: str, model: str | No
     flags = flags_of(ctx)
 
     async def work(host: Host) -> dict[str, Any]:
-        from moryflow.runtime.compact import compact_now
+        from moryflow.runtime.session_commands import compact_now
 
         row = await find(host.store, session, flags)
         opened = await host.resume(row.vault, row.id, model=model)
@@ -102,7 +102,7 @@ def undo_compaction(ctx: click.Context, session: str | None) -> None:
     flags = flags_of(ctx)
 
     async def work(host: Host) -> dict[str, Any]:
-        from moryflow.runtime.compact import undo
+        from moryflow.runtime.session_commands import undo
 
         row = await find(host.store, session, flags)
         return {"session": row.id, "voided": await undo(await host.resume(row.vault, row.id))}

@@ -258,7 +258,7 @@ class Prober:
 
 _BEGIN = (
     "import json, os, sys; sys.path[:] = json.loads(os.environ.pop('MORYFLOW_PROBE_PATH')); "
-    "from moryflow.base import pydantic_plugins; pydantic_plugins.leave_out(); "
+    "from moryflow.base import leave_out_pydantic_plugins; leave_out_pydantic_plugins(); "
     "from moryflow.plugins.preflight.helper import main; main()"
 )
 

@@ -3,6 +3,9 @@
 Each session is a block: its first line is the session, the last one counts the lines; between them stand all nodes of all
 branches and the records beside them. The blocks of child sessions follow, each behind its parent; the last line of the first
 block says how many. `epoch` and the event numbers stay at home: they belong to the database, not to the session.
+
+An import checks all lines, then stores all of them or none. What a file from elsewhere must not bring along is kept for the
+next export without effect: mode, grants, what started it, a missing parent (``held_back``), answers, file names (``imported``).
 """
 
 from __future__ import annotations
