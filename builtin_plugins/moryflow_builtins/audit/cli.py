@@ -12,8 +12,7 @@ import click
 from moryflow_sdk import CommandContext
 from moryflow_sdk.texts import visible
 
-from .log import parse
-from .select import Wanted, files, moment, select
+from .log import Wanted, files, moment, parse, select
 
 POLL = 0.25
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from moryflow_sdk import Allow, Ask, Remember, Ruling, Stop, ToolCall, ToolResult, Turn, Verdict, hookimpl
 
-from .run import Hit, Run
-from .settings import DoomLoopSettings
+from .run import DoomLoopSettings, Hit, Run
 
 name = "doom_loop"
 services = ("emit",)

@@ -8,8 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from moryflow_builtins.audit.log import append, file_of
-from moryflow_builtins.audit.select import Wanted, files, moment, select
+from moryflow_builtins.audit.log import Wanted, append, file_of, files, moment, select
 
 NOW = datetime.now(UTC)
 
