@@ -27,13 +27,13 @@ class Wrong:
     line: int | None = None
 
 
-def exported(module: ModuleType, ctx: Any, *, source: str = "", revision: str = "") -> list[Tool | Wrong]:
+def exported_tools(module: ModuleType, ctx: Any, *, source: str = "", revision: str = "") -> list[Tool | Wrong]:
     """Return the tools of `module`, each with its schema made and its `source` named, and what cannot be used."""
     found: dict[Any, Tool | Wrong] = {}
     for name, value in _named(module, ctx):
         for item in _items(name, value):
             key = item.function if isinstance(item, Tool) else item
-            found[key] = _checked(replace(item, source=source, revision=revision)) if isinstance(item, Tool) else item
+            found[key] = _with_schema(replace(item, source=source, revision=revision)) if isinstance(item, Tool) else item
     if not found:
         return [Wrong("it exports no tool: mark a function with @tool, or export tools, tool, default or create_tools(ctx)")]
     return list(found.values())
@@ -51,14 +51,14 @@ def _named(module: ModuleType, ctx: Any) -> Iterator[tuple[str, Any]]:
     factory = there.get("create_tools")
     for name in names:
         value = there[name]
-        yield name, _made(name, value, ctx) if name == "tools" and inspect.isfunction(value) else value
+        yield name, _call_factory(name, value, ctx) if name == "tools" and inspect.isfunction(value) else value
     if factory is not None:
-        yield "create_tools", _made("create_tools", factory, ctx)
+        yield "create_tools", _call_factory("create_tools", factory, ctx)
     if not names and factory is None:
         yield "@tool", [value for value in there.values() if isinstance(value, Tool)]
 
 
-def _made(name: str, factory: Any, ctx: Any) -> Any:
+def _call_factory(name: str, factory: Any, ctx: Any) -> Any:
     """Return what a factory makes; it may be asynchronous, and need not take the context."""
     if not callable(factory):
         return Wrong(f"{name} is not a function")
@@ -97,7 +97,7 @@ def _of_function(function: Any) -> Tool | Wrong:
         return Wrong(f"{function.__name__}: {error}", function.__code__.co_firstlineno)
 
 
-def _checked(item: Tool) -> Tool | Wrong:
+def _with_schema(item: Tool) -> Tool | Wrong:
     """Return `item` with its schema made: what is wrong with its type hints shows now and not in a turn."""
     try:
         if not isinstance(item.parameters, Mapping):

@@ -109,7 +109,7 @@ async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[s
 
     :raises ToolError: the file raised, or the process ended without an answer.
     """
-    process = await _started(place, mark)
+    process = await _start_worker(place, mark)
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     complaints = asyncio.ensure_future(_last_words(process.stderr))
     try:
@@ -119,7 +119,7 @@ async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[s
             await process.stdin.drain()
         answer = await _answer(process.stdout, progress)
         if answer is None:
-            raise await _died(process, complaints)
+            raise await _death(process, complaints)
     finally:
         _end(process)
         await process.wait()
@@ -129,7 +129,7 @@ async def _ask(place: Outside, request: Mapping[str, Any], progress: Callable[[s
     return answer
 
 
-async def _started(place: Outside, mark: str) -> asyncio.subprocess.Process:
+async def _start_worker(place: Outside, mark: str) -> asyncio.subprocess.Process:
     import moryflow_sdk
     import pydantic
 
@@ -179,7 +179,7 @@ async def _last_words(stderr: asyncio.StreamReader) -> str:
     return kept.decode("utf-8", "replace")
 
 
-async def _died(process: asyncio.subprocess.Process, complaints: asyncio.Future[str]) -> ToolError:
+async def _death(process: asyncio.subprocess.Process, complaints: asyncio.Future[str]) -> ToolError:
     code = await process.wait()
     said = ""
     with suppress(TimeoutError):  # a child that it left behind may hold the pipe

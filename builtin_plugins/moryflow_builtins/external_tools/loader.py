@@ -15,7 +15,7 @@ from moryflow_sdk import Diagnostic, PluginContext, PluginError, Tool, ToolError
 from moryflow_sdk.own_files import own_files
 
 from .environment import requirements
-from .exports import Wrong, exported, has_factory
+from .exports import Wrong, exported_tools, has_factory
 
 T = TypeVar("T")
 LIMIT = 2.0
@@ -59,7 +59,7 @@ async def _one(ctx: PluginContext, path: Path) -> list[Tool | Diagnostic]:
             needs.check_python()
             items = await _inside(ctx, path, revision)
     except PluginError as error:
-        return [_told(path, error)]
+        return [_diagnostic(path, error)]
     except ToolError as error:
         step = error.next_step or _mend(path)
         return [Diagnostic(file=str(path), code=error.code, message=error.message, next_step=step)]
@@ -84,7 +84,7 @@ def _run(ctx: PluginContext, path: Path, revision: str) -> list[Tool | Wrong]:
     """Return what the file exports; a module that is still the same, and has no factory, is not looked through again."""
     module = ctx.code_loader.load(path)
     if module not in _seen:
-        found = exported(module, ctx, source=str(path), revision=revision)
+        found = exported_tools(module, ctx, source=str(path), revision=revision)
         if has_factory(module):
             return found
         _seen[module] = found
@@ -123,7 +123,7 @@ def _wrong(path: Path, item: Wrong) -> Diagnostic:
     return Diagnostic(file=str(path), line=item.line, code="tool_export", message=item.message, next_step=_mend(path))
 
 
-def _told(path: Path, error: PluginError) -> Diagnostic:
+def _diagnostic(path: Path, error: PluginError) -> Diagnostic:
     file, _, line = error.where.rpartition(":")
     at = int(line) if file and line.isdigit() else None
     place = file if at is not None else error.where or str(path)

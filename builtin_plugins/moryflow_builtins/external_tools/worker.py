@@ -36,10 +36,10 @@ def main() -> None:
 
 
 def _answer(request: dict[str, Any], say: Any) -> dict[str, Any]:
-    from moryflow_builtins.external_tools.exports import Wrong, exported
+    from moryflow_builtins.external_tools.exports import Wrong, exported_tools
 
     context = Context(request.get("context", {}), say)
-    found = exported(_module(request["file"], request["source"]), context)
+    found = exported_tools(_module(request["file"], request["source"]), context)
     if request["do"] == "list":
         wrong = [{"message": item.message, "line": item.line} for item in found if isinstance(item, Wrong)]
         return {"tools": [_listed(item) for item in found if not isinstance(item, Wrong)], "wrong": wrong}

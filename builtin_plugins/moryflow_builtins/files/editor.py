@@ -160,12 +160,12 @@ def planned_edits(files: Files, edits: Sequence[tuple[Target, Edit]]) -> tuple[l
         try:
             edited[key].after, count = apply_edit(edited[key].after, edit, target.given)
         except ToolError as error:
-            raise _numbered(error, number, len(edits)) from error
+            raise _with_number(error, number, len(edits)) from error
         places += count
     return list(edited.values()), places
 
 
-def _numbered(error: ToolError, number: int, count: int) -> ToolError:
+def _with_number(error: ToolError, number: int, count: int) -> ToolError:
     """Say which of several edits it was, and that none was made."""
     if count == 1:
         return error

@@ -18,7 +18,7 @@ Step = tuple[str, str]
 """What a model wrote for one level of indentation, and what the file has for it; both empty: they are the same."""
 
 
-def adapted(new: Sequence[str], written: Sequence[str], there: Sequence[str]) -> list[str]:
+def reindent(new: Sequence[str], written: Sequence[str], there: Sequence[str]) -> list[str]:
     """Return the lines `new` as the file would indent them, which has `there` what a model wrote as `written`."""
     known: dict[str, str] = {}
     for ours, theirs in zip(written, there, strict=True):
@@ -27,8 +27,8 @@ def adapted(new: Sequence[str], written: Sequence[str], there: Sequence[str]) ->
     if all(ours == theirs for ours, theirs in known.items()):
         return list(new)
     indents = {_indent(line) for line in new if line.strip()}
-    step = _learned(known) or _guessed(known, indents)
-    moved = {indent: _moved(indent, known, step) for indent in indents}
+    step = _step_between(known) or _guess_step(known, indents)
+    moved = {indent: _indent_for(indent, known, step) for indent in indents}
     return [moved[_indent(line)] + line.lstrip(" \t") if line.strip() else line for line in new]
 
 
@@ -42,7 +42,7 @@ def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _learned(known: Mapping[str, str]) -> Step | None:
+def _step_between(known: Mapping[str, str]) -> Step | None:
     """Return the step between two lines that are indented unlike, or else what stands for the tabs of a single one."""
     for less, more in pairwise(sorted(known, key=len)):
         if more.startswith(less) and known[more].startswith(known[less]) and known[more] != known[less]:
@@ -58,7 +58,7 @@ def _smallest(ours: str, theirs: str) -> Step:
     return ours[: len(ours) // levels], theirs[: len(theirs) // levels]
 
 
-def _guessed(known: Mapping[str, str], indents: Iterable[str]) -> Step:
+def _guess_step(known: Mapping[str, str], indents: Iterable[str]) -> Step:
     """Return the step where the lines that are there do not tell it: they are all at one level."""
     if "\t" in "".join(known):
         return "", ""
@@ -67,21 +67,21 @@ def _guessed(known: Mapping[str, str], indents: Iterable[str]) -> Step:
     return ("\t", " " * 4) if "\t" in "".join(indents) else ("", "")
 
 
-def _moved(indent: str, known: Mapping[str, str], step: Step) -> str:
+def _indent_for(indent: str, known: Mapping[str, str], step: Step) -> str:
     """Return what the file has for `indent`: known, or so many levels more or less than one that is."""
     below = [one for one in known if indent.startswith(one)]
     if below:
         nearest = max(below, key=len)
-        return known[nearest] + _converted(indent.removeprefix(nearest), step)
+        return known[nearest] + _convert(indent.removeprefix(nearest), step)
     above = [one for one in known if one.startswith(indent)]
     if not above:
         return indent
     nearest = min(above, key=len)
-    left_out = _converted(nearest.removeprefix(indent), step)
+    left_out = _convert(nearest.removeprefix(indent), step)
     return known[nearest].removesuffix(left_out) if known[nearest].endswith(left_out) else indent
 
 
-def _converted(blanks: str, step: Step) -> str:
+def _convert(blanks: str, step: Step) -> str:
     """Return `blanks` in the file's way; what is no whole level aligns, and stays."""
     ours, theirs = step
     levels = 0
@@ -133,11 +133,11 @@ def apply_edit(text: str, edit: Edit, name: str) -> tuple[str, int]:
     for find in (_exact, _otherwise_composed, _forgiving, _by_lines):
         found = list(find(text, edit))
         if found:
-            return _replaced(text, found, edit, name), len(found)
+            return _replace(text, found, edit, name), len(found)
     raise ToolError(f"old_string is not in {name}", code="not_found", next_step="read the file and copy the text from it")
 
 
-def _replaced(text: str, found: list[Replacement], edit: Edit, name: str) -> str:
+def _replace(text: str, found: list[Replacement], edit: Edit, name: str) -> str:
     if len(found) > 1 and not edit.all:
         lines = ", ".join(str(text.count("\n", 0, place.start) + 1) for place in found[:10])
         more = " and more" if len(found) > 10 else ""
@@ -283,7 +283,7 @@ def _by_lines(text: str, edit: Edit) -> Iterator[Replacement]:
         start, end = starts[index], min(starts[after], len(text))
         if not takes_end and after < len(starts) - 1:
             end = starts[after] - 1 - lines[after - 1].endswith("\r")
-        moved = adapted(new.split("\n"), old_lines, lines[index:after])
+        moved = reindent(new.split("\n"), old_lines, lines[index:after])
         yield Replacement(start, end, with_ends("\n".join(moved), line_end(text, start, end)))
         index = after if edit.all else index + 1
 

@@ -11,7 +11,7 @@ from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 
 from .diffs import Diff, ShownFile, diff, short_diffs
 from .editor import FileChange, commit
-from .match import adapted, bare, line_end, other_blanks, plain_line
+from .match import bare, line_end, other_blanks, plain_line, reindent
 from .text import MAX_BYTES, decode, encode_new
 
 BEGIN, END = "*** Begin Patch", "*** End Patch"
@@ -269,7 +269,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
         result += lines[position:start]
         position = start + len(hunk.old)
         nearest = (own for _, own in (*lines[start:position], *lines[:start][-1:]) if own)
-        result += _replaced(lines[start:position], hunk, next(nearest, end))
+        result += _replace(lines[start:position], hunk, next(nearest, end))
     result += lines[position:]
     if not result:
         return ""
@@ -278,12 +278,12 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
     return inner + result[-1][0] + last_end
 
 
-def _replaced(old: Sequence[tuple[str, str]], hunk: Hunk, end: str) -> list[tuple[str, str]]:
+def _replace(old: Sequence[tuple[str, str]], hunk: Hunk, end: str) -> list[tuple[str, str]]:
     """Return the new lines of a place, each with its end; what the patch only repeats stays as the file has it."""
     lines, there = [text for sign, text in hunk.lines if sign == "+"], [body for body, _ in old]
     if other_blanks(hunk.old, there):
         # Not where only the depth differs: the sign may have been left out before a context line, and the new lines are right.
-        lines = adapted(lines, hunk.old, there)
+        lines = reindent(lines, hunk.old, there)
     added = iter(lines)
     result: list[tuple[str, str]] = []
     index = 0

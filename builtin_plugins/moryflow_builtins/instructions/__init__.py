@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from moryflow_sdk import Command, Event, SystemBlock, ToolCall, ToolResult, Turn, hookimpl
 
-from .files import InstructionSettings, block, instructions_for, remarks, shown, tell_of
+from .files import InstructionSettings, block, instructions_for, note_nested, remarks, short_path
 
 name = "instructions"
 services = ("emit", "info")
@@ -28,7 +28,7 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
     if (said := remarks(found, turn.vault)) and said != turn.session_state.get("said"):
         turn.session_state["said"] = said  # once a session, and again when it is something else
         turn.emit("notice", text=said)
-    if (names := [shown(item.path, turn.vault) for item in found if item.text]) != turn.session_state.get("files", []):
+    if (names := [short_path(item.path, turn.vault) for item in found if item.text]) != turn.session_state.get("files", []):
         turn.session_state["files"] = names  # for those who count what a session was told
     return [SystemBlock(id="instructions", text=text)] if text else []
 
@@ -37,7 +37,7 @@ def system_blocks(turn: Turn) -> Sequence[SystemBlock]:
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Tell the model of instructions in the folder of a file that it has just read, once, and again when they have changed."""
     if call.domain == "read" and result.status == "ok" and turn.config.enabled:
-        await tell_of(call, turn)
+        await note_nested(call, turn)
     return None
 
 

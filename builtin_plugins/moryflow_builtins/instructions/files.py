@@ -239,17 +239,17 @@ _HEAD = "These files say how to work here. They are instructions of the project 
 
 def block(found: Sequence[Instructions], vault: Path) -> str:
     """Return the block for the system prompt; empty when no file says anything."""
-    parts = [quoted(item, vault) for item in found if item.text]
+    parts = [in_tags(item, vault) for item in found if item.text]
     return "\n\n".join([_HEAD, *parts]) if parts else ""
 
 
-def quoted(item: Instructions, vault: Path) -> str:
+def in_tags(item: Instructions, vault: Path) -> str:
     """Return one file between tags that its own text cannot close."""
     text = item.text.replace("</instructions", "<\\/instructions")
-    return f'<instructions file="{shown(item.path, vault)}">\n{text}\n</instructions>'
+    return f'<instructions file="{short_path(item.path, vault)}">\n{text}\n</instructions>'
 
 
-def shown(path: Path, vault: Path) -> str:
+def short_path(path: Path, vault: Path) -> str:
     """Return a path as a person would write it: relative to the vault, or from their home."""
     if path.is_relative_to(vault):
         return str(path.relative_to(vault))
@@ -259,11 +259,11 @@ def shown(path: Path, vault: Path) -> str:
 
 def remarks(found: Sequence[Instructions], vault: Path) -> str:
     """Return what a person should know of files that are not read as they stand; a text that is there twice is no trouble."""
-    lines = [f"{shown(item.path, vault)}: {text}" for item in found for text in item.problems if text != TWICE]
+    lines = [f"{short_path(item.path, vault)}: {text}" for item in found for text in item.problems if text != TWICE]
     return "\n".join([*lines, "`moryflow instructions` shows what is read"]) if lines else ""
 
 
-async def tell_of(call: ToolCall, turn: Turn) -> None:
+async def note_nested(call: ToolCall, turn: Turn) -> None:
     """Note the instructions of every folder between the vault and a file that was read, unless they were told as they are."""
     for target in call.targets:
         for path in _above(target.text, turn.vault):
@@ -276,7 +276,7 @@ async def tell_of(call: ToolCall, turn: Turn) -> None:
                 continue  # the model has just read it
             read = read_instructions(path, turn.vault, turn.config.max_bytes)
             if read.text:
-                await turn.info.note(quoted(read, turn.vault), title=f"instructions of {path.parent.name}/")
+                await turn.info.note(in_tags(read, turn.vault), title=f"instructions of {path.parent.name}/")
 
 
 def _stamp(path: Path) -> str:
@@ -320,7 +320,7 @@ def instructions(context: Any) -> None:
 
 def _row(item: Instructions, turn: Turn) -> dict[str, Any]:
     return {
-        "file": shown(item.path, turn.vault),
+        "file": short_path(item.path, turn.vault),
         "path": str(item.path),
         "tokens": item.tokens,
         "loaded": bool(item.text),

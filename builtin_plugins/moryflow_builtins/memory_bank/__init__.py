@@ -27,7 +27,7 @@ from moryflow_sdk import (
     tool,
 )
 
-from .bank import MemoryBankSettings, bank_of, named, runs_unseen, usable_bank
+from .bank import MemoryBankSettings, bank_of, bank_path, runs_unseen, usable_bank
 
 name = "memory_bank"
 services = ("emit", "files", "history", "spawn")
@@ -37,7 +37,7 @@ gate = True
 
 
 def _read_target(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    return (file_target(named(str(args["target"])), "read"),)
+    return (file_target(bank_path(str(args["target"])), "read"),)
 
 
 def _writer_target(_: Mapping[str, Any]) -> Sequence[TargetRequest]:
@@ -110,11 +110,11 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
     """Let reads count only while the model sees them; mark messages that speak for reading first or for a proposal."""
     if usable_bank(turn) is None:
         return None
-    from .prompt import reminded_messages
+    from .prompt import add_message_hints
     from .reads import forget_after_compaction
 
     forget_after_compaction(messages, turn)
-    return reminded_messages(messages, turn)
+    return add_message_hints(messages, turn)
 
 
 @hookimpl

@@ -151,7 +151,7 @@ def name_in_bank(target: Target) -> str:
     return target.text.removeprefix("vault:/") if target.kind == "file" and _below(target.text) else ""
 
 
-def named(target: str) -> str:
+def bank_path(target: str) -> str:
     """Return the path that a model means by a file of the bank: ``details/a.md`` is one of it, an absolute path is itself."""
     return target if target.startswith((f"{FOLDER}/", "/", "~")) else f"{FOLDER}/{target}"
 

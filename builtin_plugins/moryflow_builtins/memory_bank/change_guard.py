@@ -67,11 +67,11 @@ def take(vault: str) -> BankSnapshot:
     room = MOST_BYTES
     for name, item in _walk(vault):
         room -= len(item.content or b"")
-        found.items[name] = item if room >= 0 or item.content is None else _told(item)
+        found.items[name] = item if room >= 0 or item.content is None else _read_item(item)
     return found
 
 
-def _told(item: Item) -> Item:
+def _read_item(item: Item) -> Item:
     """Return a file by its hash alone."""
     digest = hashlib.sha256(item.content or b"").digest()
     return Item(item.kind, None, (int.from_bytes(digest, "big"),))
@@ -227,10 +227,10 @@ async def compare(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult 
     before = _held.pop((turn.id, call.id))
     if not before.items and not is_there(before.vault):
         return None
-    return await asyncio.to_thread(_compared, before, call, result, turn)
+    return await asyncio.to_thread(_undo_changes, before, call, result, turn)
 
 
-def _compared(before: BankSnapshot, call: ToolCall, result: ToolResult, turn: Any) -> ToolResult | None:
+def _undo_changes(before: BankSnapshot, call: ToolCall, result: ToolResult, turn: Any) -> ToolResult | None:
     now = take(before.vault)
     names = before.changed(now)
     if not names:
@@ -242,23 +242,23 @@ def _compared(before: BankSnapshot, call: ToolCall, result: ToolResult, turn: An
     try:
         kept = keep(now, before.changed(now), place)
     except OSError as error:
-        said = f"{call.tool} {done} {_listed(names)}, and it could not be undone: {error.strerror}"
-        return _spoken(result, said, names, step)
+        said = f"{call.tool} {done} {_first_names(names)}, and it could not be undone: {error.strerror}"
+        return _changed_result(result, said, names, step)
     left = restore(before, now, turn)
-    said = f"{call.tool} {done} {_listed(names)}, which only {who} may do; "
-    said += f"{_listed(left)} could not be put back" if left else undone
+    said = f"{call.tool} {done} {_first_names(names)}, which only {who} may do; "
+    said += f"{_first_names(left)} could not be put back" if left else undone
     if kept:
         said += f" (what it wrote is kept in {place})"
-    return _spoken(result, said, names, step)
+    return _changed_result(result, said, names, step)
 
 
-def _spoken(result: ToolResult, said: str, names: list[str], step: str) -> ToolResult:
+def _changed_result(result: ToolResult, said: str, names: list[str], step: str) -> ToolResult:
     output = f"error: memory bank: {said}. Next: {step}\n\n{result.output}"
     metadata = {**result.metadata, "memory_bank": {"restored": names}}
     return result.replace(status="error", code="memory_bank", output=output.rstrip(), metadata=metadata)
 
 
-def _listed(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     files = [name for name in names if name != FOLDER] or names
     return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 

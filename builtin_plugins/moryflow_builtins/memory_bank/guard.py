@@ -19,8 +19,8 @@ from moryflow_sdk.sensitive import sensitive
 
 from .bank import FOLDER, MADE_BY, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
 from .change_guard import compare, is_held
-from .reader import checked_package, is_reader_task
-from .reads import READER, escalation, note_package, note_reads, satisfied, stamped
+from .reader import check_package, is_reader_task
+from .reads import READER, add_file_dates, escalation, note_package, note_reads, satisfied
 from .writer import Grant, check_written, grant_of
 
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -203,7 +203,7 @@ async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
         return None
     required = bank.required()
     if not required:
-        _tell_off(turn)
+        _emit_reminder(turn)
         return None
     risk = await risk_of(call, settings)
     targets = [target.text for target in edited(call)]
@@ -222,7 +222,7 @@ def _reminder(risk: Risk, required: str) -> str:
     return f"this was a {risk}-risk write, and {required} was not read in this turn. Next: read {required}"
 
 
-def _tell_off(turn: Turn) -> None:
+def _emit_reminder(turn: Turn) -> None:
     """Say once a session that there is nothing that could be asked for."""
     if not turn.session_state.get("toldOff"):
         turn.session_state["toldOff"] = True
@@ -230,7 +230,7 @@ def _tell_off(turn: Turn) -> None:
         turn.emit("notice", text=f"memory bank: {what}. Next: moryflow memory-bank init")
 
 
-def reminded(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
+def add_result_hints(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult:
     """Return the result with the one thing that has to be said about it, if there is one."""
     waiting = turn.state.get("waiting")
     said = ""
@@ -283,10 +283,10 @@ async def after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | 
         if refused is not None:
             return refused
     note_reads(call, result, turn)
-    final = stamped(result, call) if turn.agent.id == READER and turn.parent is not None else result
+    final = add_file_dates(result, call) if turn.agent.id == READER and turn.parent is not None else result
     if is_reader_task(call) and result.status == "ok":
-        final, whole = await checked_package(result, turn, bank.required())
+        final, whole = await check_package(result, turn, bank.required())
         if whole:
             note_package(turn)
-    final = reminded(call, final, turn)
+    final = add_result_hints(call, final, turn)
     return None if final is result else final

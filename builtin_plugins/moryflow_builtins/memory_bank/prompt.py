@@ -58,7 +58,7 @@ def memory_of(turn: Any, bank: Bank, settings: MemoryBankSettings) -> str:
             raise ToolError("it is not UTF-8 text", code="encoding")
     except ToolError as error:
         return f"[{MEMORY} is not shown: {error.message}; the person can run `moryflow memory-bank check`]"
-    return enclosed(within_budget(text, settings.inject_characters))
+    return mark_as_data(within_budget(text, settings.inject_characters))
 
 
 def within_budget(text: str, budget: int) -> str:
@@ -70,7 +70,7 @@ def within_budget(text: str, budget: int) -> str:
     return f"{kept}[cut here: {left} more lines; read {MEMORY}]"
 
 
-def enclosed(text: str) -> str:
+def mark_as_data(text: str) -> str:
     """Return `text` marked as data."""
     print_ = fingerprint(text)
     return (
@@ -100,7 +100,7 @@ _marked: dict[str, Message | None] = {}
 """Node → its message with the hint, ``None`` for most. Nodes never change, so neither does this."""
 
 
-def reminded_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] | None:
+def add_message_hints(messages: Sequence[Message], turn: Turn) -> Sequence[Message] | None:
     """Return the messages with the hint where it belongs. The same message always gets the same bytes (prompt caches)."""
     settings: MemoryBankSettings = turn.config
     if not settings.hints or turn.parent is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from moryflow_sdk import ToolContext, ToolError, ToolResult, redact
 from moryflow_sdk.sensitive import sensitive
 
-from .bank import FOLDER, MARKERS, MemoryBankSettings, as_text, named, problem_of, usable_bank
+from .bank import FOLDER, MARKERS, MemoryBankSettings, as_text, bank_path, problem_of, usable_bank
 
 _COMMAND = re.compile(r"(?<![\w/:.-])mb:(write|no)(?![\w-])(?:[ \t]+(p-[0-9a-f]{8})\b)?", re.IGNORECASE)
 _AGREES = frozenset({
@@ -59,7 +59,7 @@ def commands_in(text: str) -> bool:
     return _COMMAND.search(text) is not None
 
 
-def heard(text: str) -> Said:
+def parse_reply(text: str) -> Said:
     """Return what `text` answers; only the commands are an answer. A message that says both has said no.
 
     A command counts as a yes where it is given, not where it is spoken of: ``do not mb:write``, ``what does mb:write do?``.
@@ -165,7 +165,7 @@ def save(state: dict[str, Any], proposals: Mapping[str, Proposal]) -> None:
     state["proposals"] = [asdict(proposal) for proposal in proposals.values()][-MOST_KEPT:]
 
 
-def answered(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
+def answer_to(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
     """Return what the person said about a proposal: ``confirmed``, ``declined`` or an empty text.
 
     :param typed: all that the person typed, oldest first.
@@ -175,7 +175,7 @@ def answered(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
     if place is None:
         return ""  # it was made on another branch of the conversation
     after = typed[place + 1 :]
-    said = [_counts(heard(prompt.text), proposal, newest) for prompt in after]
+    said = [_counts(parse_reply(prompt.text), proposal, newest) for prompt in after]
     if "no" in said:
         return "declined"
     return "confirmed" if said and said[-1] == "write" else ""
@@ -240,7 +240,7 @@ def _refuse_here(ctx: Any, typed: Sequence[Prompt]) -> None:
 
 def _checked_target(ctx: Any, target: str) -> str:
     """Return ``memory-bank/….md`` of what was asked for."""
-    resolved = ctx.files.resolve(named(target), domain="edit")
+    resolved = ctx.files.resolve(bank_path(target), domain="edit")
     if resolved.error or not resolved.text.startswith(f"vault:/{FOLDER}/") or resolved.lexical not in (None, resolved.text):
         raise ToolError(f"{target} is not a file of {FOLDER}/", code="outside", next_step="name one, like details/patterns.md")
     name = resolved.text.removeprefix("vault:/")
@@ -297,7 +297,7 @@ def _refuse_repeated(made: Proposal, proposals: dict[str, Proposal], typed: Sequ
     """Nobody is asked twice for the same."""
     earlier = proposals.get(made.id)
     if earlier is not None and earlier.made_in(typed):
-        said = answered(earlier, typed, earlier.id in newest_of(proposals, typed)) or "open"
+        said = answer_to(earlier, typed, earlier.id in newest_of(proposals, typed)) or "open"
         said = "written" if earlier.written_in(typed) else said
         raise ToolError(f"this was proposed before as {made.id} ({said})", code="repeat_guard", next_step="go on without it")
     known = " ".join(plain_line(line) for line in (text or "").splitlines())

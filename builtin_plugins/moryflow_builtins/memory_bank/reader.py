@@ -130,7 +130,7 @@ def is_reader_task(call: ToolCall) -> bool:
     return any(target.kind == "task" and target.text == f"task:{READER}" for target in call.targets)
 
 
-async def checked_package(result: ToolResult, turn: Turn, required: str) -> tuple[ToolResult, bool]:
+async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[ToolResult, bool]:
     """Return the reader's result with what was found about it, and whether it counts as reading `required`.
 
     It does when the reader was shown that file and quotes what stands in it.

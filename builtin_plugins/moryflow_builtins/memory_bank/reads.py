@@ -98,7 +98,7 @@ def escalation(turn: Turn, settings: MemoryBankSettings) -> str:
     return f"{what} of the memory bank were read directly in this turn. Next: start the task agent {READER} for the rest"
 
 
-def stamped(result: ToolResult, call: ToolCall) -> ToolResult:
+def add_file_dates(result: ToolResult, call: ToolCall) -> ToolResult:
     """Tell the reader when the files were changed that it has just seen; its evidence says so."""
     stamps = [f"{target.given} modified {day}" for target in call.targets if target.domain == "read" and (day := _day(target))]
     if result.status != "ok" or not stamps:

@@ -19,7 +19,7 @@ from moryflow_sdk import ToolCall, ToolContext, ToolError, ToolResult, Turn, red
 from .bank import MARKERS, as_text, problem_of, split
 from .change_guard import note_change, take
 from .init import USER_PLACEHOLDER
-from .proposals import Proposal, answered, load, newest_of, plain_line, prompts, save
+from .proposals import Proposal, answer_to, load, newest_of, plain_line, prompts, save
 from .reader import writer_agent
 
 PLUGIN = "memory_bank"
@@ -149,7 +149,7 @@ async def _confirmed(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> P
     """Return the proposal that shall be carried out; only what a person typed in this session counts."""
     typed = prompts(await ctx.history.path()) if ctx.parent is None else []
     newest = newest_of(proposals, typed)
-    said = {item.id: answered(item, typed, item.id in newest) for item in proposals.values()}
+    said = {item.id: answer_to(item, typed, item.id in newest) for item in proposals.values()}
     said = {id: answer for id, answer in said.items() if not proposals[id].written_in(typed)}
     confirmed = [id for id, answer in said.items() if answer == "confirmed"]
     chosen = wanted.strip().lower() or (confirmed[0] if len(confirmed) == 1 else "")

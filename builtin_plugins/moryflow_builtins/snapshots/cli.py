@@ -26,7 +26,7 @@ def visible(line: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
-async def shown(turn: Turn, plan: Plan) -> str:
+async def describe(turn: Turn, plan: Plan) -> str:
     """Return the plan in words, with the diff that carrying it out would make."""
     lines = [visible(f"{plan.verb}: {plan.title or '(no text)'}")]
     changes = [change for change in plan.changes if change.now != change.then]
@@ -56,7 +56,7 @@ def document(plan: Plan, touched: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-def overwritten(done: UndoResult) -> list[str]:
+def overwritten_files(done: UndoResult) -> list[str]:
     """Return how to see what was overwritten of somebody else's."""
     return [visible(f"what was overwritten is kept: {command}") for command in done.kept]
 
@@ -109,7 +109,7 @@ async def slash(verb: str, rest: str, turn: Turn) -> SlashResult:
         how = f"/{verb}{scope} yes does it"
         if plan.foreign:
             how = f"/{verb}{scope} keep does it and leaves alone what changed since; /{verb}{scope} force overwrites that too"
-        return SlashResult(f"{await shown(turn, plan)}\n\n{how}")
+        return SlashResult(f"{await describe(turn, plan)}\n\n{how}")
     if "keep" in words:
         plan = plan.without_foreign()
     if plan.foreign and "force" not in words:
@@ -120,7 +120,7 @@ async def slash(verb: str, rest: str, turn: Turn) -> SlashResult:
     finished = await carry_out(turn, plan)
     done = {"undo": "undone", "redo": "done again"}[verb]
     files = f"; restored {', '.join(finished.touched)}" if finished.touched else ""
-    return SlashResult("\n".join([visible(f"{done}: {plan.title}{files}"), *overwritten(finished)]))
+    return SlashResult("\n".join([visible(f"{done}: {plan.title}{files}"), *overwritten_files(finished)]))
 
 
 @click.command("undo")
@@ -163,15 +163,15 @@ def _run(context: Any, session: str | None, make: Any, *, how: How) -> None:
         plan: Plan = await make(turn)
         if how.keep:
             plan = plan.without_foreign()
-        text = await shown(turn, plan)
+        text = await describe(turn, plan)
         if how.dry_run:
             return document(plan, None), text
         click.echo(text, err=True)
         _agree(plan, yes=context.yes, force=how.force)
         done = await carry_out(turn, plan)
-        for line in overwritten(done):
+        for line in overwritten_files(done):
             click.echo(line, err=True)
-        return document(plan, done.touched), _said(plan, done.touched)
+        return document(plan, done.touched), _summary(plan, done.touched)
 
     found, text = context.change(work, session=session)
     context.print(found, text=text)
@@ -195,6 +195,6 @@ def _agree(plan: Plan, *, yes: bool, force: bool) -> None:
     click.confirm(question, err=True, abort=True)
 
 
-def _said(plan: Plan, touched: Sequence[str]) -> str:
+def _summary(plan: Plan, touched: Sequence[str]) -> str:
     count = f"{len(touched)} file{'s' if len(touched) != 1 else ''} restored"
     return visible(f"{'undone' if plan.verb == 'undo' else 'done again'}: {plan.title or '(no text)'}; {count}")

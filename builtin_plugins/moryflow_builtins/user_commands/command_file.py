@@ -36,7 +36,7 @@ def command_in(path: Path) -> list[Command | Diagnostic]:
     shown = description if isinstance(description, str) and description.strip() else _first_line(body)
 
     async def slash(rest: str, _turn: Turn) -> SlashResult:
-        return SlashResult(prompt=filled(body, rest))
+        return SlashResult(prompt=fill_in(body, rest))
 
     return [Command(name=path.stem, help=" ".join(shown.split()), slash=slash, source=str(path)), *_odd_fields(path, read)]
 
@@ -57,7 +57,7 @@ def _wrong(path: Path, code: str, message: str, line: int | None = None, column:
     return said.replace(next_step=CHECK)
 
 
-def filled(body: str, rest: str) -> str:
+def fill_in(body: str, rest: str) -> str:
     """Return `body` with the words of `rest` in their places; without a place they follow at the end."""
     words = _words(rest)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_builtins.memory_bank.reader import checked_package, parse_package
+from moryflow_builtins.memory_bank.reader import check_package, parse_package
 from moryflow_sdk import ToolResult
 
 PATTERNS = "memory-bank/details/patterns.md"
@@ -88,7 +88,7 @@ async def test_a_reader_that_fails_does_not_count(project):
 async def test_a_reader_in_the_background_does_not_count():
     """Begun is not finished (S3.14, D30)."""
     begun = ToolResult(output="works in the background", metadata={"background": True})
-    assert await checked_package(begun, None, PATTERNS) == (begun, False)
+    assert await check_package(begun, None, PATTERNS) == (begun, False)
 
 
 async def test_the_reader_works_in_the_foreground(project):

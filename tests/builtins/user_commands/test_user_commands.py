@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_builtins.user_commands.command_file import command_in, filled
+from moryflow_builtins.user_commands.command_file import command_in, fill_in
 from moryflow_sdk import Command, Diagnostic
 
 
@@ -30,14 +30,14 @@ from moryflow_sdk import Command, Diagnostic
 )
 def test_words_take_their_places(body: str, rest: str, prompt: str) -> None:
     """All of them, one each, or at the end (issue 6, commands)."""
-    assert filled(body, rest) == prompt
+    assert fill_in(body, rest) == prompt
 
 
 @given(st.text(), st.text())
 def test_words_are_never_taken_for_places(body: str, rest: str) -> None:
     """What a person types is put in once and not looked at again (issue 6, commands)."""
-    assert filled("<$ARGUMENTS>", rest) == f"<{rest}>"
-    filled(body, rest)
+    assert fill_in("<$ARGUMENTS>", rest) == f"<{rest}>"
+    fill_in(body, rest)
 
 
 def test_a_file_is_a_command(tmp_path: Path) -> None:
