@@ -21,7 +21,7 @@ REACHES = {
     "host/moryflow/plugins/preflight/child.py": {"_noting"},
     "host/moryflow/plugins/registration.py": {"_check_order", "_implementation"},
     "host/moryflow/plugins/tool_check.py": {"usable", "_code_of", "_with_schema"},
-    "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported", "_checked"},
+    "builtin_plugins/moryflow_builtins/external_tools/exports.py": {"exported_tools", "_with_schema"},
     "builtin_plugins/moryflow_builtins/external_tools/worker.py": {"_run"},
     "plugin_sdk/moryflow_sdk/tools.py": {"Tool.arguments"},
 }

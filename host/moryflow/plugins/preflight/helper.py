@@ -98,9 +98,12 @@ def main() -> None:
 
 
 def _preload() -> SharedCode:
-    """Import what every probe needs, so that a fork has it; return what there is then."""
+    """Import what every probe needs, and what plugins are tempted to replace, for only what is loaded is compared."""
     import asyncio.runners
+    import random
+    import shutil
     import sqlite3
+    import urllib.request
 
     from pydantic import BaseModel, create_model
 
@@ -108,7 +111,7 @@ def _preload() -> SharedCode:
     from .shared_state import SharedCode
 
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
-    assert asyncio.runners and sqlite3 and child
+    assert asyncio.runners and random and shutil and sqlite3 and urllib.request and child
     os._exit = _leave_traced
     return SharedCode()
 
