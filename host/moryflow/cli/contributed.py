@@ -118,7 +118,7 @@ class HostContext:
         """Return the call as gates would see it; nothing runs."""
         return prepared_call(turn, tool, args)
 
-    def print(self, document: Any, *, text: str | None = None) -> None:
+    def print(self, document: object, *, text: str | None = None) -> None:
         """Print `document` as one line of JSON under ``--json``, else `text`."""
         params = click.get_current_context().params
         if self.flags.as_json or params.get("as_json") or params.get("json") or text is None:
@@ -151,7 +151,7 @@ def _understand_like_ours(group: click.Group) -> None:
 
 
 def _common_flags() -> list[click.Option]:
-    def keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    def keep(ctx: click.Context, parameter: click.Parameter, value: str | bool) -> None:
         holder = ctx.find_object(HostContext)
         if value and holder is not None and parameter.name:
             holder.flags = holder.flags._replace(**{parameter.name: value})

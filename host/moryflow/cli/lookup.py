@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moryflow.store import Store
+    from moryflow.cli.options import Flags
+    from moryflow.store import Node, SessionRow, Store
 
 
-async def find(store: Store, session: str | None, flags: Any) -> Any:
+async def find(store: Store, session: str | None, flags: Flags) -> SessionRow:
     """Return the session called `session`, or the last one of the vault.
 
     :raises ConfigError: there is none.
@@ -25,19 +26,19 @@ async def find(store: Store, session: str | None, flags: Any) -> Any:
     return row
 
 
-async def titled(store: Store, row: Any) -> Any:
+async def titled(store: Store, row: SessionRow) -> SessionRow:
     """Return `row` with a title to show: where its first turn was killed before it was named, its first prompt's words."""
     from .terminal.text import first_line
 
     return row if row.title else row._replace(title=first_line(await store.first_prompt(row.id), 60))
 
 
-def summary(row: Any) -> dict[str, Any]:
+def summary(row: SessionRow) -> dict[str, Any]:
     """Return a session as JSON."""
     return row._asdict()
 
 
-def node_json(node: Any) -> dict[str, Any]:
+def node_json(node: Node) -> dict[str, Any]:
     """Return a node as JSON."""
     from moryflow_sdk import thaw
 

@@ -71,7 +71,7 @@ def _switch(*spellings: str, **settings: Any) -> Settings:
 class _Folder(click.Path):
     """A folder, as a :class:`pathlib.Path`; help and version do without that module."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from pathlib import Path
 
         return Path(os.fsdecode(super().convert(value, param, ctx)))

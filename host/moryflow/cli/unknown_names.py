@@ -89,7 +89,7 @@ def _tools(host: Host, hook: str) -> Iterator[Problem]:
             yield layer.problem((*path, index, "mergeInput", argument), text, hint=hint, code="config_value")
 
 
-def _arguments(host: Host, tools: list[str], given: Any) -> Iterator[tuple[str, str]]:
+def _arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[str, str]]:
     """Yield what one tool is given and does not have, with what was meant; several tools need not have the same."""
     if len(tools) != 1 or not isinstance(given, Mapping):
         return

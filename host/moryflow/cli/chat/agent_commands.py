@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from moryflow.approvals.replies import OFFERED, answer_of
 from moryflow.cli.terminal.text import columns, terminal_width
 
 if TYPE_CHECKING:
+    from moryflow_sdk import Agent
+
     from moryflow.runtime.host import Host
 
     from .port import ConversationPort
@@ -16,7 +18,7 @@ PLANNER, BUILDER = "plan", "build"
 HAND_OVER = "The plan above is agreed. Carry it out step by step, and check each step."
 
 
-def primary(host: Host) -> list[Any]:
+def primary(host: Host) -> list[Agent]:
     """Return the agents that a person can talk with, in their order."""
     return [agent for agent in host.agents.values() if agent.mode != "subagent" and not agent.hidden]
 

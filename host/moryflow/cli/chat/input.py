@@ -8,7 +8,10 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 HISTORY = "chat-history"
 
@@ -48,7 +51,7 @@ class TerminalInput:
             return None
 
 
-def _tab(act: Callable[[], Coroutine[Any, Any, None]]) -> Any:
+def _tab(act: Callable[[], Coroutine[Any, Any, None]]) -> KeyBindings:
     """Let Tab at an empty prompt do `act`; with text before it, it completes."""
     from prompt_toolkit.application.current import get_app
     from prompt_toolkit.filters import Condition
@@ -57,7 +60,7 @@ def _tab(act: Callable[[], Coroutine[Any, Any, None]]) -> Any:
     bindings = KeyBindings()
 
     @bindings.add("tab", filter=Condition(lambda: not get_app().current_buffer.text))
-    async def _(event: Any) -> None:
+    async def _(event: KeyPressEvent) -> None:
         await act()
         event.app.invalidate()
 

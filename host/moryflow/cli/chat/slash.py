@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from moryflow.cli.commands.session_branches import BranchCommands
 from moryflow.cli.lookup import titled
@@ -13,6 +13,8 @@ from moryflow.cli.terminal.text import columns, terminal_width
 from .agent_commands import FamilyCommands
 
 if TYPE_CHECKING:
+    from moryflow_sdk import Command
+
     from .port import ConversationPort
 
 
@@ -53,7 +55,7 @@ class Slash:
         """Every name, those of plugins and agents too."""
         return list(dict.fromkeys([*self._own, *self._plugins(), *self._family.agents()]))
 
-    def _plugins(self) -> dict[str, tuple[str, Any]]:
+    def _plugins(self) -> dict[str, tuple[str, Command]]:
         plugin_set = self._talk.host.plugin_set
         slashed = (command for command in plugin_set.commands.values() if command.slash is not None)
         return {command.name: (plugin_set.command_owners[command.name], command) for command in slashed}
@@ -73,8 +75,11 @@ class Slash:
         self._talk.say(f"there is no /{name}{hint}")
         return ""
 
-    async def _of_plugin(self, plugin: str, command: Any, rest: str) -> str:
-        result, _ = await self._talk.session.scoped(lambda scope: command.slash(rest, scope.view(plugin)))
+    async def _of_plugin(self, plugin: str, command: Command, rest: str) -> str:
+        slash = command.slash
+        if slash is None:
+            return ""
+        result, _ = await self._talk.session.scoped(lambda scope: slash(rest, scope.view(plugin)))
         if result.text:
             self._talk.say(result.text)
         return result.prompt

@@ -11,6 +11,8 @@ from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
+    from moryflow_sdk import Agent
+
     from moryflow.runtime.host import Host
 
 
@@ -28,7 +30,7 @@ def list_agents(ctx: click.Context, everyone: bool) -> None:
     """List the agents; the one that answers by default is marked with *."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Host) -> tuple[list[Any], str]:
+    async def work(host: Host) -> tuple[list[Agent], str]:
         return [agent for agent in host.agents.values() if everyone or not agent.hidden], host.agent(None).id
 
     agents, chosen = with_host(ctx, work)
@@ -39,7 +41,7 @@ def list_agents(ctx: click.Context, everyone: bool) -> None:
     show(flags_of(ctx), rows, table)
 
 
-def _summary(agent: Any, default: bool) -> dict[str, Any]:
+def _summary(agent: Agent, default: bool) -> dict[str, Any]:
     about = {"id": agent.id, "name": agent.name or agent.id, "description": agent.description, "mode": agent.mode}
     return {**about, "model": agent.model, "source": agent.source, "default": default}
 

@@ -14,7 +14,7 @@ from moryflow.cli.terminal.question_text import preview_lines, question
 from moryflow.cli.terminal.text import columns, first_line, plain, show, terminal_width
 
 if TYPE_CHECKING:
-    from moryflow.store import Store
+    from moryflow.store import ApprovalRow, Store
 
 BRIEF = 6
 """Rows of what would happen that the list shows of each question."""
@@ -35,7 +35,7 @@ def list_approvals(ctx: click.Context, session: str | None, answered: bool) -> N
     """List the questions that wait for an answer, oldest first."""
     from moryflow.cli.open_host import with_store
 
-    async def work(store: Store) -> list[Any]:
+    async def work(store: Store) -> list[ApprovalRow]:
         row = await store.session(session) if session else None
         return await store.approvals(session=row.id if row else None, state=None if answered else "pending")
 
@@ -51,14 +51,14 @@ def show_approval(ctx: click.Context, approval: str) -> None:
     """Show a whole question: what will happen, why you are asked, what "always" would store."""
     from moryflow.cli.open_host import with_store
 
-    async def work(store: Store) -> Any:
+    async def work(store: Store) -> ApprovalRow:
         return await store.approval(await _called(store, approval))
 
     row = with_store(work)
     show(flags_of(ctx), _as_json(row), f"{whole_question(row).strip()}\n  {_state(row)}")
 
 
-def open_questions(rows: Sequence[Any]) -> str:
+def open_questions(rows: Sequence[ApprovalRow]) -> str:
     """Return one line a question, and below it the beginning of what would happen."""
     lines = columns((row.id, row.session, _asking(row), _subject(row), _state(row)) for row in rows).splitlines()
     width = terminal_width() or 100
@@ -70,28 +70,28 @@ def open_questions(rows: Sequence[Any]) -> str:
     return "\n".join(shown) or "no question is open"
 
 
-def whole_question(row: Any) -> str:
+def whole_question(row: ApprovalRow) -> str:
     """Return all of a stored question."""
     return question(row.request, row.id, f"{row.request['agent']}: " if row.request.get("agent") else "").whole
 
 
-def _as_json(row: Any) -> dict[str, Any]:
+def _as_json(row: ApprovalRow) -> dict[str, Any]:
     from moryflow_sdk import thaw
 
     return {**row._asdict(), "request": thaw(row.request)}
 
 
-def _asking(row: Any) -> str:
+def _asking(row: ApprovalRow) -> str:
     """Return who asks, for which tool."""
     return visible(f"{row.request.get('agent', '')}: {row.request.get('tool', '')}".removeprefix(": "))
 
 
-def _subject(row: Any) -> str:
+def _subject(row: ApprovalRow) -> str:
     targets = ", ".join(row.request.get("targets", ()))
     return visible(f"{targets}: {row.request.get('reason', '')}")[:120]
 
 
-def _state(row: Any) -> str:
+def _state(row: ApprovalRow) -> str:
     return f"{row.state} {row.reply or ''}".strip()
 
 
@@ -115,7 +115,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
         said = "the answer is empty" if answer is None else "the reason is given twice"
         raise click.UsageError(f"{said}; moryflow approval reply {approval} {OFFERED}, or why not", ctx)
 
-    async def work(store: Store) -> tuple[Any, str]:
+    async def work(store: Store) -> tuple[ApprovalRow, str]:
         row = await store.reply(await _called(store, approval), answer.reply, message=answer.message or message)
         session = await store.session(row.session)
         while session.parent:  # a sub-agent goes on with the session that began it
@@ -133,7 +133,7 @@ def reply(ctx: click.Context, approval: str, words: tuple[str, ...], message: st
     show(flags_of(ctx), _as_json(row), plain(text))
 
 
-def lapsed(row: Any) -> Exception:
+def lapsed(row: ApprovalRow) -> Exception:
     """Return what tells a person that an answer comes too late."""
     from moryflow_sdk import ConfigError
 

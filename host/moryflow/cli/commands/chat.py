@@ -12,6 +12,8 @@ from moryflow.cli.options import Flags, TurnCommand, flags_of, talk_options
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
 
+    from .run import RunFlags
+
 
 @click.command("chat", cls=TurnCommand)
 @talk_options
@@ -29,7 +31,7 @@ def command(ctx: click.Context, again: bool, resume: str | None, **given: Any) -
     return with_host(ctx, lambda host: _chat(host, flags, chosen))
 
 
-async def _chat(host: Host, flags: Flags, chosen: Any) -> int:
+async def _chat(host: Host, flags: Flags, chosen: RunFlags) -> int:
     from moryflow.cli.chat.conversation import Conversation
 
     from .model import ensure_model

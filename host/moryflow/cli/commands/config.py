@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
 from .config_prompt import prompt
+
+if TYPE_CHECKING:
+    from moryflow.config.layers import Origin
 
 
 @click.group("config", cls=NounGroup)
@@ -37,7 +40,7 @@ def show_config(ctx: click.Context, everything: bool) -> None:
     show(flags_of(ctx), value, table or f"nothing is set; {config.path} would hold it")
 
 
-def where(origin: Any) -> str:
+def where(origin: Origin) -> str:
     """Return an origin as a person reads it."""
     place = f"{origin.file}:{origin.line}" if origin.file and origin.line else origin.file or ""
     return f"{origin.source} {place}".strip() if origin.source not in ("user", "inline") or not place else place

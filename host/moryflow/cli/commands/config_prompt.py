@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal import stdout
 from moryflow.cli.terminal.text import plain, show
+
+if TYPE_CHECKING:
+    from moryflow.config import Config
 
 SECTION = "agents.runtime.prompt"
 PARAMETERS = ("temperature", "topP", "maxTokens")
@@ -37,7 +40,7 @@ def show_prompt(ctx: click.Context) -> None:
     show(flags_of(ctx), document, "\n".join([*head, "", plain(document["text"])]))
 
 
-def _current(config: Any) -> dict[str, Any]:
+def _current(config: Config) -> dict[str, Any]:
     """Return mode, text and overridden parameters; the default mode has none."""
     from moryflow.agents import DEFAULT_PROMPT
 

@@ -122,7 +122,7 @@ def without_secrets(tree: Mapping[str, Any], known: Sequence[Known]) -> dict[str
     return shown
 
 
-def shown_at(key: str, value: Any, known: Sequence[Known]) -> Any:
+def shown_at(key: str, value: object, known: Sequence[Known]) -> Any:
     """Return what is shown of the value of `key`."""
     return _at(without_secrets(nested(key.split("."), value), known), key)
 
@@ -148,7 +148,7 @@ def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
     return found
 
 
-def _at(tree: Any, key: str) -> Any:
+def _at(tree: object, key: str) -> Any:
     for name in key.split("."):
         if not isinstance(tree, Mapping) or name not in tree:
             return _NOTHING
@@ -188,7 +188,7 @@ def refuse_unknown(known: Sequence[Known], key: str) -> None:
         raise ConfigError(problem.message, where=where, next_step=problem.hint or "moryflow config show --all")
 
 
-def _problems(known: Sequence[Known], key: str, value: Any) -> list[Any]:
+def _problems(known: Sequence[Known], key: str, value: object) -> list[Any]:
     layer = Layer("user", nested(key.split("."), value), key)
     host = len(host_models())
     _, of_host = drop_bad_values(layer, known[:host], strict=True)

@@ -24,8 +24,9 @@ from moryflow.cli.unknown_names import unknown_names
 from moryflow.store.sqlite.locks import has_locks
 
 if TYPE_CHECKING:
-    from moryflow.hooks.plugin_set import LoadRecord
+    from moryflow.hooks.plugin_set import LoadRecord, PluginSet
     from moryflow.runtime.host import Host
+    from moryflow.store import Store
 
 _MARKS = {"ok": "ok  ", "warning": "warn", "bad": "BAD "}
 
@@ -127,7 +128,7 @@ def _config(host: Host) -> Iterable[DoctorFinding]:
         yield DoctorFinding("config", "ok", f"{there} {host.config.path}")
 
 
-def _plugins(plugin_set: Any) -> Iterable[DoctorFinding]:
+def _plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
     tried_out: list[LoadRecord] = []
     for record in plugin_set.records:
         if record.status == "failed":
@@ -226,10 +227,11 @@ async def _sessions(host: Host) -> Iterable[DoctorFinding]:
     return found
 
 
-async def _damages(store: Any) -> list[DoctorFinding]:
+async def _damages(store: Store) -> list[DoctorFinding]:
     """Compare everything that is stored with its hash; SQLite itself does not notice a byte that has changed."""
     found: list[DoctorFinding] = []
-    async with aclosing(store.damages()) as damages:
+    stored: Any = store.damages()  # a generator, of which the protocol only says that it is an iterator
+    async with aclosing(stored) as damages:
         async for damage in damages:
             if len(found) == MOST_DAMAGES:
                 found.append(DoctorFinding("sessions", "bad", "and more of the like", REPAIR))
@@ -252,7 +254,7 @@ def _search() -> Iterable[DoctorFinding]:
         yield DoctorFinding("search", "ok", "built in; ripgrep (rg) would be used if it were there")
 
 
-def _of_plugins(plugin_set: Any) -> Iterable[DoctorFinding]:
+def _of_plugins(plugin_set: PluginSet) -> Iterable[DoctorFinding]:
     """Ask every loaded plugin that has a function ``doctor``: it yields ``(state, text, next step)``."""
     for plugin in plugin_set.plugins.values():
         examine_itself: Any = getattr(plugin.object, "doctor", None)

@@ -13,6 +13,12 @@ from moryflow.cli.options import document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, plain, show
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from moryflow_sdk.hookspecs import HookInfo
+
+    from moryflow.authoring.fire import FireResult
+    from moryflow.hooks.plugin_set import Implementation
     from moryflow.runtime.host import Host
 
 
@@ -39,7 +45,7 @@ def list_hooks(ctx: click.Context) -> None:
     show(flags_of(ctx), rows, text)
 
 
-def _row(info: Any, implementations: Any) -> dict[str, Any]:
+def _row(info: HookInfo, implementations: Iterable[Implementation]) -> dict[str, Any]:
     plugins = [
         {"plugin": item.plugin, "tier": item.tier, "position": item.position, "timeout": item.timeout}
         for item in implementations
@@ -68,7 +74,7 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
     flags = flags_of(ctx)
     arguments = _object(given if given is not None else value)
 
-    async def work(host: Any) -> tuple[Any, bool]:
+    async def work(host: Host) -> tuple[FireResult, bool]:
         if host.strict:
             refuse_failed(host.plugin_set)
         result = await fire(host, hook, arguments, vault=flags.vault)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import click
 from moryflow_sdk import ConfigError
@@ -14,6 +14,11 @@ from moryflow.cli.options import asking_options, document_options, flags_of
 from moryflow.cli.terminal.text import columns, plain, show
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from moryflow_sdk import ModelInfo
+
     from moryflow.runtime.host import Host
 
 
@@ -31,7 +36,7 @@ def list_models(ctx: click.Context, provider: str | None) -> None:
     """List the models worth naming; the one in use is marked with *. A provider may know many more."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Host) -> tuple[list[Any], str]:
+    async def work(host: Host) -> tuple[list[ModelInfo], str]:
         found = [(item.name, info) for item in host.plugin_set.providers for info in await item.available()]
         return [info for name, info in found if provider in (None, name, *_services(info))], _in_use(host)
 
@@ -42,7 +47,7 @@ def list_models(ctx: click.Context, provider: str | None) -> None:
     show(flags_of(ctx), rows, table or f"no model is known here{of}")
 
 
-def _services(info: Any) -> tuple[str, str]:
+def _services(info: ModelInfo) -> tuple[str, str]:
     """Return whose model it is, as it says itself and as its name begins (``openai/gpt-4.1``)."""
     return info.provider, info.id.partition("/")[0]
 
@@ -102,7 +107,7 @@ def use(ctx: click.Context, name: str) -> None:
     from moryflow.cli.open_host import with_host
     from moryflow.config.edit import set_value
 
-    async def work(host: Host) -> tuple[str, Any]:
+    async def work(host: Host) -> tuple[str, Path]:
         return host.models(host.plugin_set).choose(name)[1].id, host.config.path
 
     model, path = with_host(ctx, work)
@@ -110,7 +115,18 @@ def use(ctx: click.Context, name: str) -> None:
     show(flags_of(ctx), {"model": model, "file": str(path)}, f"{model} is the default from now on ({path})")
 
 
-async def ensure_model(host: Any, wish: str | None, *, yes: bool, quiet: bool = False) -> None:
+@runtime_checkable
+class _Installable(Protocol):
+    """A provider whose models are downloaded before they can answer."""
+
+    def install(self, progress: Callable[[str, int, int], None]) -> object: ...
+
+    def installed(self) -> bool: ...
+
+    def download_size(self) -> int: ...
+
+
+async def ensure_model(host: Host, wish: str | None, *, yes: bool, quiet: bool = False) -> None:
     """Install what the chosen model still needs, if it is one that can be installed.
 
     :raises ConfigError: it is needed and was refused, or nobody could be asked.
@@ -121,7 +137,7 @@ async def ensure_model(host: Any, wish: str | None, *, yes: bool, quiet: bool = 
     for provider in host.plugin_set.providers:
         if provider.find(name) is None:
             continue
-        if hasattr(provider, "install") and not provider.installed():
+        if isinstance(provider, _Installable) and not provider.installed():
             size = provider.download_size() / 1e6
             text = f"The model {name!r} is not installed yet; it is {size:.0f} MB to download. Install it now?"
             if not yes and not (sys.stdin.isatty() and click.confirm(text, err=True, default=True)):
@@ -132,20 +148,20 @@ async def ensure_model(host: Any, wish: str | None, *, yes: bool, quiet: bool = 
         return
 
 
-def provider_of(host: Host, name: str) -> Any:
+def provider_of(host: Host, name: str) -> _Installable:
     """Return the provider that can install the model `name`.
 
     :raises ConfigError: nobody knows it, or it needs no installation.
     """
     for provider in host.plugin_set.providers:
         if provider.find(name) is not None:
-            if not hasattr(provider, "install"):
+            if not isinstance(provider, _Installable):
                 raise ConfigError(f"the model {name!r} needs no installation", next_step=f"moryflow run -m {name} …")
             return provider
     raise ConfigError(f"unknown model {name!r}", next_step="moryflow model list")
 
 
-async def fetch(provider: Any, name: str, *, quiet: bool = False) -> None:
+async def fetch(provider: _Installable, name: str, *, quiet: bool = False) -> None:
     """Run a provider's installation with a progress bar on standard error."""
     size = provider.download_size()
     if not quiet:

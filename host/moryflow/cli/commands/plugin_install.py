@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,11 @@ from moryflow.cli.options import asking_options
 from moryflow.cli.terminal.text import plain, show
 
 from .plugin_context import Desk
+
+if TYPE_CHECKING:
+    from moryflow.packages.install import InstallResult
+    from moryflow.packages.lock import Locked
+    from moryflow.packages.trial import DoesNotLoad
 
 _downgrade = click.option("--allow-downgrade", is_flag=True, help="Allow an older version to replace the installed one.")
 
@@ -106,17 +111,17 @@ def sync(ctx: click.Context, dry_run: bool) -> int:
     return 1 if any(item.action == "failed" for item in done) else 0
 
 
-def _name(entry: Any) -> str:
+def _name(entry: Locked) -> str:
     return f"{entry.name} {entry.version}".rstrip()
 
 
-def _taken_back(name: str, error: Any) -> dict[str, Any]:
+def _taken_back(name: str, error: DoesNotLoad) -> dict[str, Any]:
     """Return what is told of an installation that was taken back, with what the probe said of each plugin."""
     found = [{"name": plugin, **asdict(verdict)} for plugin, verdict in error.found.items()]
     return {"name": name, "action": "taken_back", "error": error.message, "plugins": found}
 
 
-def _document(done: Any) -> dict[str, Any]:
+def _document(done: InstallResult) -> dict[str, Any]:
     also = [{"name": name, "version": version} for name, version in done.also]
     return {"action": done.action, **asdict(done.entry), "also": also, "changes": list(done.changes)}
 

@@ -12,6 +12,8 @@ from moryflow.cli.terminal.text import columns, first_line, plain, show
 from .plugin_context import Desk, as_document
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from moryflow.hooks.plugin_set import LoadRecord
     from moryflow.packages.hook_stats import HookStats
     from moryflow.packages.inventory import Row
@@ -112,7 +114,7 @@ def _tool(name: str, row: Row) -> str:
     return f"{name} ({row.tokens[name]} tokens)" if name in row.tokens else name
 
 
-def _capabilities(said: Any) -> str:
+def _capabilities(said: Mapping[str, object]) -> str:
     words = {True: "yes", False: "no"}
     return ", ".join(f"{name}: {words[value] if isinstance(value, bool) else value}" for name, value in said.items())
 

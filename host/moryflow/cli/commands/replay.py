@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +11,9 @@ from moryflow.cli.options import Flags, document_options, flags_of
 from moryflow.cli.terminal.text import plain, show
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from moryflow.authoring.difference import HookDifference
     from moryflow.authoring.replay import Replay
 
 _PLUGIN = click.Path(path_type=Path, exists=True)
@@ -67,7 +70,7 @@ async def _replay(
         return row.id, await replay(host, chosen(family, turn), path, recorded_as)
 
 
-def _text(result: Replay, shown: list[Any]) -> str:
+def _text(result: Replay, shown: Sequence[HookDifference]) -> str:
     lines: list[str] = []
     for found in shown:
         change = found.difference

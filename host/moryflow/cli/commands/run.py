@@ -16,6 +16,9 @@ from moryflow.cli.terminal.signals import catch_signals, stop_on_signals
 from moryflow.cli.terminal.text import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from moryflow.kernel.outcome import TurnResult
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
 
@@ -85,7 +88,9 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     if chosen.prompt is None and not any(attached.values()):
         work = session.proceed(options)
     else:
-        work = session.prompt(chosen.prompt or "", options=options, typed=chosen.typed, **attached)
+        work = session.prompt(
+            chosen.prompt or "", files=attached["files"], images=attached["images"], options=options, typed=chosen.typed
+        )
     from moryflow.runtime.subagents import with_background
 
     result = await with_background(session, await work, options)
@@ -97,7 +102,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     return result.exit_code
 
 
-async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Any:
+async def open_session(host: Host, flags: Flags, chosen: RunFlags) -> Session:
     """Begin a session, or open the one to go on with, in the mode that was asked for."""
     vault = flags.vault
     if chosen.resume is None:
@@ -153,7 +158,7 @@ def on_ask(chosen: RunFlags) -> Any:
     return "prompt" if interactive else "deny"
 
 
-def _view(host: Host, session: Session, flags: Flags, chosen: RunFlags) -> Any:
+def _view(host: Host, session: Session, flags: Flags, chosen: RunFlags) -> Callable[[TurnResult], None]:
     """Subscribe what shows the turn; return what shows its result."""
     if chosen.output == "stream-json":
         from moryflow.cli.terminal.stream_json import Lines, answer_from_stdin, init_event
@@ -166,7 +171,7 @@ def _view(host: Host, session: Session, flags: Flags, chosen: RunFlags) -> Any:
     return _terminal_view(host, flags, chosen, answers=chosen.output == "text")
 
 
-def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool) -> Any:
+def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool) -> Callable[[TurnResult], None]:
     """Show the turn, or without `answers` only what goes wrong in it, and then the result as JSON."""
     from moryflow.cli.terminal.approval_prompt import TerminalAsker
     from moryflow.cli.terminal.render import TerminalView
@@ -176,7 +181,7 @@ def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool)
     view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=language, answers=answers)
     host.bus.subscribe(TerminalAsker(host, view) if on_ask(chosen) == "prompt" else view)
 
-    def show(result: Any) -> None:
+    def show(result: TurnResult) -> None:
         view.finish(result.text if answers else "")
         if not answers:
             click.echo(as_json(result.as_json(), indent=None))
@@ -185,7 +190,7 @@ def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool)
     return show
 
 
-def explain(result: Any, flags: Flags) -> None:
+def explain(result: TurnResult, flags: Flags) -> None:
     """Say on standard error how a turn ended when it did not simply complete."""
     from moryflow.cli.failures import next_of
     from moryflow.cli.terminal.text import plain

@@ -19,7 +19,7 @@ from .session_transfer import export, import_session
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
-    from moryflow.store import Store
+    from moryflow.store import Node, RunRow, SessionRow, Store
 
 MOST = 1_000_000_000
 """More than anybody has, and no more than a database counts."""
@@ -67,7 +67,7 @@ def list_sessions(ctx: click.Context, limit: int, hidden: bool) -> None:
     flags = flags_of(ctx)
     vault = str(flags.vault.resolve()) if flags.vault else None
 
-    async def work(store: Store) -> list[Any]:
+    async def work(store: Store) -> list[SessionRow]:
         rows = await store.sessions(limit, vault=vault, purpose=None if hidden else "main")
         return [await titled(store, row) for row in rows]
 
@@ -93,7 +93,7 @@ def show_session(ctx: click.Context, session: str | None, stats: bool) -> None:
         _show_stats(flags, session)
         return
 
-    async def work(store: Store) -> tuple[Any, list[Any], list[Any], dict[str, str]]:
+    async def work(store: Store) -> tuple[SessionRow, list[Node], list[RunRow], dict[str, str]]:
         row = await titled(store, await find(store, session, flags))
         return row, await store.path(row.id), await store.runs(row.id), await store.labels(row.id)
 

@@ -12,7 +12,9 @@ from moryflow.cli.terminal.text import columns, plain, show
 
 if TYPE_CHECKING:
     from moryflow.cli.chat.port import ConversationPort
-    from moryflow.store import Store
+    from moryflow.kernel.ports import Journal
+    from moryflow.runtime.session_commands import Label
+    from moryflow.store import SessionRow, Store
 
 
 @click.command("tree")
@@ -32,7 +34,7 @@ def tree(ctx: click.Context, session: str | None) -> None:
     show(flags, document, text)
 
 
-async def _drawn(store: Store, row: Any) -> tuple[dict[str, Any], str]:
+async def _drawn(store: Store, row: SessionRow) -> tuple[dict[str, Any], str]:
     """Return the tree of a session as JSON and as text."""
     from dataclasses import asdict
 
@@ -54,7 +56,7 @@ def switch(ctx: click.Context, session: str, node: str) -> None:
     """Make NODE (an id, the beginning of one, or a label) the active one; nothing is lost."""
     from moryflow.cli.open_host import with_store
 
-    async def work(store: Store) -> tuple[Any, str]:
+    async def work(store: Store) -> tuple[SessionRow, str]:
         row = await store.session(session)
         target = await node_called(store, row.id, node)
         hold = await store.hold(row.id)
@@ -87,7 +89,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
 
     flags = flags_of(ctx)
 
-    async def work(store: Store) -> tuple[Any, str]:
+    async def work(store: Store) -> tuple[SessionRow, str]:
         return await _forked(store, await find(store, session, flags), node, title)
 
     copy, remark = with_store(work)
@@ -96,7 +98,7 @@ def fork(ctx: click.Context, session: str | None, node: str | None, title: str) 
     show(flags, summary(copy), copy.id)
 
 
-async def _forked(store: Store, row: Any, node: str | None, title: str = "") -> tuple[Any, str]:
+async def _forked(store: Store, row: SessionRow, node: str | None, title: str = "") -> tuple[SessionRow, str]:
     """Return the copy, and what is to be said of what it leaves behind."""
     copy = await store.fork(row.id, await node_called(store, row.id, node) if node is not None else None, title=title)
     below = len(await store.sessions(1000, purpose=None, parent=row.id))
@@ -160,7 +162,7 @@ def label(ctx: click.Context, words: tuple[str, ...], node: str | None, remove: 
         raise click.UsageError("--remove takes the label alone, without --node", ctx)
     flags = flags_of(ctx)
 
-    async def work(store: Store) -> tuple[Any, Any]:
+    async def work(store: Store) -> tuple[SessionRow, Label]:
         row = await find(store, sessions[0] if sessions else None, flags)
         return row, await _named(store, row.id, text, node, remove=remove)
 
@@ -169,7 +171,7 @@ def label(ctx: click.Context, words: tuple[str, ...], node: str | None, remove: 
     show(flags, said, plain(new_label.sentence))
 
 
-async def _named(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Any:
+async def _named(store: Store, session: str, text: str, node: str | None, *, remove: bool) -> Label:
     """Record the label as the session's one appender."""
     from moryflow_sdk import Event
 
@@ -187,7 +189,7 @@ async def _named(store: Store, session: str, text: str, node: str | None, *, rem
         hold.release()
 
 
-async def _asked(store: Store, row: Any, text: str, node: str | None, *, remove: bool) -> Any:
+async def _asked(store: Store, row: SessionRow, text: str, node: str | None, *, remove: bool) -> Label:
     from moryflow.runtime.session_commands import new_label, removal
 
     named = await store.labels(row.id)
@@ -197,7 +199,7 @@ async def _asked(store: Store, row: Any, text: str, node: str | None, *, remove:
     return new_label(text, target, await store.nodes(row.id), named, row.active)
 
 
-def _told(new_label: Any) -> dict[str, Any]:
+def _told(new_label: Label) -> dict[str, Any]:
     return {**new_label.marker, "was": new_label.was}
 
 
@@ -212,7 +214,7 @@ async def slash_label(talk: ConversationPort, rest: str) -> str:
     new_label = await _asked(store, session.row, rest.removeprefix(REMOVE) if remove else rest, None, remove=remove)
     if new_label.changes:
 
-        def record(journal: Any) -> None:
+        def record(journal: Journal) -> None:
             journal.node("marker", new_label.marker)
             journal.event("session.label", **_told(new_label))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ from moryflow.cli.terminal.text import columns, first_line, plain, show
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
-    from moryflow.store import Store
+    from moryflow.store import Node, Store
 
 
 @click.command("context")
@@ -85,7 +86,7 @@ def compact(ctx: click.Context, session: str | None, focus: str, model: str | No
     show(flags, done, compacted(done))
 
 
-def compacted(done: Any) -> str:
+def compacted(done: Mapping[str, object]) -> str:
     """Return the sentence that says what a compaction did."""
     return f"compacted: about {done['tokens_before']} tokens before, {done['tokens_after']} now"
 
@@ -138,7 +139,7 @@ def show_records(ctx: click.Context, session: str | None) -> None:
     show(flags, {"session": name, **facts.as_json()}, text)
 
 
-def divider(node: Any, summary_mark: str) -> str:
+def divider(node: Node, summary_mark: str) -> str:
     """Return the line that a compaction or a prune draws in a conversation."""
     if node.kind == "prune":
         number = len(node.payload.get("nodes", {}))

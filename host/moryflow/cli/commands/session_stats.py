@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from moryflow.cli.terminal.text import columns
 
 if TYPE_CHECKING:
-    from moryflow.store import Store
+    from moryflow_sdk import Event
+
+    from moryflow.store import ApprovalRow, CallRow, HookCallRow, Node, RunRow, SessionRow, Store
 
 CHARS_PER_TOKEN = 4
 _SEARCHES = {"grep": "matches", "search_in_file": "matches", "glob": "files"}
 
 
-def intercepted(calls: Iterable[Any], approvals: Iterable[Any]) -> dict[str, dict[str, int]]:
+def intercepted(calls: Iterable[CallRow], approvals: Iterable[ApprovalRow]) -> dict[str, dict[str, int]]:
     """Return by tool how many calls a rule refused, and how many a person was asked about."""
     counts: dict[str, Counter[str]] = {}
     for call in calls:
@@ -27,7 +29,7 @@ def intercepted(calls: Iterable[Any], approvals: Iterable[Any]) -> dict[str, dic
     return {tool: dict(count) for tool, count in sorted(counts.items())}
 
 
-def instructions(state: Mapping[tuple[str, str], Any], ledger: Iterable[Any], runs: Sequence[Any]) -> dict[str, Any]:
+def instructions(state: Mapping[tuple[str, str], Any], ledger: Iterable[HookCallRow], runs: Sequence[RunRow]) -> dict[str, Any]:
     """Return how many instruction files were read, and which part of all input tokens they were, by estimate."""
     kept = state.get(("instructions", "session")) or {}
     steps = {run.id: run.steps for run in runs}
@@ -45,7 +47,7 @@ def instructions(state: Mapping[tuple[str, str], Any], ledger: Iterable[Any], ru
     }
 
 
-def summaries(nodes: Sequence[Any], runs: Iterable[Any]) -> dict[str, int]:
+def summaries(nodes: Sequence[Node], runs: Iterable[RunRow]) -> dict[str, int]:
     """Return how many summaries were made and taken back, and how the turns behind the first one ended."""
     made = [node for node in nodes if node.kind == "compaction"]
     undone = sum(node.kind == "marker" and "void" in node.payload for node in nodes)
@@ -54,7 +56,7 @@ def summaries(nodes: Sequence[Any], runs: Iterable[Any]) -> dict[str, int]:
     return {"made": len(made), "undone": undone, "turns_after": len(after), "completed_after": completed}
 
 
-def servers(nodes: Iterable[Any], events: Iterable[Any]) -> dict[str, Any]:
+def servers(nodes: Iterable[Node], events: Iterable[Event]) -> dict[str, Any]:
     """Return how many calls went to MCP servers, their share of all tool output, and how often it was cut."""
     theirs = {event.data.get("call_id") for event in events if event.type == "tool.start" and event.data.get("domain") == "mcp"}
     outputs = [node for node in nodes if node.kind == "tool"]
@@ -64,7 +66,7 @@ def servers(nodes: Iterable[Any], events: Iterable[Any]) -> dict[str, Any]:
     return {"calls": len(own), "tokens": part, "share": round(part / whole, 3) if whole else 0.0, "cut": cut}
 
 
-def searches(nodes: Iterable[Any]) -> dict[str, int]:
+def searches(nodes: Iterable[Node]) -> dict[str, int]:
     """Return how many searches found something, and how many nothing."""
     found = [
         bool((node.payload.get("metadata") or {}).get(_SEARCHES[node.payload["tool"]]))
@@ -74,13 +76,13 @@ def searches(nodes: Iterable[Any]) -> dict[str, int]:
     return {"hits": sum(found), "misses": len(found) - sum(found)}
 
 
-def outputs(nodes: Iterable[Any]) -> dict[str, int]:
+def outputs(nodes: Iterable[Node]) -> dict[str, int]:
     """Return how many tool outputs there are, and how many were too long and cut."""
     results = [node for node in nodes if node.kind == "tool"]
     return {"shown": len(results), "cut": sum(bool(node.payload.get("truncated")) for node in results)}
 
 
-def events_by_type(events: Iterable[Any]) -> dict[str, int]:
+def events_by_type(events: Iterable[Event]) -> dict[str, int]:
     """Return how many durable events of each type were recorded."""
     return dict(sorted(Counter(event.type for event in events).items()))
 
@@ -108,7 +110,7 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-async def gathered(store: Store, row: Any) -> dict[str, Any]:
+async def gathered(store: Store, row: SessionRow) -> dict[str, Any]:
     """Return the counts of a session with its sub-agents, whose turns and steps are counted separately."""
     below = await descendants(store, row.id)
     own, theirs = await store.runs(row.id), [run for child in below for run in await store.runs(child.id)]
@@ -140,19 +142,19 @@ async def gathered(store: Store, row: Any) -> dict[str, Any]:
     }
 
 
-async def descendants(store: Store, session: str) -> list[Any]:
+async def descendants(store: Store, session: str) -> list[SessionRow]:
     """Return the sessions below one, each behind the one that started it."""
-    found: list[Any] = []
+    found: list[SessionRow] = []
     for row in reversed(await store.sessions(1000, purpose=None, parent=session)):
         found += [row, *await descendants(store, row.id)]
     return found
 
 
-def _turns(runs: Iterable[Any]) -> int:
+def _turns(runs: Iterable[RunRow]) -> int:
     return sum(not run.is_compaction for run in runs)
 
 
-def _spent(runs: Iterable[Any]) -> dict[str, Any]:
+def _spent(runs: Iterable[RunRow]) -> dict[str, Any]:
     usage: Counter[str] = Counter()
     cost, steps = 0.0, 0
     for run in runs:
@@ -168,7 +170,7 @@ def _share(lower: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
     return round((lower["usage"]["input"] + lower["usage"]["output"]) / total, 3) if total else 0.0
 
 
-def _tools(calls: Iterable[Any]) -> dict[str, dict[str, int]]:
+def _tools(calls: Iterable[CallRow]) -> dict[str, dict[str, int]]:
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for call in calls:
         refused = call.decision in ("deny", "stop")
@@ -176,7 +178,7 @@ def _tools(calls: Iterable[Any]) -> dict[str, dict[str, int]]:
     return {tool: dict(count) for tool, count in sorted(counts.items())}
 
 
-def _questions(approvals: Sequence[Any]) -> dict[str, Any]:
+def _questions(approvals: Sequence[ApprovalRow]) -> dict[str, Any]:
     answers = Counter(row.reply or row.state for row in approvals)
     waited = [_seconds(row.created, row.replied_at) for row in approvals if row.replied_at]
     return {"asked": len(approvals), "answers": dict(answers), "waited_seconds": round(sum(waited), 1)}
@@ -186,7 +188,7 @@ def _seconds(begun: str, ended: str) -> float:
     return max(0.0, (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds())
 
 
-def _hooks(ledger: Iterable[Any]) -> dict[str, dict[str, float]]:
+def _hooks(ledger: Iterable[HookCallRow]) -> dict[str, dict[str, float]]:
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in ledger:
         bad = row.count if row.outcome in ("failed", "timeout", "quarantined", "withheld") else 0
@@ -223,5 +225,5 @@ def told(stats: Mapping[str, Any]) -> str:
     return "\n".join([columns(rows), "tools", columns(tools) or "  none", "hooks", columns(hooks) or "  none"])
 
 
-def _listed(counts: Mapping[str, Any]) -> str:
+def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -18,7 +18,7 @@ from moryflow.cli.terminal.text import show
 from .session_stats import descendants
 
 if TYPE_CHECKING:
-    from moryflow.store import Store
+    from moryflow.store import SessionRow, Store
 
 
 @click.command("export")
@@ -87,12 +87,12 @@ def _whole(file: Path) -> Iterator[TextIO]:
 @click.argument("file", type=click.File("r", encoding="utf-8"))
 @document_options
 @click.pass_context
-def import_session(ctx: click.Context, file: Any) -> None:
+def import_session(ctx: click.Context, file: TextIO) -> None:
     """Import an exported session with its sub-agents; - reads standard input."""
     from moryflow.cli.open_host import with_store
     from moryflow.store import StoreError
 
-    async def work(store: Store) -> tuple[Any, list[Any]]:
+    async def work(store: Store) -> tuple[SessionRow, list[SessionRow]]:
         try:
             row = await store.import_(file)
         except StoreError as error:

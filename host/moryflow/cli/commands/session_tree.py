@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from moryflow_sdk import MoryflowError
 
@@ -14,7 +14,7 @@ from moryflow.cli.terminal.text import first_line, plain, told_result
 from .session_compact import divider
 
 if TYPE_CHECKING:
-    from moryflow.store import Store
+    from moryflow.store import Node, SessionRow, Store
 
 SUMMARY = {"en": "summary", "zh": "摘要"}
 """What a person reads before a summary, by interface language."""
@@ -25,7 +25,7 @@ CHANGES = ("agent", "mode", "model")
 _ROLES = {"user": "you", "assistant": "agent", "note": "note"}
 
 
-def shown(path: Iterable[Any], named: Mapping[str, str]) -> Iterator[str]:
+def shown(path: Iterable[Node], named: Mapping[str, str]) -> Iterator[str]:
     """Yield what a person reads of each node of a `path`.
 
     :param named: label → node id.
@@ -54,7 +54,7 @@ def _language() -> str:
     return load_config(home_folder(None, os.environ)).get("language") or "en"
 
 
-def _text(node: Any, summary_mark: str, label: str) -> str:
+def _text(node: Node, summary_mark: str, label: str) -> str:
     payload = node.payload
     if node.kind in ("compaction", "prune"):
         return divider(node, summary_mark)
@@ -89,7 +89,7 @@ class Kin:
     node: str = ""
 
 
-async def kin_of(store: Store, row: Any) -> list[Kin]:
+async def kin_of(store: Store, row: SessionRow) -> list[Kin]:
     """Return the sessions that `row` started, oldest first; for a fork those of the original too, as they stayed there."""
     found = await _started_by(store, row)
     origin = row.origin or {}
@@ -98,14 +98,14 @@ async def kin_of(store: Store, row: Any) -> list[Kin]:
     return found
 
 
-async def _still_there(store: Store, session: str) -> list[Any]:
+async def _still_there(store: Store, session: str) -> list[SessionRow]:
     try:
         return [await store.session(session)]
     except MoryflowError:
         return []
 
 
-async def _started_by(store: Store, row: Any) -> list[Kin]:
+async def _started_by(store: Store, row: SessionRow) -> list[Kin]:
     found: list[Kin] = []
     for child in reversed(await store.sessions(1000, purpose=None, parent=row.id)):
         runs = [run for run in await store.runs(child.id) if not run.is_compaction]
@@ -119,7 +119,7 @@ async def _started_by(store: Store, row: Any) -> list[Kin]:
     return found
 
 
-def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = (), named: Mapping[str, str] | None = None) -> str:
+def drawn(nodes: Sequence[Node], active: str | None, kin: Sequence[Kin] = (), named: Mapping[str, str] | None = None) -> str:
     """Return the tree of `nodes` as text, one line a node. Built without recursion: a long session is deep.
 
     :param named: label → node id.
@@ -150,7 +150,7 @@ def drawn(nodes: Sequence[Any], active: str | None, kin: Sequence[Kin] = (), nam
     return "\n".join([*lines, *(line for child in rest if not child.of for line in _kin_lines(child, 0))])
 
 
-def _started(node: Any) -> str:
+def _started(node: Node) -> str:
     """Return the session that a tool started: ``session`` in the metadata of its result."""
     return str((node.payload.get("metadata") or {}).get("session", "")) if node.kind == "tool" else ""
 
@@ -163,7 +163,7 @@ def _kin_lines(child: Kin, depth: int) -> list[str]:
     return [line, *(below for lower in child.children for below in _kin_lines(lower, depth + 1))]
 
 
-def _gist(node: Any) -> str:
+def _gist(node: Node) -> str:
     payload = node.payload
     if node.kind == "tool":
         return first_line(f"{payload.get('tool')} {payload.get('status')}", 80)

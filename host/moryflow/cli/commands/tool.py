@@ -20,7 +20,11 @@ from .tool_check import check
 from .tool_files import allow, install
 
 if TYPE_CHECKING:
+    from moryflow_sdk import Ruling
+
+    from moryflow.hooks.plugin_set import RegisteredTool
     from moryflow.runtime.host import Host
+    from moryflow.runtime.turn_task import DirectResult
 
 
 @click.group("tool", cls=NounGroup)
@@ -41,7 +45,7 @@ def list_tools(ctx: click.Context) -> None:
     """List the tools, with the plugin each belongs to."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Host) -> dict[str, Any]:
+    async def work(host: Host) -> dict[str, RegisteredTool]:
         return dict(host.tools)
 
     tools = with_host(ctx, work)
@@ -49,7 +53,7 @@ def list_tools(ctx: click.Context) -> None:
     show(flags_of(ctx), rows, columns((row["name"], row["domain"], row["plugin"], row["description"]) for row in rows))
 
 
-def _summary(owned: Any) -> dict[str, Any]:
+def _summary(owned: RegisteredTool) -> dict[str, Any]:
     tool = owned.tool
     about = {"name": tool.name, "domain": tool.domain, "plugin": owned.plugin, "tier": owned.tier}
     return {**about, "description": first_line(tool.description, 90)}
@@ -63,7 +67,7 @@ def show_tool(ctx: click.Context, name: str) -> None:
     """Show a tool's parameters and description."""
     from moryflow.cli.open_host import with_host
 
-    async def work(host: Host) -> Any:
+    async def work(host: Host) -> RegisteredTool:
         return _find(host, name)
 
     owned = with_host(ctx, work)
@@ -83,7 +87,7 @@ def _described(document: dict[str, Any]) -> str:
     return "\n\n".join(part for part in (head, plain(document["description"]), columns(rows)) if part)
 
 
-def _find(host: Host, name: str) -> Any:
+def _find(host: Host, name: str) -> RegisteredTool:
     if name in host.tools:
         return host.tools[name]
     from difflib import get_close_matches
@@ -151,13 +155,13 @@ def run_tool(ctx: click.Context, name: str, given: str | None, sure: bool, **opt
     return with_host(ctx, work)
 
 
-def show_chain(chain: Any) -> None:
+def show_chain(chain: Sequence[Mapping[str, Any]]) -> None:
     """Show on standard error which hooks were called."""
     rows = [(f"  {call['hook'].replace('_', '.', 1)}", call["plugin"], call["outcome"], f"{call['us']} µs") for call in chain]
     click.echo(columns(row for row, call in zip(rows, chain, strict=True) if call["hook"] != "event"), err=True)
 
 
-def _print(done: Any, name: str, ms: int, output: str) -> int:
+def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
     from moryflow.kernel.outcome import EXIT_CODES
 
     result = done.result
@@ -181,7 +185,7 @@ def _print(done: Any, name: str, ms: int, output: str) -> int:
     return done.exit_code
 
 
-def _or_a_rule(ruling: Any) -> str:
+def _or_a_rule(ruling: Ruling) -> str:
     """Return the commands that store what *always* would have stored; nothing where no rule would help."""
     from moryflow.cli.failures import allowing
 
@@ -189,7 +193,7 @@ def _or_a_rule(ruling: Any) -> str:
     return f"; or: {rules}" if rules else ""
 
 
-def _event(done: Any, name: str, ms: int) -> dict[str, Any]:
+def _event(done: DirectResult, name: str, ms: int) -> dict[str, Any]:
     """Return the event ``tool.result``, with the hooks that were called."""
     from moryflow.kernel.events import now
 
@@ -271,12 +275,12 @@ def _next(tool: Tool, properties: Mapping[str, Any], words: list[str]) -> tuple[
     return key, schema, _value(schema, text)
 
 
-def _value(schema: Any, text: str) -> Any:
+def _value(schema: object, text: str) -> Any:
     """Read `text` as the schema's type; what does not fit stays text, and the tool's own check says so."""
     kind = _kind(schema)
     if kind == "string":
         return text
-    if kind == "array" and not text.lstrip().startswith("["):
+    if kind == "array" and isinstance(schema, Mapping) and not text.lstrip().startswith("["):
         return [_value(schema.get("items", {}), text)]
     try:
         return json.loads(text)
@@ -284,7 +288,7 @@ def _value(schema: Any, text: str) -> Any:
         return text
 
 
-def _kind(schema: Any) -> str:
+def _kind(schema: object) -> str:
     if not isinstance(schema, Mapping):
         return ""
     kinds = [schema.get("type"), *(part.get("type") for part in schema.get("anyOf", ()) if isinstance(part, Mapping))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -12,9 +12,25 @@ from moryflow.cli.options import Flags, asking_options, document_options, flags_
 from moryflow.cli.terminal.text import show
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from moryflow.runtime.host import Host
 
 SWITCH = "agents.runtime.tools.external.enabled"
+
+
+class ToolEnvironment(Protocol):
+    """The packages of one file with tools, as the plugin that keeps them offers them."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def packages(self) -> Sequence[str]: ...
+
+    def installed(self) -> bool: ...
+
+    def install(self, progress: Callable[[str], None]) -> object: ...
 
 
 @click.command("allow")
@@ -82,7 +98,7 @@ def file_called(home: Path, name: str) -> Path:
     raise ConfigError(f"there is no file {name!r} here or in {folder}{hint}", next_step=f"ls {folder}")
 
 
-def environment(host: Host, path: Path) -> Any:
+def environment(host: Host, path: Path) -> ToolEnvironment | None:
     """Return the environment that a plugin keeps for a file with tools, ``None`` when it needs none.
 
     A plugin offers them with a function ``tool_environment(file, data_dir)``.
@@ -102,7 +118,7 @@ def environment(host: Host, path: Path) -> Any:
     return None
 
 
-async def make(found: Any, path: Path, flags: Flags) -> None:
+async def make(found: ToolEnvironment, path: Path, flags: Flags) -> None:
     """Install an environment after a question or ``-y``, and say what is being done on standard error.
 
     :raises ConfigError: nobody can be asked, or the file waits for consent.

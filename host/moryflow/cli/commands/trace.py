@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -141,13 +142,13 @@ def _change(row: dict[str, Any]) -> str:
     return "; ".join(_field(name, was.get(name), value) for name, value in delta.items() if name != "was")
 
 
-def _field(name: str, before: Any, after: Any) -> str:
-    if name == "blocks":
-        return f"blocks {len(before or ())} → {len(after)}"
+def _field(name: str, before: object, after: object) -> str:
+    if name == "blocks" and isinstance(after, Sized):
+        return f"blocks {len(before) if isinstance(before, Sized) else 0} → {len(after)}"
     return f"{name} {_short(before)} → {_short(after)}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in ("withheld", "too_large", "stored"):
         return f"({next(iter(value)).replace('_', ' ')})"
     return first_line(json.dumps(value, ensure_ascii=False, default=str), 32)

@@ -11,7 +11,6 @@ import threading
 import traceback
 import warnings
 from types import TracebackType
-from typing import Any
 
 _PLUGINS = "moryflow_plugins."
 """How the modules of a person's own files begin (:mod:`moryflow.plugins.sources`, too much to import for a word)."""
@@ -46,7 +45,7 @@ class _Line(logging.Formatter):
         return "\n".join([f"moryflow: {said}: {_one_line(error)}", *_more(error)])
 
 
-def _unraisable(found: Any) -> None:
+def _unraisable(found: sys.UnraisableHookArgs) -> None:
     """Say what was raised in a ``__del__`` or at exit, of which Python only says that it is ignored."""
     if found.exc_value is not None and not isinstance(found.exc_value, _ENDS):
         said = (found.err_msg or "an exception is ignored").removesuffix(":")
@@ -58,7 +57,7 @@ def _in_thread(found: threading.ExceptHookArgs) -> None:
         _tell(f"a thread has ended ({found.thread.name if found.thread else '?'})", found.exc_value)
 
 
-def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
     said = " ".join(str(message).split())
     slip = issubclass(category, SyntaxWarning) or said.startswith("invalid ")
     _write(f"moryflow: {filename}:{lineno}: {said}" if slip else f"moryflow: {category.__name__}: {said} ({filename}:{lineno})")

@@ -260,7 +260,7 @@ def _write(text: str) -> None:
     sys.stderr.flush()
 
 
-def _brief(args: Any) -> str:
+def _brief(args: object) -> str:
     """Return the arguments of a call in one short line, a path before all others."""
     ordered = sorted(args.items(), key=lambda item: item[0] != "path") if isinstance(args, dict) else [("", args)]
     values = [value for _, value in ordered]

@@ -58,7 +58,7 @@ def run_on_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     pressed, late = 0, False
     running: asyncio.Task[Any] | None = None
 
-    def received(*_: Any) -> None:
+    def received(*_: object) -> None:
         nonlocal pressed, late
         pressed += 1
         if pressed > 1:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import Any
+from typing import IO, Any
 
 _PLUGINS = "moryflow_plugins."
 """How the modules of a person's own plugins begin (:mod:`moryflow.plugins.sources`, too much to import for a word)."""
@@ -95,7 +95,7 @@ def _hide_on_stderr() -> None:
         sys.__stderr__ = sys.stderr
 
 
-def _apart(binary: Any, *, unbuffered: bool) -> Any:
+def _apart(binary: IO[bytes], *, unbuffered: bool) -> IO[bytes]:
     """Return a stream to what descriptor 1 was, which is standard error from here on."""
     try:
         ours = os.dup(1)

@@ -16,13 +16,14 @@ from moryflow.kernel.events import now
 from .text import as_json
 
 if TYPE_CHECKING:
+    from moryflow.kernel.outcome import TurnResult
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
 
 SHAPE = '{"type": "permission.reply", "approval_id": …, "reply": "once|always|reject|stop"}'
 
 
-def write_line(document: Any) -> None:
+def write_line(document: object) -> None:
     """Write one JSON line and flush it."""
     sys.stdout.write(as_json(document, indent=None) + "\n")
     sys.stdout.flush()
@@ -34,7 +35,7 @@ class Lines:
     :param first: the line before all others. Where it cannot be written the turn stops once its prompt is stored.
     """
 
-    def __init__(self, stop: Callable[[], None], first: Any) -> None:
+    def __init__(self, stop: Callable[[], None], first: object) -> None:
         self._stop = stop
         self._failure: OSError | None = None
         self._write(first)
@@ -45,13 +46,13 @@ class Lines:
         if self._failure is not None:
             self._stop()
 
-    def _write(self, document: Any) -> None:
+    def _write(self, document: object) -> None:
         try:
             write_line(document)
         except OSError as error:
             self._failure = error
 
-    def finish(self, result: Any) -> None:
+    def finish(self, result: TurnResult) -> None:
         """Write the last line.
 
         :raises OSError: an earlier one could not be written.
@@ -90,7 +91,7 @@ def answer_from_stdin(host: Host) -> None:
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[Any]] = set()
 
-    def start(document: Any) -> None:
+    def start(document: object) -> None:
         task = loop.create_task(_reply(host, document))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -110,7 +111,7 @@ def answer_from_stdin(host: Host) -> None:
     threading.Thread(target=read, name="moryflow-stdin", daemon=True).start()
 
 
-async def _reply(host: Host, document: Any) -> None:
+async def _reply(host: Host, document: object) -> None:
     """Take one line; ``None`` is the end of them."""
     if document is None:
         await host.approvals.nobody_left()

@@ -97,14 +97,14 @@ def terminal_width() -> int:
         return 0
 
 
-def as_json(document: Any, *, indent: int | None = 2) -> str:
+def as_json(document: object, *, indent: int | None = 2) -> str:
     """Return `document` as JSON that standard output takes, whatever its encoding; half characters stay, as escapes."""
     readable = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
     text = json.dumps(document, ensure_ascii=not readable, indent=indent, default=str)
     return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def show(flags: Flags, document: Any, text: str) -> None:
+def show(flags: Flags, document: object, text: str) -> None:
     """Print `document` as JSON under ``--json``, else `text`."""
     if flags.as_json:
         click.echo(as_json(document))
