@@ -14,9 +14,8 @@ from types import CoroutineType, coroutine
 from typing import Any
 
 from .checks import copy_for_plugin
-from .deadlines import WorkMeter, longest, worked_until
 from .plugin_set import Implementation
-from .threads import CallTimeout, PluginUnresponsive, contain_exit, text_of
+from .threads import CallTimeout, PluginUnresponsive, WorkMeter, contain_exit, longest, text_of, worked_until
 
 
 @dataclass(slots=True)

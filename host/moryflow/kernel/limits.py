@@ -1,14 +1,14 @@
-"""What a turn shares with the turns of its child sessions: rights, a budget, and their usage."""
+"""What a turn shares with its child sessions (permissions, a budget, usage), and what an earlier turn left running."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import Rule, Usage
 
 if TYPE_CHECKING:
-    pass
+    from moryflow.store import CallRow
 
 
 class SessionPermissions:
@@ -54,3 +54,16 @@ class ChildUsage(NamedTuple):
     steps: int
     denied: tuple[Mapping[str, Any], ...] = ()
     unasked: bool = False
+
+
+class LeftoverProcesses(NamedTuple):
+    """What was found; nothing, as a rule.
+
+    :ivar by_call: what the result of an interrupted call says of it, by the call's id.
+    :ivar notice: what the person is told.
+    :ivar calls: the session's own calls that had begun and never ended.
+    """
+
+    by_call: Mapping[str, str] = {}
+    notice: str = ""
+    calls: Sequence[CallRow] = ()

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import Ask, Rule, ServiceNotDeclared, ToolCall, Turn
 
+from moryflow.base.child_processes import call_mark
 from moryflow.base.paths import make_folder
-
-from .leftover_processes import call_mark
 
 if TYPE_CHECKING:
     from .turn_context import TurnContext

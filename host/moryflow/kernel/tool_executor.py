@@ -26,6 +26,7 @@ from moryflow_sdk import (
     Verdict,
 )
 
+from moryflow.base.child_processes import OFFSPRING
 from moryflow.hooks.call import plugin_error
 from moryflow.hooks.checks import copy_for_plugin, revalidate
 from moryflow.hooks.dispatcher import Withheld
@@ -33,7 +34,6 @@ from moryflow.hooks.plugin_set import RegisteredTool
 
 from .allocator import LARGE_BLOCK, return_large_blocks
 from .call_preview import preview_of
-from .child_processes import OFFSPRING
 from .decisions import as_refused, combine, default_verdicts, restrict, still_holds
 from .journal import call_row
 from .outcome import OnAsk

@@ -1,17 +1,16 @@
-"""A call as gates would see it, without running it: for ``permission test`` and its like."""
+"""A call as its gates see it: validated, resolved, hashed, with the hash of what it does. Nothing runs here."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from moryflow_sdk import Target, TargetRequest, ToolCall, ToolError
+from moryflow_sdk import Target, TargetRequest, Tool, ToolCall, ToolError
 
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import text_of
 
-from .call_effect import effect_of
 from .tool_arguments import canonical, digest, validate_arguments
 from .turn_context import TurnContext
 
@@ -80,3 +79,71 @@ def prepared_call(turn: Any, tool: str, args: Mapping[str, Any]) -> ToolCall:
     if tool not in scope.plugin_set.tools:
         raise ToolError(f"there is no tool {tool!r}", code="unknown_tool", next_step="moryflow tool list")
     return call_as_judged(scope, scope.plugin_set.tools[tool].plugin, tool, args, "call_prepared", 1)[0]
+
+
+_PLACES = ("file", "shell", "url")
+"""Kinds of targets whose argument may be written in many ways."""
+
+
+def effect_of(tool: Tool, args: Mapping[str, Any], targets: Sequence[Target]) -> str:
+    """Return the hash of what a call does: its arguments without remarks and defaults, and what they lead to.
+
+    :param args: as they were validated.
+    """
+    named = {target.given: target.text for target in targets if target.kind in _PLACES}
+    named |= {target.folder.given: target.folder.text for target in targets if target.folder is not None}
+    told = _without_defaults(args, tool.parameters, tool.parameters)
+    kept = {
+        name: _plain(value, named)
+        for name, value in told.items()
+        if name not in tool.remarks and not (isinstance(value, str) and value in named)
+    }
+    touched = [[item.domain, item.text.strip(), item.folder.text if item.folder else ""] for item in targets]
+    return digest(canonical({"args": kept, "targets": touched}))
+
+
+def _plain(value: Any, named: Mapping[str, str]) -> Any:
+    """Return `value` with one form for each number and each path."""
+    if isinstance(value, str):
+        return named.get(value, value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item, named) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, named) for item in cast("Sequence[Any]", value)]
+    return value
+
+
+def _without_defaults(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    """Return `value` without the members that say what is so anyway."""
+    schema = _meant(schema, root)
+    if isinstance(value, Mapping):
+        known: Mapping[str, Any] = schema.get("properties", {})
+        given = cast("Mapping[str, Any]", value).items()
+        said = [(name, item) for name, item in given if not _is_default(item, known.get(name))]
+        return {name: _without_defaults(item, known.get(name, {}), root) for name, item in said}
+    if isinstance(value, list | tuple):
+        inner = schema.get("items", {})
+        return [_without_defaults(item, inner, root) for item in cast("Sequence[Any]", value)]
+    return value
+
+
+def _is_default(value: Any, schema: Any) -> bool:
+    return isinstance(schema, Mapping) and "default" in schema and schema["default"] == value
+
+
+def _meant(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a schema that describes members or items, wherever it stands."""
+    if not isinstance(schema, Mapping):
+        return {}
+    part = cast("Mapping[str, Any]", schema)
+    if isinstance(reference := part.get("$ref"), str):
+        definitions: Mapping[str, Any] = root.get("$defs", {})
+        return definitions.get(reference.rpartition("/")[2], {})
+    for name in ("anyOf", "allOf", "oneOf"):
+        choices = (_meant(choice, root) for choice in part.get(name, ()))
+        found = next((choice for choice in choices if "properties" in choice or "items" in choice), None)
+        if found is not None:
+            return found
+    return part

@@ -30,8 +30,7 @@ from moryflow.hooks.plugin_set import HookFailure
 from moryflow.hooks.quarantine import Quarantine
 
 from .events import now
-from .leftover_processes import LeftoverProcesses
-from .limits import Budget, ChildUsage, SessionPermissions
+from .limits import Budget, ChildUsage, LeftoverProcesses, SessionPermissions
 from .ports import Compaction, Journal, Requests, no_compaction
 
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode

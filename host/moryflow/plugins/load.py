@@ -12,16 +12,17 @@ from typing import TypeVar
 
 from moryflow_sdk import HOOKS
 
-from moryflow.hooks.ordering import OrderCycle, call_order
 from moryflow.hooks.plugin_set import (
     ConfigReader,
     Implementation,
     LoadFailure,
     LoadRecord,
+    OrderCycle,
     Pending,
     Plugin,
     PluginSet,
     PluginSettings,
+    call_order,
 )
 from moryflow.hooks.threads import PluginThreads
 

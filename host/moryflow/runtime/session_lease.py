@@ -10,12 +10,12 @@ from typing import Any
 
 from moryflow_sdk import Event, Rule, thaw
 
-from moryflow.kernel.leftover_processes import end_leftovers
 from moryflow.kernel.limits import SessionPermissions
 from moryflow.kernel.ports import Journal
 from moryflow.kernel.turn_context import SessionHandle
 from moryflow.store import SessionLock, SessionRow, Store, Unfinished, unfinished
 
+from .leftover_processes import end_leftovers
 from .subagents import TOOL
 from .turn_task import ends_with_calls
 

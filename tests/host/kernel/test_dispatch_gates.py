@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from moryflow.hooks import deadlines
+from moryflow.hooks import threads
 from moryflow_sdk import Allow, Ask, Deny, Ruling, Stop, ToolCall
 
 CALL = ToolCall(id="c1", tool="read", args={})
@@ -95,7 +95,7 @@ def slow(kind: str, wait: str) -> str:
 )
 async def test_a_gate_that_takes_too_long_denies(bench: Any, monkeypatch: Any, tier: str, kind: str, wait: str):
     """Overrunning means deny, and nothing waits for ever (invariants 3 and 9)."""
-    monkeypatch.setattr(deadlines, "STUCK", 0.5)
+    monkeypatch.setattr(threads, "STUCK", 0.5)
     getattr(bench, tier)(
         "guard",
         slow(kind, wait),

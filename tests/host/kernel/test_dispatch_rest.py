@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 import pytest
-from moryflow.hooks import deadlines
+from moryflow.hooks import threads
 from moryflow.hooks.watchdog import Watchdog
 from moryflow_sdk import Event, SystemBlock, ToolCall, ToolResult
 
@@ -366,7 +366,7 @@ async def test_a_turn_cancelled_in_a_hanging_call_still_breaks_the_plugin(bench:
 
 async def test_a_blocking_built_in_that_overruns_is_asked_again(bench: Any, monkeypatch: Any):
     """Losing a built-in for the whole process would cost more than a thread."""
-    monkeypatch.setattr(deadlines, "STUCK", 0.2)
+    monkeypatch.setattr(threads, "STUCK", 0.2)
     source = """
     import time
     calls = []

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from moryflow_sdk.processes import end_marked
 
-from moryflow.store import CallRow, Store
+from moryflow.base.child_processes import call_mark
+from moryflow.kernel.limits import LeftoverProcesses
+from moryflow.store import Store
 
 POLITE_SECONDS = 1.0
 SETTLE_SECONDS = 0.2
 _UNKNOWN = "programs that it had started may still run: this system does not tell"
-
-
-class LeftoverProcesses(NamedTuple):
-    """What was found; nothing, as a rule.
-
-    :ivar by_call: what the result of an interrupted call says of it, by the call's id.
-    :ivar notice: what the person is told.
-    :ivar calls: the session's own calls that had begun and never ended.
-    """
-
-    by_call: Mapping[str, str] = {}
-    notice: str = ""
-    calls: Sequence[CallRow] = ()
-
-
-def call_mark(home: Path, session: str, node: str, call: str) -> str:
-    """Return what the processes of a call carry. It follows from what is recorded of the call before it runs."""
-    return hashlib.sha256("\0".join((str(home.resolve()), session, node, call)).encode()).hexdigest()[:32]
 
 
 async def end_leftovers(store: Store, home: Path, session: str, spawning: str) -> LeftoverProcesses:
@@ -52,12 +33,9 @@ async def end_leftovers(store: Store, home: Path, session: str, spawning: str) -
         return LeftoverProcesses({row.id: _UNKNOWN for row in own}, _UNKNOWN if own else "", own)
     ended = {row.id: counts[mark] for mark, row in marks.items() if row.session == session and counts.get(mark)}
     below = sum(counts.get(mark, 0) for mark, row in marks.items() if row.session != session)
-    by_call = {
-        call: f"{_processes(count)} that it had started still ran and {_were(count)} ended" for call, count in ended.items()
-    }
+    by_call = {call: _ended(count, "it") for call, count in ended.items()}
     if below:
-        told = f"{_processes(below)} that its sub-agents had started still ran and {_were(below)} ended"
-        by_call |= {row.id: told for row in own if row.tool == spawning}
+        by_call |= {row.id: _ended(below, "its sub-agents") for row in own if row.tool == spawning}
     return LeftoverProcesses(by_call, _notice({row.tool for row in rows}, sum(ended.values()) + below), own)
 
 

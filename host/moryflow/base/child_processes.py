@@ -7,6 +7,7 @@ has that it did not have before. While calls overlap, the last to end takes all 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import signal
 import threading
@@ -20,6 +21,11 @@ from moryflow_sdk.processes import adopt_orphans, children
 
 PATIENCE_SECONDS = 1.0
 _STEP = 0.02
+
+
+def call_mark(home: Path, session: str, node: str, call: str) -> str:
+    """Return what the processes of a call carry. It follows from what is recorded of the call before it runs."""
+    return hashlib.sha256("\0".join((str(home.resolve()), session, node, call)).encode()).hexdigest()[:32]
 
 
 class Offspring:
