@@ -149,6 +149,16 @@ def test_the_sdk_knows_neither_the_host_nor_the_built_in_plugins() -> None:
     assert offences("moryflow_sdk", "moryflow", "moryflow_builtins") == []
 
 
+def test_the_contract_needs_none_of_its_helpers() -> None:
+    """`moryflow_sdk.support` may change with any release; what is promised may not stand on it."""
+    promised = [
+        line
+        for line in offences("moryflow_sdk", "moryflow_sdk.support")
+        if not line.startswith("plugin_sdk/moryflow_sdk/support/")
+    ]
+    assert promised == []
+
+
 def test_a_built_in_plugin_uses_the_sdk_and_never_the_host() -> None:
     """A built-in plugin has no privilege that a third-party plugin lacks, and runs on any host (rule 2, S0.3)."""
     assert offences("moryflow_builtins", "moryflow") == []

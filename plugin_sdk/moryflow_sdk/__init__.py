@@ -1,10 +1,8 @@
 """The contract between Moryflow and its plugins. It imports nothing of the host."""
 
-from moryflow_sdk.calls import ToolCall, ToolResult
-from moryflow_sdk.tools import Tool, tool
-
 from ._frozen import Frozen, ValidationError
 from .agents import Agent, ModelSettings
+from .calls import ToolCall, ToolResult
 from .commands import Command, CommandContext, SlashResult
 from .compaction import CompactionPlan
 from .context import PluginContext, ToolContext, Turn
@@ -44,6 +42,7 @@ from .targets import (
     tool_target,
     url_target,
 )
+from .tools import Tool, tool
 from .verdicts import Allow, Ask, Deny, Remember, Rule, Ruling, Stop, Verdict
 
 API = 1

@@ -150,7 +150,7 @@ class ToolContext(Turn, Protocol):
 
     :ivar call: the call as it was judged; its targets are what :attr:`Turn.files` opens.
     :ivar mark: the value of ``MORYFLOW_CALL`` for every program that the tool starts
-        (:func:`moryflow_sdk.processes.marked_environment`): what still runs when the host was killed is found by it and
+        (:func:`moryflow_sdk.support.processes.marked_environment`): what still runs when the host was killed is found by it and
         ended before the session goes on.
     """
 

@@ -17,7 +17,7 @@ from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.runtime.read_only import looking_scope
 from moryflow_sdk import Agent, ConfigError, Rule
-from moryflow_sdk.agent_files import parse_agent
+from moryflow_sdk.support.agent_files import parse_agent
 
 SEVERITY = {"allow": 0, "ask": 1, "deny": 2, "stop": 3}
 CALLS = (

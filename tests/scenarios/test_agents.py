@@ -350,7 +350,7 @@ async def test_steps_of_children_count_for_the_parents_limit(rig):
 
 
 PRICED = """
-    from moryflow_sdk.scripted import ScriptedModel
+    from moryflow_sdk.support.scripted import ScriptedModel
 
     info = ModelInfo(id="dear", name="dear", provider="dear", context_window=128000, input_price=1000.0, output_price=0.0)
 

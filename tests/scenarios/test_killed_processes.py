@@ -114,7 +114,7 @@ async def test_a_call_of_a_living_host_is_let_be(rig):
     from moryflow.kernel.limits import LeftoverProcesses
     from moryflow.runtime.leftover_processes import end_leftovers
     from moryflow.store import CallRow, Commit
-    from moryflow_sdk.processes import marked_environment
+    from moryflow_sdk.support.processes import marked_environment
 
     async with rig.host() as host:
         session = await host.new_session(rig.vault, model=rig.script("x"))

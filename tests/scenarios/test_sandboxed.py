@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from moryflow import RunOptions
-from moryflow_sdk import sandbox
-from moryflow_sdk.sandbox import COMMANDS, find_sandbox
+from moryflow_sdk.support import sandbox
+from moryflow_sdk.support.sandbox import COMMANDS, find_sandbox
 
 pytestmark = pytest.mark.skipif(find_sandbox() is None, reason="no working bubblewrap on this machine")
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from moryflow.testing import IsolatedHost, LoopbackServer
 from moryflow_sdk import Message, ModelProvider, ModelRequest, TextDelta
-from moryflow_sdk.scripted import ScriptedModel
+from moryflow_sdk.support.scripted import ScriptedModel
 
 SHOUT = '''
     """Shouts."""

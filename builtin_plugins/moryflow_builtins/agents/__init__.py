@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from moryflow_sdk import Agent, Diagnostic, hookimpl
-from moryflow_sdk.agent_files import read_agent
+from moryflow_sdk.support.agent_files import read_agent
 
 name = "agents"
 NAMES = ("build", "plan", "general", "explore", "title", "summary")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 from moryflow_sdk import CommandContext
-from moryflow_sdk.texts import visible
+from moryflow_sdk.support.texts import visible
 
 from .log import Wanted, files, moment, parse, select
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import Ask, Diagnostic, PluginContext, Remember, Rule, Ruling, Tool, ToolCall, Turn, hookimpl
-from moryflow_sdk.patterns import compile_rule, escape
+from moryflow_sdk.support.patterns import compile_rule, escape
 
 if TYPE_CHECKING:
     from .environment import Environment

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Tool, ToolContext, ToolError, ToolResult
-from moryflow_sdk.processes import marked_environment
+from moryflow_sdk.support.processes import marked_environment
 
 from .environment import Environment, Requirements, environment_for
 from .exports import Wrong

@@ -12,7 +12,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from moryflow_sdk import Diagnostic, PluginContext, PluginError, Tool, ToolError
-from moryflow_sdk.own_files import own_files
+from moryflow_sdk.support.own_files import own_files
 
 from .environment import requirements
 from .exports import Wrong, exported_tools, has_factory

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from moryflow_sdk.texts import visible
+from moryflow_sdk.support.texts import visible
 
 CONTEXT = 3
 MAX_LINES = 120

@@ -9,7 +9,7 @@ from functools import partial
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.services import Files
-from moryflow_sdk.texts import looks_binary
+from moryflow_sdk.support.texts import looks_binary
 
 from .diffs import Diff, ShownFile, diff, lines_of, short_diffs
 from .match import Edit, apply_edit

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from moryflow_sdk import Target, ToolContext, ToolError, thaw
-from moryflow_sdk.texts import visible
+from moryflow_sdk.support.texts import visible
 
 from .diffs import lines_of, whole_diff
 from .editor import old_text, paired, planned_edits

@@ -12,7 +12,7 @@ from functools import partial
 from typing import BinaryIO
 
 from moryflow_sdk import Image, Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.texts import HEAD_BYTES, looks_binary, mark_of
+from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
 
 from .text import FALLBACK, MAX_BYTES
 

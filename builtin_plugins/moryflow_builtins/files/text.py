@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moryflow_sdk import ToolError
-from moryflow_sdk.texts import looks_binary, mark_of
+from moryflow_sdk.support.texts import looks_binary, mark_of
 
 MAX_BYTES = 32 * 1024 * 1024
 """Files over this are neither edited nor read as one piece."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from moryflow_sdk import ModelProvider, PluginContext, hookimpl
-from moryflow_sdk.provider_settings import ModelsSettings
+from moryflow_sdk.support.provider_settings import ModelsSettings
 
 name = "litellm_models"
 config_path = "models"

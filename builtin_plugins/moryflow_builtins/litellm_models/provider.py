@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelRequest, Status
-from moryflow_sdk.provider_settings import ModelsSettings, ProviderSettings, with_limits
+from moryflow_sdk.support.provider_settings import ModelsSettings, ProviderSettings, with_limits
 
 from . import engine
 

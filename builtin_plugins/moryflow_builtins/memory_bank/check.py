@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from moryflow_sdk import ToolError, redact
-from moryflow_sdk.sensitive import sensitive
+from moryflow_sdk.support.sensitive import sensitive
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from .bank import FOLDER, MEMORY, PATTERNS, MemoryBankSettings, as_text, bank_of, problem_of

@@ -105,7 +105,7 @@ def _bank(turn: Any, settings: MemoryBankSettings) -> Iterator[Finding]:
 
 def _agents(home: Path) -> Iterator[Finding]:
     """Name agents of the person's that are called like the plugin's own, whatever their files are; they get nothing by it."""
-    from moryflow_sdk.agent_files import read_agent
+    from moryflow_sdk.support.agent_files import read_agent
 
     for file in sorted((home / "agents").glob("[!.]*.md")):
         agent, _ = read_agent(file)

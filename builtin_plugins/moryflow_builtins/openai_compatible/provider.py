@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelRequest
-from moryflow_sdk.provider_settings import ModelsSettings, ProviderSettings, with_limits
+from moryflow_sdk.support.provider_settings import ModelsSettings, ProviderSettings, with_limits
 
 from .known_services import MODELS, SERVICES, Service, known
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from moryflow_sdk import Rule
-from moryflow_sdk.protected_files import RUNS_LATER, SECRETS, Line
+from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS, Line
 
 PLANS = "vault:/.moryflow/plans/*.md"
 """Where plans are written; nothing there runs."""

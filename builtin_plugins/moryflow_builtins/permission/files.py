@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import PurePath
 
 from moryflow_sdk import Remember, Target
-from moryflow_sdk.protected_files import plain_names
-from moryflow_sdk.sensitive import sensitive
+from moryflow_sdk.support.protected_files import plain_names
+from moryflow_sdk.support.sensitive import sensitive
 
 from .defaults import PLACES, escape_path, guarded_line, guards_sensitive, protects
 from .judgement import Judgement, stored_rule_answers, stricter

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from moryflow_sdk import Allow, Ask, Deny, FrozenDict, Remember, Rule, Verdict, thaw
-from moryflow_sdk.patterns import compile_rule
+from moryflow_sdk.support.patterns import compile_rule
 from moryflow_sdk.verdicts import Bypass, Cause
 
 Strength = Literal["allow", "ask", "deny"]

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 
 from moryflow_sdk import DOMAINS, Rule, Target
-from moryflow_sdk.patterns import Pattern, compile_rule
+from moryflow_sdk.support.patterns import Pattern, compile_rule
 
 from .judgement import Judgement, Strength, place_of, rule_words, stricter
 

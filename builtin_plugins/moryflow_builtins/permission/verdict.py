@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from moryflow_sdk import Allow, Ask, Remember, Rule, Target, ToolCall, Turn, Verdict
-from moryflow_sdk.git_files import named_by_git
-from moryflow_sdk.patterns import escape
-from moryflow_sdk.urls import RefusedUrl, Url, parse_url
+from moryflow_sdk.support.git_files import named_by_git
+from moryflow_sdk.support.patterns import escape
+from moryflow_sdk.support.urls import RefusedUrl, Url, parse_url
 
 from .defaults import default_rules, escape_path
 from .files import is_folder, judge_file, judge_folder
@@ -154,12 +154,12 @@ def hidden_files(turn: Turn) -> Callable[[str], bool]:
 
     @cache  # only commands ask, so that other calls are judged without a look at the sandbox
     def used() -> bool:
-        from moryflow_sdk.sandbox import confinement, known_sandbox
+        from moryflow_sdk.support.sandbox import confinement, known_sandbox
 
         return known_sandbox() is not None and confinement(turn.rules.all()).used
 
     def hides(path: str) -> bool:
-        from moryflow_sdk.sandbox import secret_places
+        from moryflow_sdk.support.sandbox import secret_places
 
         if not used():
             return False
@@ -191,7 +191,7 @@ def in_sandbox(decision: Decision, tool: str, turn: Turn) -> Verdict:
         verdict = verdict.replace(opens=tuple(_paths(named, turn)))
     if named or verdict.bypass == "never" or any(part.rule and part.rule.source != "default" for part in asked):
         return verdict
-    from moryflow_sdk.sandbox import confinement, known_sandbox
+    from moryflow_sdk.support.sandbox import confinement, known_sandbox
 
     if not confinement(turn.rules.all()).unasked or known_sandbox() is None:
         return verdict

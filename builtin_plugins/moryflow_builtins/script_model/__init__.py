@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import BaseProvider, ModelEvent, ModelInfo, ModelProvider, ModelRequest, hookimpl
 
 if TYPE_CHECKING:
-    from moryflow_sdk.scripted import ScriptedModel
+    from moryflow_sdk.support.scripted import ScriptedModel
 
 
 PREFIX = "script:"
@@ -40,7 +40,7 @@ class ScriptModel(BaseProvider):
         """
         script = self._scripts.get(request.model.name)
         if script is None:
-            from moryflow_sdk.scripted import ScriptedModel, read_script
+            from moryflow_sdk.support.scripted import ScriptedModel, read_script
 
             path = Path(request.model.name).expanduser()
             script = self._scripts[request.model.name] = ScriptedModel(read_script(path), info=request.model)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from moryflow_sdk import Rule, Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.patterns import Pattern, compile_rule
-from moryflow_sdk.rule_entries import ANY_DOMAIN
-from moryflow_sdk.sensitive import sensitive, sensitive_among
-from moryflow_sdk.texts import composed
+from moryflow_sdk.support.patterns import Pattern, compile_rule
+from moryflow_sdk.support.rule_entries import ANY_DOMAIN
+from moryflow_sdk.support.sensitive import sensitive, sensitive_among
+from moryflow_sdk.support.texts import composed
 
 Compiled = Sequence[tuple[Rule, Pattern]]
 
@@ -135,7 +135,7 @@ def named_by(pattern: str) -> Callable[[str], object]:
 
     :raises ToolError: ``invalid_pattern``.
     """
-    from moryflow_sdk.patterns.globs import TooMany, braces, path_regex
+    from moryflow_sdk.support.patterns.globs import TooMany, braces, path_regex
 
     try:
         named = re.compile("|".join(path_regex("", one, folders=False) for one in braces(composed(pattern))), re.DOTALL)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from moryflow_sdk import Target, ToolContext, ToolError
-from moryflow_sdk.processes import end_process, marked_environment
+from moryflow_sdk.support.processes import end_process, marked_environment
 
 from .results import SEARCH_SECONDS, FileListing, Reader, SearchLine, SearchRequest, SearchResult
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
-from moryflow_sdk.texts import HEAD_BYTES, looks_binary, mark_of
+from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
 
 from .results import FileListing, Reader, SearchRequest, SearchResult, named_by, one_line, result_of, with_notes
 from .ripgrep import find_rg, listed, search_folder, search_open_file

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import Target, ToolContext, ToolError
-from moryflow_sdk.processes import end_process, marked_environment
-from moryflow_sdk.texts import looks_binary, mark_of
+from moryflow_sdk.support.processes import end_process, marked_environment
+from moryflow_sdk.support.texts import looks_binary, mark_of
 
 from .results import SEARCH_SECONDS, Reader, SearchLine, SearchRequest, SearchResult
 from .worker import find_lines

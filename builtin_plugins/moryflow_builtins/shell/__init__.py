@@ -77,7 +77,7 @@ async def tool_before(call: ToolCall) -> None:
         return
     import asyncio
 
-    from moryflow_sdk.sandbox import find_sandbox, known_sandbox
+    from moryflow_sdk.support.sandbox import find_sandbox, known_sandbox
 
     if known_sandbox() is None:
         await asyncio.to_thread(find_sandbox)
@@ -97,7 +97,7 @@ def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
 
 def doctor() -> Iterator[tuple[str, str, str]]:
     """Say for ``moryflow doctor`` whether commands are confined here."""
-    from moryflow_sdk.sandbox import find_sandbox
+    from moryflow_sdk.support.sandbox import find_sandbox
 
     sandbox = find_sandbox()
     if sandbox is not None:

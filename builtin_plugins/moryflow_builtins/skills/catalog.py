@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import click
 from moryflow_sdk import ToolError, Turn
-from moryflow_sdk.markdown_files import WrongFile, read_markdown
-from moryflow_sdk.own_files import leads_nowhere
+from moryflow_sdk.support.markdown_files import WrongFile, read_markdown
+from moryflow_sdk.support.own_files import leads_nowhere
 
 VAULT_FOLDERS = (".moryflow/skills", ".agents/skills", ".claude/skills")
 """Where a vault keeps skills; the convention of agentskills, and what users of other systems have."""
@@ -170,7 +170,7 @@ def _others(skill: Skill) -> list[str]:
 
 
 def _may_be_shown(real: Path, folder: Path) -> bool:
-    from moryflow_sdk.sensitive import sensitive
+    from moryflow_sdk.support.sensitive import sensitive
 
     return not sensitive(str(real.relative_to(folder)))
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from moryflow_sdk import Artifact, CommandContext, ToolError, Turn
 from moryflow_sdk.services import Artifacts
-from moryflow_sdk.texts import visible
+from moryflow_sdk.support.texts import visible
 
 from .truncate import human
 

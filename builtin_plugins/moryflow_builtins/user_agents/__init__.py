@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moryflow_sdk import Agent, Diagnostic, PluginContext, hookimpl
-from moryflow_sdk.own_files import own_files
+from moryflow_sdk.support.own_files import own_files
 
 name = "user_agents"
 CHECK = "moryflow agent check"
@@ -15,7 +15,7 @@ def agents(ctx: PluginContext) -> list[Agent | Diagnostic]:
     found: dict[str, Agent] = {}
     files, problems = own_files(ctx.home / "agents", ".md", next_step=CHECK)
     for path in files:
-        from moryflow_sdk.agent_files import read_agent
+        from moryflow_sdk.support.agent_files import read_agent
 
         agent, wrong = read_agent(path)
         problems += [problem.replace(next_step=CHECK) for problem in wrong]

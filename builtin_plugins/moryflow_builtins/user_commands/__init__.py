@@ -7,7 +7,7 @@ The body becomes the prompt. Nothing in it is run.
 from __future__ import annotations
 
 from moryflow_sdk import Command, Diagnostic, PluginContext, hookimpl
-from moryflow_sdk.own_files import own_files
+from moryflow_sdk.support.own_files import own_files
 
 name = "user_commands"
 

@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import cast
 
 from moryflow_sdk import Command, Diagnostic, SlashResult, Turn
-from moryflow_sdk.markdown_files import MAX_FILE_BYTES, MarkdownFile, WrongFile, parse_markdown, read_markdown, shown_path
-from moryflow_sdk.own_files import leads_nowhere
+from moryflow_sdk.support.markdown_files import (
+    MAX_FILE_BYTES,
+    MarkdownFile,
+    WrongFile,
+    parse_markdown,
+    read_markdown,
+    shown_path,
+)
+from moryflow_sdk.support.own_files import leads_nowhere
 
 CHECK = "moryflow doctor"
 """What looks at the files again."""

@@ -84,7 +84,7 @@ def agent_scaffold(name: str, folder: Path, taken: frozenset[str] = frozenset())
     :param taken: ids of agents there are.
     :raises ConfigError: the name cannot be an agent's id.
     """
-    from moryflow_sdk.agent_files import RESERVED
+    from moryflow_sdk.support.agent_files import RESERVED
 
     _check(name, _AGENT, "an agent", "letters, digits, - and _", re.sub(r"\s+", "-", name.strip()))
     _check_free(name, RESERVED | taken, "an agent", f"my-{name}")

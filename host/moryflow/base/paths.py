@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from moryflow_sdk import ConfigError, MoryflowError
-from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
 
 def home_folder(home: Path | str | None, environ: Mapping[str, str]) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import Rule
-from moryflow_sdk.secrets import know, know_environment, secret_values
+from moryflow_sdk.support.secrets import know, know_environment, secret_values
 
 from .files import good_copy, keep
 from .layers import MISSING, Layer, Origin, Problem, merged

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from moryflow_sdk.secrets import hidden, masked
+from moryflow_sdk.support.secrets import hidden, masked
 from pydantic import BaseModel, ValidationError
 
 from .layers import MISSING, MOST, Layer, Place, Problem, dotted, merged, nested, step_into

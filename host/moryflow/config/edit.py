@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ConfigError
-from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.base.atomic_write import locked, write_atomically
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moryflow_sdk import ConfigError
-from moryflow_sdk.own_files import LOST_HINT, Doubt, doubt_about, leads_nowhere
+from moryflow_sdk.support.own_files import LOST_HINT, Doubt, doubt_about, leads_nowhere
 
 MAX_BYTES = 4 * 1024 * 1024
 """A configuration of more than 4 MiB is a mistake."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from moryflow_sdk import ConfigError
-from moryflow_sdk.own_files import Doubt
+from moryflow_sdk.support.own_files import Doubt
 
 from .files import Unreadable, good_copy, read_source, text_of
 from .jsonc import JsoncError, parse

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from moryflow_sdk import Rule
-from moryflow_sdk.rule_entries import ANY_DOMAIN, may_deny, not_understood, read_entries
+from moryflow_sdk.support.rule_entries import ANY_DOMAIN, may_deny, not_understood, read_entries
 
 from .layers import MOST, Layer, Problem, dotted
 

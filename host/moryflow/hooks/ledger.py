@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import Frozen
-from moryflow_sdk.secrets import hidden
+from moryflow_sdk.support.secrets import hidden
 
 from .checks import DELTA_LIMIT
 

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 from zlib import crc32
 
-from moryflow_sdk.secrets import hide
+from moryflow_sdk.support.secrets import hide
 
 PATIENCE = 0.0002
 """Seconds the loop itself waits for a function before it does something else: most end sooner than it could turn to it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moryflow_sdk import ConfigError, MoryflowError
-from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import discover

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moryflow_sdk import PluginError
-from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.hooks.plugin_set import LoadFailure, PluginSettings, Tier
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from moryflow_sdk import freeze
-from moryflow_sdk.secrets import hide, know, masked, names_secret, secret_values
+from moryflow_sdk.support.secrets import hide, know, masked, names_secret, secret_values
 from pydantic import BaseModel, ValidationError
 
 from moryflow.hooks.plugin_set import ConfigReader, LoadFailure

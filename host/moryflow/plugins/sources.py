@@ -20,7 +20,7 @@ from types import CodeType, ModuleType
 from typing import NamedTuple
 
 from moryflow_sdk import PluginError
-from moryflow_sdk.own_files import LOST_HINT, doubt_about, doubt_about_one, leads_nowhere
+from moryflow_sdk.support.own_files import LOST_HINT, doubt_about, doubt_about_one, leads_nowhere
 
 PREFIX = "moryflow_plugins"
 MOST_SOURCE = 8 * 1024 * 1024

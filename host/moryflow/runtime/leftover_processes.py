@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from moryflow_sdk.processes import end_marked
+from moryflow_sdk.support.processes import end_marked
 
 from moryflow.base.child_processes import call_mark
 from moryflow.kernel.limits import LeftoverProcesses

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from moryflow_sdk import Identity, Target
-from moryflow_sdk.texts import composed
+from moryflow_sdk.support.texts import composed
 
 MAX_LINKS = 40
 MAX_PATH = 4096

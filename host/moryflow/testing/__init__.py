@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moryflow_sdk.scripted import ScriptedModel as scripted_model
+    from moryflow_sdk.support.scripted import ScriptedModel as scripted_model
 
     from .isolated import IsolatedHost
     from .replies import Reply
@@ -20,7 +20,7 @@ _HOMES = {
     "IsolatedHost": ("moryflow.testing.isolated", "IsolatedHost"),
     "LoopbackServer": ("moryflow.testing.server", "LoopbackServer"),
     "Reply": ("moryflow.testing.replies", "Reply"),
-    "scripted_model": ("moryflow_sdk.scripted", "ScriptedModel"),
+    "scripted_model": ("moryflow_sdk.support.scripted", "ScriptedModel"),
 }
 
 

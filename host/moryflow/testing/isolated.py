@@ -16,7 +16,7 @@ from textwrap import dedent
 from typing import Any, TypeVar, cast
 
 from moryflow_sdk.events import Event
-from moryflow_sdk.scripted import ScriptedModel, ScriptedTurn
+from moryflow_sdk.support.scripted import ScriptedModel, ScriptedTurn
 
 from .distributions import PLUGINS, EntryPoints, read_project, write_distribution
 from .passing import MovableLoop

@@ -30,7 +30,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Add the conformance checks to what is collected."""
     if not config.getoption(OPTION):
         return
-    from moryflow_sdk.own_files import leads_nowhere
+    from moryflow_sdk.support.own_files import leads_nowhere
 
     from .conformance import files
 
@@ -88,7 +88,7 @@ def fire(moryflow: IsolatedHost) -> Callable[..., Any]:
 @pytest.fixture
 def scripted_model() -> Callable[..., Any]:
     """Make a model that answers from a list: ``scripted_model(["Hello"])``."""
-    from moryflow_sdk.scripted import ScriptedModel
+    from moryflow_sdk.support.scripted import ScriptedModel
 
     return ScriptedModel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from moryflow_sdk import ModelProvider, PluginContext, hookimpl
-from moryflow_sdk.scripted import ScriptedModel
+from moryflow_sdk.support.scripted import ScriptedModel
 
 name = "scripted_model"
 MODELS: dict[Path, ScriptedModel] = {}

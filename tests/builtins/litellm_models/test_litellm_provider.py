@@ -12,7 +12,7 @@ from moryflow.testing.replies import Reply, failure
 from moryflow.testing.server import LoopbackServer
 from moryflow_builtins.litellm_models.provider import LitellmModels
 from moryflow_sdk import Message, ModelError, ModelRequest, ReasoningDelta, TextDelta, ToolSchema
-from moryflow_sdk.provider_settings import ModelsSettings
+from moryflow_sdk.support.provider_settings import ModelsSettings
 
 KEY = "sk-ant-SECRET-KEY"
 CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "streams.jsonl"

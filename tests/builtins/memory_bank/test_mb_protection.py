@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from moryflow_builtins.memory_bank import change_guard
-from moryflow_sdk.sandbox import find_sandbox
+from moryflow_sdk.support.sandbox import find_sandbox
 
 PATTERNS = "memory-bank/details/patterns.md"
 

@@ -13,7 +13,7 @@ from moryflow.testing.corpus import replies
 from moryflow.testing.server import LoopbackServer
 from moryflow_builtins.openai_compatible.provider import OpenAICompatible
 from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolError, ToolRequest
-from moryflow_sdk.provider_settings import ModelsSettings
+from moryflow_sdk.support.provider_settings import ModelsSettings
 
 CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "streams.jsonl"
 CASES = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]

@@ -11,7 +11,7 @@ from moryflow.services.paths import PathResolver
 from moryflow_builtins.permission.defaults import default_rules
 from moryflow_builtins.permission.policy import Policy, make_policy
 from moryflow_sdk import Rule, Target
-from moryflow_sdk.git_files import named_by_git
+from moryflow_sdk.support.git_files import named_by_git
 
 Rows = Iterable[dict[str, Any] | Rule]
 MakePolicy = Callable[..., Policy]

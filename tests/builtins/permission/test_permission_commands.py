@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from moryflow.base.builtins import BUILTINS
-from moryflow_sdk.sandbox import find_sandbox
+from moryflow_sdk.support.sandbox import find_sandbox
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from moryflow.base.builtins import BUILTINS
 from moryflow_builtins.permission.cli.lint import STILL_ASKED
-from moryflow_sdk.sandbox import COMMANDS
+from moryflow_sdk.support.sandbox import COMMANDS
 
 MINE = """{
   // mine

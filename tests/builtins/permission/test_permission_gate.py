@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from moryflow.base.builtins import BUILTINS
-from moryflow_sdk.sandbox import find_sandbox
+from moryflow_sdk.support.sandbox import find_sandbox
 
 ALLOW_ALL = {"agents": {"runtime": {"mode": {"default": "full_access"}, "permission": {"rules": []}}}}
 ALLOW_ALL["agents"]["runtime"]["permission"]["rules"] = [

@@ -13,8 +13,8 @@ from moryflow.config import load_config
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.verdict import judge_target
 from moryflow_sdk import Rule, Target
-from moryflow_sdk.agent_files import parse_agent
-from moryflow_sdk.sandbox import confinement
+from moryflow_sdk.support.agent_files import parse_agent
+from moryflow_sdk.support.sandbox import confinement
 from moryflow_sdk.verdicts import settle
 
 RELAXED = settings(max_examples=200)

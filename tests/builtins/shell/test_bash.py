@@ -18,7 +18,7 @@ from moryflow_builtins import shell
 from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.run import environment
 from moryflow_sdk import Allow, Ask, Denied, Rule, Ruling, ToolCall, ToolError
-from moryflow_sdk.sandbox import COMMANDS, NETWORK, confinement, find_sandbox
+from moryflow_sdk.support.sandbox import COMMANDS, NETWORK, confinement, find_sandbox
 
 OURS = os.getpid()
 """Part of how long a command sleeps, by which it is found: another suite may run on the machine."""

@@ -18,7 +18,7 @@ from moryflow_builtins.shell.confine import settle_leftovers
 from moryflow_builtins.shell.protected import Search
 from moryflow_builtins.shell.run import run
 from moryflow_sdk import Denied, Rule, ToolCall
-from moryflow_sdk.sandbox import find_sandbox
+from moryflow_sdk.support.sandbox import find_sandbox
 
 pytestmark = pytest.mark.skipif(
     find_sandbox() is None, reason="no working bubblewrap on this machine (install bubblewrap, or moryflow[sandbox])"

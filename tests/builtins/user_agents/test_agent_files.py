@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow import open_host
 from moryflow.testing.server import LoopbackServer
-from moryflow_sdk.agent_files import parse_agent, read_agent
+from moryflow_sdk.support.agent_files import parse_agent, read_agent
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = [json.loads(line) for line in (ROOT / "data/corpus/extensions.jsonl").read_text(encoding="utf-8").splitlines()]

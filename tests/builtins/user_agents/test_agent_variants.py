@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from moryflow import open_host
-from moryflow_sdk.agent_files import parse_agent, read_agent
+from moryflow_sdk.support.agent_files import parse_agent, read_agent
 
 GOOD = '{"id": "w", "name": "W"}'
 

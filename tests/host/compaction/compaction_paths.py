@@ -10,7 +10,7 @@ from typing import Any
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.store.records import Node
 from moryflow_sdk import freeze
-from moryflow_sdk.scripted import ScriptedTurn
+from moryflow_sdk.support.scripted import ScriptedTurn
 
 SUMMARY = "## Goal\nMend the parser.\n## Progress\nHalf of it is done.\n## Next Steps\nTest it."
 

@@ -16,7 +16,7 @@ import pytest
 from moryflow import open_host
 from moryflow.store import Commit, NewNode
 from moryflow_sdk import ModelEvent, ModelInfo, ModelRequest
-from moryflow_sdk.scripted import ScriptedModel
+from moryflow_sdk.support.scripted import ScriptedModel
 
 sys.path.insert(0, str(Path(__file__).parent))  # for compaction_paths
 

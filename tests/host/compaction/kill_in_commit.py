@@ -16,7 +16,7 @@ from typing import Any
 
 from moryflow import open_host
 from moryflow_sdk import ModelInfo
-from moryflow_sdk.scripted import ScriptedModel
+from moryflow_sdk.support.scripted import ScriptedModel
 
 POINT = sys.argv[3]
 

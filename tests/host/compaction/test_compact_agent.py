@@ -13,7 +13,7 @@ from moryflow.runtime.session_commands import compact_now
 from moryflow_sdk import ModelInfo
 from moryflow_sdk.chat_completions import Endpoint
 from moryflow_sdk.chat_completions.encode import Encoder
-from moryflow_sdk.scripted import ScriptedModel
+from moryflow_sdk.support.scripted import ScriptedModel
 
 ANSWER = {"text": "the answer"}
 SECTIONS = ("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps", "Critical Context")

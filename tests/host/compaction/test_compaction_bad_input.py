@@ -9,7 +9,7 @@ import pytest
 from compaction_paths import SUMMARY, calls, compact, compaction, kinds, path_of, result, talk, texts, user
 from moryflow.runtime.session_commands import undo
 from moryflow_sdk import BaseProvider, Finished, TextDelta
-from moryflow_sdk.scripted import ScriptedModel
+from moryflow_sdk.support.scripted import ScriptedModel
 
 ANSWER = {"text": "the answer"}
 TOO_LONG = {"error": {"code": "context", "message": "maximum context length"}}

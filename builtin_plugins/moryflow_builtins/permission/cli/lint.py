@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 from moryflow_sdk import CommandContext, Rule, Turn
-from moryflow_sdk.sensitive import sensitive
+from moryflow_sdk.support.sensitive import sensitive
 
 from moryflow_builtins.permission.defaults import default_rules, protects
 from moryflow_builtins.permission.judgement import place_of, rule_json, rule_words

@@ -10,10 +10,10 @@ from functools import cached_property
 from itertools import chain
 
 from moryflow_sdk import Rule
-from moryflow_sdk.patterns import PREFIXES, Pattern, address_pattern
-from moryflow_sdk.patterns.globs import TooMany, braces
-from moryflow_sdk.sandbox import COMMANDS, NETWORK
-from moryflow_sdk.urls import RefusedUrl, parse_url
+from moryflow_sdk.support.patterns import PREFIXES, Pattern, address_pattern
+from moryflow_sdk.support.patterns.globs import TooMany, braces
+from moryflow_sdk.support.sandbox import COMMANDS, NETWORK
+from moryflow_sdk.support.urls import RefusedUrl, parse_url
 
 from moryflow_builtins.permission.policy import CompiledRule, compile_rules
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from moryflow_sdk import ConfigError, Rule, ValidationError, texts
-from moryflow_sdk.rule_entries import read_entries
+from moryflow_sdk import ConfigError, Rule, ValidationError
+from moryflow_sdk.support import texts
+from moryflow_sdk.support.rule_entries import read_entries
 
 _PLACE = ("agents", "runtime", "permission", "rules")
 _HINT = 'a list [{"domain": "bash", "pattern": "ls *", "decision": "allow"}], or a file with one'

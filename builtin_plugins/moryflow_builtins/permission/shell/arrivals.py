@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from moryflow_sdk import Target
-from moryflow_sdk.protected_files import RUNS_LATER, plain_names
+from moryflow_sdk.support.protected_files import RUNS_LATER, plain_names
 
 from moryflow_builtins.permission.files import TooManyPaths, is_folder, judge_file, judge_folder, judge_paths, paths_below
 from moryflow_builtins.permission.judgement import Judgement

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from moryflow_sdk.git_files import read_start
+from moryflow_sdk.support.git_files import read_start
 
 from .git_objects import FAILURES, MAX_BYTES, GitUnknown
 from .git_store import MAX_PATHS, GitStore

@@ -14,7 +14,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Literal
 
-from moryflow_sdk.git_files import read_start
+from moryflow_sdk.support.git_files import read_start
 
 from .git_objects import FAILURES, GitUnknown
 from .git_store import GitStore

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from urllib.parse import unquote
 
-from moryflow_sdk.sensitive import sensitive
+from moryflow_sdk.support.sensitive import sensitive
 
 from . import interpreters, own_program, scripts, state, transfer, wrappers
 from .arrivals import arrivals_of

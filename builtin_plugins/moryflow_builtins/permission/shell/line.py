@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from moryflow_sdk import Rule
-from moryflow_sdk.patterns import Pattern, compile_rule
+from moryflow_sdk.support.patterns import Pattern, compile_rule
 from moryflow_sdk.targets import UNKNOWN_FOLDER
 
 from moryflow_builtins.permission.policy import CompiledRule, RuleHit, RuleSet

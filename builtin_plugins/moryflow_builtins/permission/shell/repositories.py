@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from moryflow_sdk.git_files import read_start
+from moryflow_sdk.support.git_files import read_start
 
 from .git_objects import FAILURES, GitUnknown
 from .words import Arg

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from moryflow_sdk import Remember
-from moryflow_sdk.patterns import escape
+from moryflow_sdk.support.patterns import escape
 
 from moryflow_builtins.permission.judgement import Judgement, stored_rule_answers
 

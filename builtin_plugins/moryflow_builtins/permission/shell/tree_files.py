@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from moryflow_sdk import Target
-from moryflow_sdk.patterns.globs import TooMany, braces
-from moryflow_sdk.sensitive import sensitive_among, without_git_credentials
+from moryflow_sdk.support.patterns.globs import TooMany, braces
+from moryflow_sdk.support.sensitive import sensitive_among, without_git_credentials
 
 from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.judgement import Judgement

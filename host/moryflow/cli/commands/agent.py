@@ -77,8 +77,8 @@ def show_agent(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def check_agents(ctx: click.Context) -> int:
     """Report every mistake in the agent files; exit code 3 if a file, or a rule in it, cannot be used."""
-    from moryflow_sdk.markdown_files import shown_path
-    from moryflow_sdk.own_files import own_files
+    from moryflow_sdk.support.markdown_files import shown_path
+    from moryflow_sdk.support.own_files import own_files
 
     from moryflow.cli.open_host import with_host
 

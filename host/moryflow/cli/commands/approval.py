@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from moryflow_sdk.texts import visible
+from moryflow_sdk.support.texts import visible
 
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from moryflow_sdk import ConfigError, Rule
-from moryflow_sdk.secrets import masked
+from moryflow_sdk.support.secrets import masked
 
 from moryflow.cli.open_host import settings_of_plugins, with_host
 from moryflow.cli.terminal.text import plain

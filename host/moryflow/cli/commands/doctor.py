@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from moryflow_sdk import MoryflowError
-from moryflow_sdk.own_files import doubt_about
+from moryflow_sdk.support.own_files import doubt_about
 
 from moryflow import __version__
 from moryflow.base.paths import readable_vault

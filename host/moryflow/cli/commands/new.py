@@ -122,7 +122,7 @@ def _write(scaffold: Scaffold, flags: Flags, home: Path) -> None:
     :raises MoryflowError: one cannot be written.
     """
     from moryflow_sdk import ConfigError, MoryflowError
-    from moryflow_sdk.own_files import LOST_HINT, leads_nowhere
+    from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
     from moryflow.cli.terminal.keyboard import confirm
 

@@ -43,7 +43,7 @@ def set_key(ctx: click.Context, name: str, setting: str | None) -> None:
     secrets.json in Moryflow's folder, which only you can read and no tool, and holds over config.jsonc.
     """
     from moryflow_sdk import ConfigError
-    from moryflow_sdk.secrets import know
+    from moryflow_sdk.support.secrets import know
 
     from moryflow.base.paths import home_folder
     from moryflow.config import load_config
@@ -127,7 +127,7 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
     from difflib import get_close_matches
 
     from moryflow_sdk import ConfigError
-    from moryflow_sdk.secrets import is_secret_type, names_secret
+    from moryflow_sdk.support.secrets import is_secret_type, names_secret
 
     from moryflow.cli.open_host import settings_of_plugins, with_host
 

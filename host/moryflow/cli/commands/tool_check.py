@@ -38,7 +38,7 @@ def check(ctx: click.Context, file: str | None) -> int:
 
 def _files(folder: Path) -> list[Path]:
     """Return what is to be checked: the files, and a folder that cannot be listed."""
-    from moryflow_sdk.own_files import own_files
+    from moryflow_sdk.support.own_files import own_files
 
     paths, problems = own_files(folder, ".py", hidden=(".", "_"))
     return [folder] if problems else paths

@@ -7,7 +7,7 @@ from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 import click
-from moryflow_sdk.secrets import hidden, hide
+from moryflow_sdk.support.secrets import hidden, hide
 
 from moryflow.cli.options import document_options, flags_of
 from moryflow.cli.terminal.text import columns, first_line, plain, show

@@ -16,7 +16,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from moryflow_sdk.texts import visible
+from moryflow_sdk.support.texts import visible
 
 from .text import fitting
 

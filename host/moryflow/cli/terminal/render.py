@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from moryflow_sdk import Event
 from moryflow_sdk.events import DELTAS
-from moryflow_sdk.texts import visible
+from moryflow_sdk.support.texts import visible
 
 from .text import first_line, plain, told_result
 

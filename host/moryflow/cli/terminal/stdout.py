@@ -47,7 +47,7 @@ class Stderr(TextIOWrapper):
 
     def write(self, text: str, /) -> int:
         """Write a text without secrets."""
-        secrets: Any = sys.modules.get("moryflow_sdk.secrets")  # who knows of one has imported it
+        secrets: Any = sys.modules.get("moryflow_sdk.support.secrets")  # who knows of one has imported it
         super().write(secrets.hide(text) if secrets is not None else text)
         return len(text)
 

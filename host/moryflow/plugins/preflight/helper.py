@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from moryflow_sdk.processes import adopt_orphans, children
+from moryflow_sdk.support.processes import adopt_orphans, children
 
 if TYPE_CHECKING:
     from .shared_state import SharedCode

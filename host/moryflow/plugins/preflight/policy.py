@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from moryflow_sdk.secrets import hide
+from moryflow_sdk.support.secrets import hide
 
 from moryflow.hooks.plugin_set import LoadFailure, Pending
 from moryflow.plugins.consent import Consents

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from moryflow_sdk import HOOKS, Tool
-from moryflow_sdk.secrets import hidden, masked
+from moryflow_sdk.support.secrets import hidden, masked
 
 from moryflow.config import Config, Problem
 from moryflow.hooks.plugin_set import LoadRecord, PluginSet

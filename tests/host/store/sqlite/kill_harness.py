@@ -42,8 +42,8 @@ from moryflow.store.json_text import node_hash
 from moryflow.store.sqlite.schema import MIGRATIONS, migrate
 from moryflow.store.sqlite.store import SqliteStore
 from moryflow_sdk import Event
-from moryflow_sdk.inside_tool import CALL_MARK
-from moryflow_sdk.processes import end_marked, marked_environment
+from moryflow_sdk.support.inside_tool import CALL_MARK
+from moryflow_sdk.support.processes import end_marked, marked_environment
 
 Say = Callable[..., object]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .errors import ConfigError
+from moryflow_sdk.errors import ConfigError
 
 CALL_MARK = "MORYFLOW_CALL"
 """The variable by which the processes of a tool call are known."""

@@ -11,7 +11,7 @@ import pytest
 from moryflow_builtins.script_model import ScriptModel
 from moryflow_sdk import Finished, Message, ModelError, ModelInfo, ModelRequest, ReasoningDelta, TextDelta, Usage
 from moryflow_sdk.models import Purpose
-from moryflow_sdk.scripted import ScriptedModel, read_script
+from moryflow_sdk.support.scripted import ScriptedModel, read_script
 
 
 async def ask(model: Any, info: ModelInfo | None = None, purpose: Purpose = "main") -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_sdk.own_files import doubt_about
+from moryflow_sdk.support.own_files import doubt_about
 
 ROOT = os.geteuid() == 0
 

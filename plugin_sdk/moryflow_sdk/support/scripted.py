@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from ._frozen import Frozen, FrozenMapping, ValidationError
-from .errors import ModelError, ModelErrorCode
-from .field_types import Between
-from .messages import ToolRequest, Usage
-from .models import BaseProvider, Finished, ModelEvent, ModelInfo, ModelRequest, Purpose, ReasoningDelta, TextDelta
+from moryflow_sdk._frozen import Frozen, FrozenMapping, ValidationError
+from moryflow_sdk.errors import ModelError, ModelErrorCode
+from moryflow_sdk.field_types import Between
+from moryflow_sdk.messages import ToolRequest, Usage
+from moryflow_sdk.models import BaseProvider, Finished, ModelEvent, ModelInfo, ModelRequest, Purpose, ReasoningDelta, TextDelta
 
 ASIDE: dict[Purpose, str] = {
     "title": "Scripted session",

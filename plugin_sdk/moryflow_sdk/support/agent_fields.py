@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from ._frozen import ValidationError
-from .agents import Agent, ModelSettings
+from moryflow_sdk._frozen import ValidationError
+from moryflow_sdk.agents import Agent, ModelSettings
+from moryflow_sdk.verdicts import Rule
+
 from .rule_entries import ANY_DOMAIN, DOMAINS_ELSEWHERE, MEANWHILE, not_understood, read_entries
-from .verdicts import Rule
 
 RESERVED = frozenset({"default_compact_agent", "build", "compaction", "title", "summary"})
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")

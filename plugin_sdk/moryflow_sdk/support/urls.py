@@ -1,7 +1,7 @@
 """URLs in the one form that is matched, shown and connected to.
 
 Whatever two parsers may read differently is refused: user names, backslashes, control characters, odd numbers.
-Nothing here resolves a name; :func:`moryflow_sdk.addresses.vetted` checks what a name resolved to.
+Nothing here resolves a name; :func:`moryflow_sdk.support.addresses.vetted` checks what a name resolved to.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from moryflow_sdk.texts import composed
+from moryflow_sdk.support.texts import composed
 from moryflow_sdk.verdicts import Rule
 
 from .globs import TooMany, braces, path_regex

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_sdk.addresses import NotPublic, vetted
-from moryflow_sdk.urls import RefusedUrl, Url, follow, parse_url
+from moryflow_sdk.support.addresses import NotPublic, vetted
+from moryflow_sdk.support.urls import RefusedUrl, Url, follow, parse_url
 
-CORPUS = Path(__file__).parents[1] / "data" / "corpus" / "urls.jsonl"
+CORPUS = Path(__file__).parents[2] / "data" / "corpus" / "urls.jsonl"
 EXTRA = CORPUS.parents[1] / "permission" / "urls_extra.jsonl"
 ORDER = {"allow": 0, "ask": 1, "deny": 2}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from moryflow_sdk import secrets
 from moryflow_sdk.redact import MASK
+from moryflow_sdk.support import secrets
 from pydantic import BaseModel, SecretStr
 
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from moryflow_sdk.inside_tool import CALL_MARK
-from moryflow_sdk.processes import end_marked, marked_environment
+from moryflow_sdk.support.inside_tool import CALL_MARK
+from moryflow_sdk.support.processes import end_marked, marked_environment
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="marks are read in /proc")
 
@@ -73,5 +73,5 @@ def test_processes_of_other_users_are_let_be(start, monkeypatch):
 
 def test_where_marks_cannot_be_read_it_says_so(monkeypatch):
     """Without ``/proc`` nothing is ended and nothing is claimed (S0.36)."""
-    monkeypatch.setattr("moryflow_sdk.processes._PROC", Path("/nowhere"))
+    monkeypatch.setattr("moryflow_sdk.support.processes._PROC", Path("/nowhere"))
     assert end_marked(("a",)) is None

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_sdk.texts import visible
+from moryflow_sdk.support.texts import visible
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from .targets import DOMAINS, UNKNOWN_FOLDER
-from .verdicts import Rule
+from moryflow_sdk.targets import DOMAINS, UNKNOWN_FOLDER
+from moryflow_sdk.verdicts import Rule
 
 DECISIONS = ("allow", "ask", "deny")
 MAX_PATTERN = 4096

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from moryflow_sdk import Rule
-from moryflow_sdk.sandbox import FileRules, find_sandbox
+from moryflow_sdk.support.sandbox import FileRules, find_sandbox
 
 SANDBOX = find_sandbox()
 pytestmark = pytest.mark.skipif(SANDBOX is None, reason="no working bubblewrap on this machine (install bubblewrap)")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from moryflow_sdk.agents import Agent
+from moryflow_sdk.diagnostics import Diagnostic
+
 from .agent_fields import RESERVED, WrongAgent, agent_id, make_agent
-from .agents import Agent
-from .diagnostics import Diagnostic
 from .markdown_files import MarkdownFile, WrongFile, parse_markdown, read_markdown, shown_path
 
 

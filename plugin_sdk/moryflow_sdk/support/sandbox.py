@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from moryflow_sdk.verdicts import Rule
+
 from .patterns import Pattern, compile_rule
 from .protected_files import RUNS_LATER, SECRETS
-from .verdicts import Rule
 
 SECRET_PLACES: tuple[str, ...] = SECRETS.literal
 """Below a person's home; hidden in the sandbox."""
