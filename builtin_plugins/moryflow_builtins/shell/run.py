@@ -58,36 +58,45 @@ SHOWN_TAIL = 64 * 1024
 
 
 class Output:
-    """Collects chunks; decodes across their borders."""
+    """What a command prints: text while it fits into memory, a file beyond that."""
 
     def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
+        self.text = ""
         self._folder = folder
         self._show = show
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept = bytearray()
         self._size = 0
         self._spool: IO[bytes] | None = None
         self._path = folder
         self._tail = b""
 
-    def add(self, chunk: bytes) -> None:
-        """Take what the command printed; what is over a gibibyte is counted and dropped."""
-        self._size += len(chunk)
-        self._show(self._decoder.decode(chunk))
-        if self._spool is None and self._size > MEMORY_BYTES:
-            self._begin_spool()
-        if self._spool is None:
-            self._kept += chunk
-            return
-        if self._size <= SPOOL_BYTES:
-            self._spool.write(chunk)
-        self._tail = (self._tail + chunk)[-SHOWN_TAIL:]
+    async def read(self, stream: asyncio.StreamReader) -> None:
+        """Take what the command prints until it closes the stream; what is over a gibibyte is counted and dropped."""
+        text = ""  # a local name, which CPython lengthens in place: 20 MB of output cost 20 MB and not 40
+        try:
+            while chunk := await stream.read(CHUNK):
+                self._size += len(chunk)
+                piece = self._decoder.decode(chunk)
+                self._show(piece)
+                if self._spool is not None:
+                    self._write(chunk)
+                    continue
+                text += piece
+                if self._size > MEMORY_BYTES:
+                    self._begin_spool(text)
+                    text = ""
+        finally:
+            self.text = text + self._decoder.decode(b"", True)
 
-    def _begin_spool(self) -> None:
+    def _begin_spool(self, text: str) -> None:
         descriptor, name = tempfile.mkstemp(dir=self._folder, prefix="spool-")
         self._spool, self._path = os.fdopen(descriptor, "wb"), Path(name)
-        self._spool.write(self._kept)
-        self._kept.clear()
+        self._write(text.encode())
+
+    def _write(self, chunk: bytes) -> None:
+        if self._spool is not None and self._size <= SPOOL_BYTES:
+            self._spool.write(chunk)
+        self._tail = (self._tail + chunk)[-SHOWN_TAIL:]
 
     def discard(self) -> None:
         """Remove the spooled file: nobody will ask for the result."""
@@ -98,13 +107,10 @@ class Output:
     def result(self, ended: str, code: int | None, *, stopped: bool, sandboxed: bool) -> ToolResult:
         """Return what the model reads: the output, then how the command ended."""
         note = "" if ended == "exit code 0" else f"[{ended}]"
+        shown, self.text = self.text, ""
         if self._spool is not None:
             self._spool.close()
-            shown = self._tail.decode("utf-8", "replace")
-            shown = f"[{self._size} bytes; these are the last {len(self._tail)}]\n{shown}"
-        else:
-            shown = self._kept.decode("utf-8", "replace")
-            self._kept.clear()  # a large output is not held twice
+            shown = f"[{self._size} bytes; these are the last {len(self._tail)}]\n{self._tail.decode('utf-8', 'replace')}"
         text = f"{shown.rstrip()}\n{note}".strip() if note else shown
         return ToolResult(
             status="error" if stopped else "ok",
@@ -261,17 +267,13 @@ def environment(mark: str, *, sandboxed: bool) -> dict[str, str]:
 
 async def _follow(process: asyncio.subprocess.Process, pipe: Pipe, output: Output) -> None:
     """Read until the pipe closes, or until shortly after the shell has ended."""
-    reading = asyncio.ensure_future(_read(pipe.stream, output))
+    reading = asyncio.ensure_future(output.read(pipe.stream))
     try:
         await process.wait()
         await asyncio.wait((reading,), timeout=GRACE_SECONDS)
     finally:
         reading.cancel()
-
-
-async def _read(stream: asyncio.StreamReader, output: Output) -> None:
-    while chunk := await stream.read(CHUNK):
-        output.add(chunk)
+        await asyncio.wait((reading,))
 
 
 async def _end(process: asyncio.subprocess.Process, mark: str) -> None:

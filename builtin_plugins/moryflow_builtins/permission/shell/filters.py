@@ -165,7 +165,7 @@ _CONDITION = re.compile(r"\b(?:if|while|for)\s*\Z")
 MAX_PROGRAM = 16 * 1024
 """Longer programs are not looked into."""
 
-_ODD = re.compile(r"[^\t\n -~\u00a0-\U0010ffff]")
+_ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Characters that are a blank to one version and an error to another."""
 
 

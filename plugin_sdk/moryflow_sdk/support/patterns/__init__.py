@@ -272,7 +272,7 @@ def _linear(pattern: str, *, whole: bool) -> Matcher:
 
 
 _NO_TEXT = re.compile("[\ud800-\udfff]")
-_GROUPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\\.|[^()\[\]\\])*\)", re.DOTALL)
+_GROUPED = r"(?s)\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\\.|[^()\[\]\\])*\)"
 """What an alternative in an expression does not reach beyond: an escape, a class, a group without another in it."""
 
 
@@ -284,7 +284,7 @@ def _literal_run(pattern: str, allows: bool) -> tuple[str, bool]:
     if not allows and not pattern.startswith("^"):
         return "", False
     rest = pattern.removeprefix("^").removeprefix("shell:")
-    if "|" in _GROUPED.sub("", rest):
+    if "|" in re.sub(_GROUPED, "", rest):
         return "", False
     run = re.match(r"(?:[\w \-./:=@%,<>;&!\"'#~]|\\[^\w\s])*", rest, re.ASCII)
     text = run.group() if run else ""
