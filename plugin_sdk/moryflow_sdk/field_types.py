@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
+from math import inf, isfinite
 from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
 
 from .frozen_dict import FrozenDict, freeze
@@ -37,10 +38,19 @@ class Check(NamedTuple):
 
 
 class Between(NamedTuple):
-    """Bounds of a number: ``Annotated[int, Between(1, 100)]``; both belong to it."""
+    """Bounds of a number, in a parameter of a tool also of the length of a text or a list; both belong to it.
+
+    ``Annotated[int, Between(1, 100)]``
+    """
 
     least: float
-    most: float
+    most: float = inf
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Let pydantic keep them too."""
+        schema = handler(source)
+        names = ("ge", "le") if schema["type"] in ("int", "float") else ("min_length", "max_length")
+        return {**schema, **{name: limit for name, limit in zip(names, self, strict=True) if isfinite(limit)}}
 
 
 def check_of(hint: Any) -> Check:

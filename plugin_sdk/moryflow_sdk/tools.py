@@ -7,14 +7,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from .arguments import ToolArguments
 from .targets import Domain, TargetRequest, target_request
-from .type_hints import parameters, type_hints
+from .type_hints import parameters
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from .context import ToolContext, Turn
     from .models import ModelInfo
 
@@ -56,17 +55,14 @@ class Tool:
     revision: str = ""
 
     @cached_property
-    def arguments(self) -> type[BaseModel]:
-        """The pydantic model of the arguments, made from the function's type hints."""
-        return _arguments_model(self.name, self.function, self.context_parameter)
+    def arguments(self) -> ToolArguments:
+        """What the type hints of the function say of its arguments."""
+        return ToolArguments(self.name, self.function, self.context_parameter)
 
-    @cached_property
+    @property
     def parameters(self) -> Mapping[str, Any]:
         """JSON Schema of the arguments."""
-        if self.schema is not None:
-            return self.schema
-        schema = self.arguments.model_json_schema()
-        return cast("Mapping[str, Any]", _without_titles(schema))
+        return self.arguments.schema if self.schema is None else self.schema
 
     def validate(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return `args` checked and converted, as plain JSON types, without defaults that were not given.
@@ -75,7 +71,7 @@ class Tool:
         """
         if self.schema is not None:
             return dict(args)
-        return self.arguments.model_validate(args).model_dump(mode="json", exclude_unset=True, by_alias=True)
+        return self.arguments.validate(args)
 
     def target_requests(self, args: Mapping[str, Any]) -> tuple[TargetRequest, ...]:
         """Return what a call with `args` touches: what the tool declares, else the tool itself, in its domain."""
@@ -86,11 +82,7 @@ class Tool:
 
     def bind(self, canonical: bytes, context: ToolContext) -> dict[str, Any]:
         """Return fresh keyword arguments for the body, built from the canonical JSON that was judged."""
-        if self.schema is not None:
-            keywords = cast("dict[str, Any]", json.loads(canonical))
-        else:
-            values = self.arguments.model_validate_json(canonical)
-            keywords = {name: getattr(values, name) for name in values.model_fields_set}
+        keywords: dict[str, Any] = json.loads(canonical) if self.schema is not None else self.arguments.bind(canonical)
         if self.context_parameter:
             keywords[self.context_parameter] = context
         return keywords
@@ -206,44 +198,3 @@ def _context_parameter(function: Callable[..., Any]) -> str | None:
         if (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", unresolved)) in _CONTEXTS:
             found = parameter.name
     return found
-
-
-def _arguments_model(name: str, function: Callable[..., Any], context_parameter: str | None) -> type[BaseModel]:
-    from pydantic import ConfigDict, create_model
-
-    hints = type_hints(function, _late_names(), include_extras=True)
-    fields: dict[str, Any] = {}
-    for parameter in parameters(function).values():
-        if parameter.name == context_parameter:
-            continue
-        default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (_described(hints[parameter.name]), default)
-    return create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
-
-
-def _described(hint: Any) -> Any:
-    """Turn ``Annotated[str, "text"]`` into ``Annotated[str, Field(description="text")]``."""
-    if get_origin(hint) is not Annotated:
-        return hint
-    from pydantic import Field
-
-    base, *extras = get_args(hint)
-    turned = [Field(description=extra) if isinstance(extra, str) else extra for extra in extras]
-    return Annotated[(base, *turned)]
-
-
-def _late_names() -> dict[str, Any]:
-    """Names that a tool's module may import for type checkers only."""
-    from .context import ToolContext, Turn
-
-    return {"ToolContext": ToolContext, "Turn": Turn}
-
-
-def _without_titles(schema: Any) -> Any:
-    """Drop pydantic's generated titles; they cost tokens and say nothing."""
-    if isinstance(schema, dict):
-        mapping = cast("dict[str, Any]", schema)
-        return {k: _without_titles(v) for k, v in mapping.items() if not (k == "title" and isinstance(v, str))}
-    if isinstance(schema, list):
-        return [_without_titles(item) for item in cast("list[Any]", schema)]
-    return schema

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from moryflow_sdk import ModelInfo, TargetRequest, Tool, ToolContext, ToolResult, file_target, hookimpl, tool
-from pydantic import BaseModel, ConfigDict, Field
+from moryflow_sdk import Frozen, ModelInfo, TargetRequest, Tool, ToolContext, ToolResult, file_target, hookimpl, tool
+from moryflow_sdk.field_types import Between
 
 name = "files"
 services = ("files",)
@@ -18,15 +18,13 @@ services = ("files",)
 Path = Annotated[str, "path of the file, absolute or relative to the working folder"]
 
 
-class OneEdit(BaseModel):
+class OneEdit(Frozen):
     """One replacement of ``multiedit``."""
 
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
-    path: str = Field(description="path of the file")
-    old_string: str = Field(description="the text to replace; it must be there once")
-    new_string: str = Field(description="the text to put in its place")
-    replace_all: bool = Field(default=False, description="replace it everywhere in the file")
+    path: Annotated[str, "path of the file"]
+    old_string: Annotated[str, "the text to replace; it must be there once"]
+    new_string: Annotated[str, "the text to put in its place"]
+    replace_all: Annotated[bool, "replace it everywhere in the file"] = False
 
 
 def writes_patches(model: ModelInfo) -> bool:
@@ -71,8 +69,8 @@ def _preview(ctx: ToolContext) -> str:
 async def read(
     path: Path,
     ctx: ToolContext,
-    offset: Annotated[int, Field(ge=1, description="first line to return, counted from 1")] = 1,
-    limit: Annotated[int, Field(ge=1, le=1900, description="how many lines to return at most")] = 1900,
+    offset: Annotated[int, Between(1), "first line to return, counted from 1"] = 1,
+    limit: Annotated[int, Between(1, 1900), "how many lines to return at most"] = 1900,
     encoding: Annotated[str | None, "text encoding, if the file has neither UTF-8 nor a byte-order mark"] = None,
     line_numbers: Annotated[bool, "put the line number before each line; it is not part of the file"] = False,
 ) -> ToolResult:
@@ -119,7 +117,7 @@ def edit(
 
 @tool(domain="edit", targets=_edited_paths, offered=writes_edits, preview=_preview)
 def multiedit(
-    edits: Annotated[list[OneEdit], Field(min_length=1, description="made in order, each on what the one before left")],
+    edits: Annotated[list[OneEdit], Between(1), "made in order, each on what the one before left"],
     ctx: ToolContext,
 ) -> ToolResult:
     """Make several edits in one or more files: all of them, or none if one does not fit."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from moryflow_sdk import TargetRequest, Tool, ToolContext, ToolResult, file_target, hookimpl, tool
-from pydantic import Field
+from moryflow_sdk.field_types import Between
 
 name = "search"
 services = ("files", "rules")
@@ -18,8 +18,8 @@ services = ("files", "rules")
 Pattern = Annotated[str, "regular expression (RE2: no look-around, no back-references), matched within one line"]
 IgnoreCase = Annotated[bool, "upper and lower case are the same"]
 Literal = Annotated[bool, "take the pattern as plain text"]
-Context = Annotated[int, Field(ge=0, le=10, description="lines to show before and after each match")]
-Limit = Annotated[int | None, Field(ge=1, description="how many matches at most; all by default, a long result is stored")]
+Context = Annotated[int, Between(0, 10), "lines to show before and after each match"]
+Limit = Annotated[Annotated[int, Between(1)] | None, "how many matches at most; all by default, a long result is stored"]
 
 
 def _path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
@@ -38,7 +38,7 @@ async def glob(
     pattern: Annotated[str, "for example src/**/*.py or *.{md,txt}; * stops at a slash, ** does not"],
     ctx: ToolContext,
     path: Annotated[str, "the folder the pattern starts from"] = ".",
-    limit: Annotated[int | None, Field(ge=1, description="how many files at most; all by default")] = None,
+    limit: Annotated[Annotated[int, Between(1)] | None, "how many files at most; all by default"] = None,
 ) -> ToolResult:
     """Find files by name. Ignored files (.gitignore, .ignore) and files of secrets are left out."""
     from .run import glob_target

@@ -19,7 +19,7 @@ from moryflow_sdk import (
     shell_target,
     tool,
 )
-from pydantic import Field
+from moryflow_sdk.field_types import Between
 
 name = "shell"
 services = ("files", "rules")
@@ -41,7 +41,7 @@ def _preview(ctx: ToolContext) -> str:
 async def bash(
     command: Annotated[str, "the command, as typed into bash"],
     ctx: ToolContext,
-    timeout: Annotated[int, Field(ge=1, le=600, description="seconds until it is stopped")] = 120,
+    timeout: Annotated[int, Between(1, 600), "seconds until it is stopped"] = 120,
     workdir: Annotated[str | None, "a folder inside the working folder to run it in"] = None,
     description: Annotated[str, "what it is for, in five words"] = "",
 ) -> ToolResult:

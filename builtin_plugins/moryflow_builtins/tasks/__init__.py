@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from moryflow_sdk import SystemBlock, TargetRequest, Tool, ToolContext, ToolResult, Turn, hookimpl, task_target, tool
+from moryflow_sdk.field_types import Between
 from pydantic import BaseModel, ConfigDict, Field
 
 name = "tasks"
@@ -40,7 +41,7 @@ def _may_start(turn: Turn) -> bool:
 @tool(domain="task", targets=_target, parallel_safe=True, timeout=86_500, offered_in=_may_start, remarks=("description",))
 async def task(
     agent: Annotated[str, "id of the agent that shall do it"],
-    prompt: Annotated[str, Field(min_length=1, description="all it needs to know; it sees nothing of this conversation")],
+    prompt: Annotated[str, Between(1), "all it needs to know; it sees nothing of this conversation"],
     ctx: ToolContext,
     description: Annotated[str, "three to five words for the person"] = "",
     task_id: Annotated[str | None, "go on with this earlier task instead of beginning a new one"] = None,

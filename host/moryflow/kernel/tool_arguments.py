@@ -40,12 +40,13 @@ def validate_arguments(tool: Tool, args: Mapping[str, Any]) -> dict[str, Any]:
 
     :raises ToolError: an argument is missing, unknown or of the wrong type; the message lists all of them.
     """
-    from pydantic import ValidationError
-
-    plain = thaw(args)
     try:
-        values = tool.validate(plain)
-    except ValidationError as error:
+        values = tool.validate(thaw(args))
+    except ValueError as error:
+        from pydantic import ValidationError
+
+        if not isinstance(error, ValidationError):
+            raise
         raise _misfit(tool, ((item["loc"], item["msg"]) for item in error.errors())) from error
     if tool.schema is not None and (faults := _faults(tool.schema, values)):
         raise _misfit(tool, faults)

@@ -134,7 +134,7 @@ def _with_schema(item: Tool, tier: str) -> Tool:
         raise Refused(f"no schema can be made of the type hints of {item.name!r}: {_briefly(error)}") from error
     if item.schema is not None:
         return replace(item, schema=schema)
-    given = item.arguments.model_fields
+    given = item.arguments.names
     lost = [name for name in parameters(item.function) if name not in given and name != item.context_parameter]
     if lost:  # pydantic keeps such names for itself and says nothing
         raise Refused(f"nothing can be given to the parameter {lost[0]!r} of {item.name!r}; rename it")
