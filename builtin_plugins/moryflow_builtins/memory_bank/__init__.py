@@ -81,7 +81,7 @@ def tools() -> list[Tool]:
 @hookimpl
 def agents() -> list[Agent]:
     """Offer the reader. No agent may call the writer."""
-    from .reader import reader_agent
+    from .subagents import reader_agent
 
     return [reader_agent()]
 

@@ -11,8 +11,8 @@ from .bank import FOLDER, MEMORY, SKILL, MemoryBankSettings, bank_of, read_text
 from .check import Finding, read_page
 from .init import PROTOCOL_VERSION, SECTIONS, TEMPLATE_VERSION
 from .prompt import protocol
-from .reader import WRITER
 from .reads import READER
+from .subagents import WRITER
 
 PAGES = ("SKILL.md", "references/reader.md", "references/writer.md", "references/memory-reader-prompt.md")
 SKILL_AGAIN = "moryflow memory-bank init --skill"

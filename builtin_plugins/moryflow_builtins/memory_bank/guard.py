@@ -19,8 +19,8 @@ from moryflow_sdk.support.sensitive import sensitive
 
 from .bank import FOLDER, MADE_BY, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
 from .change_guard import compare, is_held
-from .reader import check_package, is_reader_task
 from .reads import READER, add_file_dates, escalation, note_package, note_reads, satisfied
+from .subagents import is_reader_task
 from .writer import Grant, check_written, grant_of
 
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -285,6 +285,8 @@ async def after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | 
     note_reads(call, result, turn)
     final = add_file_dates(result, call) if turn.agent.id == READER and turn.parent is not None else result
     if is_reader_task(call) and result.status == "ok":
+        from .reader import check_package
+
         final, whole = await check_package(result, turn, bank.required())
         if whole:
             note_package(turn)

@@ -1,62 +1,17 @@
-"""The memory reader: the agent, the schema of the package that it answers with, and the check of its answer.
-
-Anyone may start the reader. The writer's agent stands beside it; only ``memory_write`` starts that one.
-"""
+"""What the memory reader answers with: the schema of its package, and the check of an answer."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from datetime import date, datetime
-from functools import cache
 from typing import Annotated, Any, Literal
 
-from moryflow_sdk import Agent, ToolCall, ToolResult, Turn
+from moryflow_sdk import ToolResult, Turn
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from .bank import FOLDER, SKILL
 from .init import PROTOCOL_VERSION
 from .reads import READER, shown_lines
-
-WRITER = "memory-bank-writer"
-READING = ("read", "ls", "glob", "grep")
-EDITING = ("write", "edit", "multiedit", "apply_patch")
-
-
-def reader_agent() -> Agent:
-    """Return the reader: it reads the bank, samples sources and answers with a package."""
-    return Agent(
-        id=READER,
-        name="Memory reader",
-        description="Reads the memory bank and key sources for a question; answers with a context package.",
-        mode="subagent",
-        prompt=prompt_of("memory-reader-prompt.md"),
-        tools=READING,
-        max_steps=20,
-        source="memory_bank",
-        needs=FOLDER,
-    )
-
-
-def writer_agent() -> Agent:
-    """Return the writer. Its id gives it nothing; the grant of its session does."""
-    return Agent(
-        id=WRITER,
-        name="Memory bank writer",
-        description="Carries out one confirmed proposal.",
-        mode="subagent",
-        prompt=prompt_of("writer.md"),
-        tools=(*READING, *EDITING),
-        hidden=True,
-        max_steps=12,
-        source="memory_bank",
-    )
-
-
-@cache
-def prompt_of(name: str) -> str:
-    """Return a page of the skill."""
-    return (SKILL / "references" / name).read_text(encoding="utf-8")
 
 
 def _stamp(value: object) -> object:
@@ -123,11 +78,6 @@ LONGEST = 200_000
 
 LEAST_QUOTED = 12
 """Characters of a piece of a line that count as a quote; a single word stands in nearly every file."""
-
-
-def is_reader_task(call: ToolCall) -> bool:
-    """Whether a call starts the memory reader, whatever the tool that does it is called."""
-    return any(target.kind == "task" and target.text == f"task:{READER}" for target in call.targets)
 
 
 async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[ToolResult, bool]:

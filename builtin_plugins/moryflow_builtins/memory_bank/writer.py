@@ -20,7 +20,7 @@ from .bank import MARKERS, as_text, problem_of, split
 from .change_guard import note_change, take
 from .init import USER_PLACEHOLDER
 from .proposals import Proposal, answer_to, load, newest_of, plain_line, prompts, save
-from .reader import writer_agent
+from .subagents import writer_agent
 
 PLUGIN = "memory_bank"
 

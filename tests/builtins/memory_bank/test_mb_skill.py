@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.memory_bank import bank as bank_module
 from moryflow_builtins.memory_bank.check import read_page
-from moryflow_builtins.memory_bank.reader import SKILL, reader_agent, writer_agent
+from moryflow_builtins.memory_bank.subagents import SKILL, reader_agent, writer_agent
 
 DOCS = Path(__file__).parents[3] / "docs" / "memory-bank.md"
 REFERENCES = ("reader.md", "writer.md", "memory-reader-prompt.md")
