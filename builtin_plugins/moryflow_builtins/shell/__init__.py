@@ -64,7 +64,7 @@ def _opened(call: ToolCall) -> str:
 @hookimpl
 def plugin_start(ctx: PluginContext) -> None:
     """Look after commands whose host was killed while they ran."""
-    if (ctx.data_dir / "running").exists():
+    if any((ctx.data_dir / "running").glob("*.json")):
         from .confine import settle_leftovers
 
         settle_leftovers(ctx.data_dir, ctx.log)
