@@ -13,10 +13,8 @@ import os
 import platform
 import secrets
 import select
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -83,6 +81,8 @@ class Runtime(NamedTuple):
 
         :raises ModelError: there is no build for this platform, or not enough space.
         """
+        import shutil
+
         here = (platform.system(), platform.machine())
         if here not in RUNTIME_DOWNLOAD or (here[0] == "Linux" and platform.libc_ver()[0] != "glibc"):
             raise ModelError(
@@ -156,6 +156,8 @@ class Process:
             future.set_exception(error)
 
     def _start(self) -> tuple[str, str]:
+        import tempfile
+
         key = secrets.token_urlsafe(24)
         order = {
             "runtime": str(self._runtime.folder),

@@ -63,7 +63,7 @@ def parse_name(name: str) -> tuple[datetime, str] | None:
     if found is None:
         return None
     with suppress(ValueError):
-        return datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC), found[2]
+        return datetime.fromisoformat(found[1]), found[2]
     return None
 
 

@@ -173,13 +173,17 @@ def _view(host: Host, session: Session, flags: Flags, chosen: RunFlags) -> Calla
 
 def _terminal_view(host: Host, flags: Flags, chosen: RunFlags, *, answers: bool) -> Callable[[TurnResult], None]:
     """Show the turn, or without `answers` only what goes wrong in it, and then the result as JSON."""
-    from moryflow.cli.terminal.approval_prompt import TerminalAsker
     from moryflow.cli.terminal.render import TerminalView
     from moryflow.cli.terminal.text import as_json
 
     language = host.config.get("language") or "en"
     view = TerminalView(quiet=flags.quiet, verbose=flags.verbose, language=language, answers=answers)
-    host.bus.subscribe(TerminalAsker(host, view) if on_ask(chosen) == "prompt" else view)
+    listener: Any = view
+    if on_ask(chosen) == "prompt":
+        from moryflow.cli.terminal.approval_prompt import TerminalAsker
+
+        listener = TerminalAsker(host, view)
+    host.bus.subscribe(listener)
 
     def show(result: TurnResult) -> None:
         view.finish(result.text if answers else "")
