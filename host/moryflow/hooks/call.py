@@ -33,7 +33,7 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
     arguments = [context[name] for name in implementation.arguments]
     started = perf_counter_ns()
     built_in = not implementation.life.serial
-    since = worked_until(started) if built_in else 0
+    since = worked_until(started, implementation.timeout) if built_in else 0
     meter: WorkMeter | None = None
     try:
         if implementation.tier != "builtin":

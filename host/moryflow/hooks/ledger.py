@@ -45,18 +45,18 @@ class Ledger:
         entries, self._entries = self._entries, []
         if self.keep:
             self._drained += entries
-        quiet: dict[tuple[Place, int], tuple[Implementation, int, int]] = {}
+        quiet: dict[tuple[Place, Implementation], tuple[int, int]] = {}
         rows: list[HookCallRow] = []
         for place, implementation, outcome, ns, delta in entries:
             if outcome != "ok" or delta is not None:
                 row = (*place[:3], *implementation.who, outcome, ns // 1000, place[3], hidden(_limited(delta)), 1)
                 rows.append(HookCallRow(*row))
                 continue
-            key = (place, id(implementation))
-            _, count, total = quiet.get(key, (implementation, 0, 0))
-            quiet[key] = (implementation, count + 1, total + ns)
-        for (place, _), (implementation, count, total) in quiet.items():
-            rows.append(HookCallRow(*place[:3], *implementation.who, "ok", total // 1000, place[3], None, count))
+            key = (place, implementation)
+            count, total = quiet.get(key, (0, 0))
+            quiet[key] = (count + 1, total + ns)
+        for ((session, turn, step, call), implementation), (count, ns) in quiet.items():
+            rows.append(HookCallRow(session, turn, step, *implementation.who, "ok", ns // 1000, call, None, count))
         return rows
 
     def chain(self, call_id: str | None = None) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ Only this module looks at the session's mode to lift a verdict; gates never do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from moryflow_sdk import Allow, Ask, Deny, Ruling, Stop, Verdict
 
@@ -42,29 +43,28 @@ def combine(verdicts: Given, *, mode: str, gate_us: int = 0) -> Ruling:
     standing = [apply_mode(verdict, mode) for _, verdict in verdicts]
     strongest = max(standing, key=lambda verdict: (_STRENGTH[verdict.decision], verdict.rule is not None))
     by_mode = any(after is not before for after, (_, before) in zip(standing, verdicts, strict=True))
-    ruling = Ruling(
+    more: dict[str, Any] = {"reason": strongest.reason}
+    match strongest:
+        case Deny():
+            more["next_step"] = strongest.next_step
+        case Stop():
+            more["end_reason"] = strongest.end_reason
+        case Ask():
+            asks = [verdict for verdict in standing if isinstance(verdict, Ask)]
+            more["reason"] = "; ".join(dict.fromkeys(ask.reason for ask in asks))
+            more["remember"] = tuple(dict.fromkeys(item for ask in asks for item in ask.remember))
+        case _:
+            more["reason"] = "; ".join(dict.fromkeys(verdict.reason for verdict in standing if verdict.reason))
+    return Ruling(
         decision=strongest.decision,
         cause=getattr(strongest, "cause", "policy"),
-        reason=strongest.reason,
         rule=strongest.rule,
         verdicts=tuple(verdicts),
         mode=mode,
         by="mode" if by_mode and strongest.decision == "allow" else "rule",
         gate_us=gate_us,
+        **more,
     )
-    match strongest:
-        case Deny():
-            return ruling.replace(next_step=strongest.next_step)
-        case Stop():
-            return ruling.replace(end_reason=strongest.end_reason)
-        case Ask():
-            asks = [verdict for verdict in standing if isinstance(verdict, Ask)]
-            reasons = dict.fromkeys(ask.reason for ask in asks)
-            patterns = dict.fromkeys(item for ask in asks for item in ask.remember)
-            return ruling.replace(reason="; ".join(reasons), remember=tuple(patterns))
-        case _:
-            reasons = dict.fromkeys(verdict.reason for verdict in standing if verdict.reason)
-            return ruling.replace(reason="; ".join(reasons))
 
 
 def as_refused(ruling: Ruling, *, cause: str, reason: str, by: str, stop: bool = False) -> Ruling:

@@ -14,7 +14,7 @@ Subscriber = Callable[[Event], None]
 
 def now() -> str:
     """Return the current time as events carry it: UTC, ISO 8601, milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def later(seconds: float) -> str:

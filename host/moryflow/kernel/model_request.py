@@ -33,11 +33,14 @@ class RequestBuilder:
         scope = self._scope
         messages = self.context.build(scope.live.hold.path)
         if scope.purpose in CHAT_PURPOSES:
-            view, changed = messages, await scope.around.dispatcher.transform(scope, "chat_messages", messages)
-            messages = begin_with_prompt(list(changed))  # a plugin may have left out the first ones
-            await self._weigh(view, messages)
+            changed = await scope.around.dispatcher.transform(scope, "chat_messages", messages)
+            self._added = self._removed = ""
+            self._more.clear()
+            if changed is not messages:
+                view, messages = messages, begin_with_prompt(list(changed))  # a plugin may have left out the first ones
+                await self._weigh(view, messages)
         system = await self._head()
-        return ModelRequest(
+        return ModelRequest.model_construct(
             model=self._model,
             messages=(system, *messages) if system.text else tuple(messages),
             tools=self.schemas(),
@@ -52,10 +55,6 @@ class RequestBuilder:
         :raises ModelError: they made it larger than the window; the view is shortened as if the provider had refused it.
         """
         ours, theirs = set(map(id, view)), set(map(id, changed))
-        self._more.clear()
-        if ours == theirs:
-            self._added = self._removed = ""
-            return
         self._added = "".join(message.text for message in changed if id(message) not in ours)
         self._removed = "".join(message.text for message in view if id(message) not in theirs)
         tokens = (sum(len(message.text) for message in changed) + await self._fixed(len)) / 4

@@ -31,10 +31,12 @@ from moryflow.hooks.call import plugin_error
 from moryflow.hooks.checks import copy_for_plugin, revalidate
 from moryflow.hooks.dispatcher import Withheld
 from moryflow.hooks.plugin_set import RegisteredTool
+from moryflow.store import CallRow
 
 from .allocator import LARGE_BLOCK, return_large_blocks
 from .call_preview import preview_of
 from .decisions import as_refused, combine, default_verdicts, restrict, still_holds
+from .events import now
 from .journal import call_row
 from .outcome import OnAsk
 from .plugin_view import ToolView
@@ -72,6 +74,8 @@ class PreparedCall:
     """Verdicts that ``tool_before`` returned."""
     shown: str = ""
     """What a person who was asked was shown of what it does."""
+    recorded: tuple[CallRow | None, Ruling | None] = (None, None)
+    """Its last record, and the ruling that stands in it."""
 
     @property
     def only_reads(self) -> bool:
@@ -227,10 +231,20 @@ class ToolExecutor:
     def record_start(self, prepared: PreparedCall) -> None:
         """Note that the body is about to run; the caller commits before it does."""
         if prepared.result is None:
-            self._journal.call(call_row(self._scope, prepared.call, "running", prepared.ruling, prepared.encoded))
+            self._record(prepared, "running")
             call = prepared.call
-            shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "args": json.loads(prepared.encoded)}
+            shown = {"call_id": call.id, "tool": call.tool, "domain": call.domain, "args": call.args}
             self._journal.event("tool.start", **shown, state="running")
+
+    def _record(self, prepared: PreparedCall, state: str) -> None:
+        """Record where a call stands; what was said of it before is not written out again."""
+        row, of = prepared.recorded
+        if row is None or of is not prepared.ruling:
+            row = call_row(self._scope, prepared.call, state, prepared.ruling, prepared.encoded)
+            prepared.recorded = (row, prepared.ruling)
+        else:
+            row = row._replace(state=state, updated=now())
+        self._journal.call(row)
 
     async def body(self, prepared: PreparedCall) -> tuple[ToolResult, int]:
         """Run the body, if the ruling says so; return the raw result and how many milliseconds it took."""
@@ -296,7 +310,7 @@ class ToolExecutor:
         call = prepared.call
         self._journal.node("tool", tool_payload(call, result))
         recorded = "interrupted" if result.status == "interrupted" else state
-        self._journal.call(call_row(self._scope, call, recorded, prepared.ruling, prepared.encoded))
+        self._record(prepared, recorded)
         shown = {"call_id": call.id, "tool": call.tool, "state": state, "status": result.status, "output": result.output}
         extra = {"code": result.code, "title": result.title, "output_id": result.output_id, "path": result.path}
         diff = result.metadata.get("diff")

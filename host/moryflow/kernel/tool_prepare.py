@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from moryflow_sdk import Target, TargetRequest, Tool, ToolCall, ToolError
+from moryflow_sdk import Target, TargetRequest, Tool, ToolCall, ToolError, freeze
 
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import text_of
@@ -27,27 +27,28 @@ def call_as_judged(
     owned = scope.plugin_set.tools[tool]
     encoded = _of_the_tool(owned, "could not check its arguments", lambda: canonical(validate_arguments(owned.tool, args)))
     resolve = scope.around.services["resolve"](scope, plugin)
-    targets = tuple(resolve(item) for item in _requests(owned, json.loads(encoded)))
-    call = ToolCall(
+    targets = tuple([resolve(item) for item in _requests(owned, json.loads(encoded))])
+    judged, hash = freeze(json.loads(encoded)), digest(encoded)
+    call = ToolCall.model_construct(
         id=call_id,
         tool=tool,
-        args=json.loads(encoded),
+        args=judged,
         step=step,
         domain=owned.tool.domain,
         targets=targets,
-        hash=digest(encoded),
-        effect=_effect(owned, encoded, targets),
+        hash=hash,
+        effect=_effect(owned, judged, targets) or hash,
         source=owned.tool.source,
     )
     return call, encoded
 
 
-def _effect(owned: RegisteredTool, encoded: bytes, targets: Sequence[Target]) -> str:
-    """Return the hash of what the call does. It only compares calls, so a schema that is not understood costs nothing else."""
+def _effect(owned: RegisteredTool, args: Mapping[str, Any], targets: Sequence[Target]) -> str:
+    """Return the hash of what the call does; none where its schema is not understood: it only compares calls."""
     try:
-        return effect_of(owned.tool, json.loads(encoded), targets)
+        return effect_of(owned.tool, args, targets)
     except Exception:
-        return digest(encoded)
+        return ""
 
 
 def _requests(owned: RegisteredTool, values: Mapping[str, Any]) -> tuple[TargetRequest, ...]:

@@ -22,6 +22,7 @@ from moryflow_sdk import (
     ToolCall,
     Turn,
     Usage,
+    freeze,
 )
 
 from moryflow.hooks.call import describe, plugin_error
@@ -235,7 +236,7 @@ class TurnContext:
 
     def event(self, kind: str, /, **data: Any) -> Event:
         """Return an event stamped with this turn's place."""
-        return Event(
+        return Event.model_construct(
             type=kind,
             session=self.session,
             ts=now(),
@@ -243,7 +244,7 @@ class TurnContext:
             agent=self.agent.id,
             turn=self.turn,
             step=self.step or None,
-            data=data,
+            data=freeze(data),
         )
 
     def report(self, failure: HookFailure) -> None:

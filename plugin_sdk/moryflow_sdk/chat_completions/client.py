@@ -175,7 +175,7 @@ class ChatClient:
                         heard = time.monotonic()
                     if value is DONE:
                         ended = True
-            await self._drain(pieces)
+            await self._drain(response, pieces)
         finally:
             await response.aclose()
 
@@ -193,10 +193,12 @@ class ChatClient:
             raise
 
     @staticmethod
-    async def _drain(pieces: AsyncIterator[bytes]) -> None:
+    async def _drain(response: Answered, pieces: AsyncIterator[bytes]) -> None:
         """Read the end of the body, so that the connection can be used again."""
         rest = 0
         with contextlib.suppress(*WIRE_ERRORS, TimeoutError):
+            if response.has_ended:
+                return
             async with asyncio.timeout(AFTER_DONE):
                 async for piece in pieces:
                     rest += len(piece)

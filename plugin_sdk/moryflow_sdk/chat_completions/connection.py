@@ -48,6 +48,7 @@ class Connection:
         self._carrier = carrier
         self._timeout = timeout
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
+        self._is_open = True
         self._heard = False
         self._since = 0.0
 
@@ -130,14 +131,23 @@ class Connection:
         :raises Broken: the connection ended before it, or what came is not HTTP.
         """
         while True:
-            try:
-                async with asyncio.timeout(self._timeout):
-                    event = await self._event()
-            except TimeoutError:
-                raise TimedOut("nothing came in time") from None
+            event = self._next()
+            if event is h11.NEED_DATA:
+                try:
+                    async with asyncio.timeout(self._timeout):
+                        event = await self._event()
+                except TimeoutError:
+                    raise TimedOut("nothing came in time") from None
             if not isinstance(event, h11.Data):
                 return
             yield bytes(event.data)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end of the answer has come; what may stand before it is thrown away."""
+        while isinstance(self._next(), h11.Data):
+            pass
+        return self._protocol.their_state is not h11.SEND_BODY
 
     def finish(self) -> bool:
         """Make ready for the next request, or close it where the answer has not ended, or more came, or it was the last one."""
@@ -158,18 +168,25 @@ class Connection:
 
         :raises Broken: the connection ended in the middle, or what came is not HTTP.
         """
-        is_open = True
-        try:
-            while (event := self._protocol.next_event()) is h11.NEED_DATA:
+        while (event := self._next()) is h11.NEED_DATA:
+            try:
                 data = await self._carrier.read()
-                is_open = bool(data)
-                self._heard = self._heard or is_open
-                self._protocol.receive_data(data)
-        except OSError as error:
-            raise (Broken if self._heard else NoAnswer)(str(error)) from error
-        except h11.RemoteProtocolError as error:
-            raise (NotHttp if is_open else Broken if self._heard else NoAnswer)(str(error)) from error
+            except OSError as error:
+                raise (Broken if self._heard else NoAnswer)(str(error)) from error
+            self._is_open = bool(data)
+            self._heard = self._heard or self._is_open
+            self._protocol.receive_data(data)
         return event
+
+    def _next(self) -> Any:
+        """Return what h11 makes of what has come, also that it needs more.
+
+        :raises Broken: the connection ended in the middle, or what came is not HTTP.
+        """
+        try:
+            return self._protocol.next_event()
+        except h11.RemoteProtocolError as error:
+            raise (NotHttp if self._is_open else Broken if self._heard else NoAnswer)(str(error)) from error
 
 
 def _words(error: OSError) -> str:

@@ -27,12 +27,19 @@ _OURS = frozenset({"model", "messages", "stream", "stream_options", "tools"})
 
 
 class Encoder:
-    """Encodes requests for one endpoint and keeps the bytes of the tools, which seldom change."""
+    """Encodes requests for one endpoint.
+
+    It keeps the bytes of the tools, which seldom change, and of the messages before the last answer, which stay as they are
+    while a turn goes on.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._tools: tuple[ToolSchema, ...] = ()
         self._tools_bytes = b""
+        self._wire_of_settled = ""
+        self._settled: list[Message] = []
+        self._settled_bytes: list[bytes] = []
 
     def body(self, request: ModelRequest, name: str, *, usage: bool = True) -> bytes:
         """Return the body of a streaming request to the model called `name`; `usage` asks for token counts."""
@@ -59,13 +66,26 @@ class Encoder:
             texts = ["\n\n".join(message.text for message in leading if not _is_summary(message))]
             summary = [message for message in leading if _is_summary(message)]
         head = [_plain("system", text) for text in texts if text]
+        return head + self._conversation([*summary, *messages[len(leading) :]], images)
+
+    def _conversation(self, messages: list[Message], images: bool) -> list[bytes]:
+        """Return what follows the head; what was encoded for the request before is not looked at again."""
         wire, encode = self._wire(images)
-        rest = [*summary, *messages[len(leading) :]]
+        known = len(self._settled)
+        if wire != self._wire_of_settled or messages[:known] != self._settled:
+            self._wire_of_settled, self._settled, self._settled_bytes, known = wire, [], [], 0
+        # From an answer on nothing is joined with what stands before it.
+        last = next((at for at in range(len(messages) - 1, known, -1) if messages[at].role == "assistant"), known)
+        self._settled_bytes += self._encoded(messages[known:last], images, wire, encode)
+        self._settled = messages[:last]
+        return self._settled_bytes + self._encoded(messages[last:], images, wire, encode)
+
+    def _encoded(self, messages: Sequence[Message], images: bool, wire: str, encode: Callable[[Message], bytes]) -> list[bytes]:
         if self._endpoint.system_messages == "one":
-            rest = list(_alternating(rest))
-        if images and any(message.images for message in rest):
-            return [*head, *_with_images(rest, wire, encode)]
-        return head + [message.encoded(wire, encode) for message in rest]
+            messages = list(_alternating(messages))
+        if images and any(message.images for message in messages):
+            return list(_with_images(messages, wire, encode))
+        return [message.encoded(wire, encode) for message in messages]
 
     def _wire(self, images: bool) -> tuple[str, Callable[[Message], bytes]]:
         short, reasoning = self._endpoint.short_ids, self._endpoint.send_reasoning

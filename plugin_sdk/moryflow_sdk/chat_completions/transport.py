@@ -149,6 +149,11 @@ class Answered:
         """
         return unpacked(self._body, self.headers.get("content-encoding", ""))
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end of the body has come; what may stand before it is thrown away."""
+        return self._connection is None or self._connection.has_ended
+
     async def aclose(self) -> None:
         """Give the connection back, or drop it where the answer has not ended."""
         connection, self._connection = self._connection, None

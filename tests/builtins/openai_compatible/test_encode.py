@@ -6,6 +6,7 @@ import json
 from copy import copy
 from typing import Any
 
+import pytest
 from moryflow_sdk import Image, Message, ModelInfo, ModelRequest, ToolRequest, ToolSchema
 from moryflow_sdk.chat_completions import Endpoint
 from moryflow_sdk.chat_completions.encode import Encoder, wire_id
@@ -153,3 +154,24 @@ def test_a_changed_copy_of_a_message_is_encoded_anew() -> None:
 def test_half_characters_do_not_break_a_request() -> None:
     """Lone surrogates may come from any source (S4.6)."""
     assert sent(Message(role="user", text="a\ud83db"))["messages"][0]["content"] == "a?b"
+
+
+@pytest.mark.parametrize("system_messages", ["one", "several"])
+def test_a_conversation_that_grows_or_changes_is_sent_as_if_it_were_sent_first(system_messages: str) -> None:
+    """What an encoder keeps of the request before never shows in the next one: added, replaced, left out, another model."""
+    call = ToolRequest(id="c1", name="read", arguments="{}")
+    asked, image = Message(role="assistant", tool_calls=(call,)), Message(role="tool", call_id="c1", text="x", images=(PNG,))
+    talk = [*SYSTEM[:4], asked, image, Message(role="user", text="a"), Message(role="system", text="late"), asked, image]
+    talk += [Message(role="assistant", text="done"), Message(role="user", text="b"), Message(role="user", text="c")]
+    requests = [(talk[:end], images) for images in (True, False) for end in range(1, len(talk) + 1)]
+    requests += [
+        (talk, True),
+        ([*talk[:6], *talk[7:]], True),
+        ([*talk[:3], Message(role="user", text="else"), *talk[4:]], True),
+    ]
+    endpoint = Endpoint("http://x/v1", "openai", system_messages=system_messages)  # type: ignore[arg-type]
+    encoder = Encoder(endpoint)
+    for messages, images in requests:
+        model = ModelInfo(id="openai/m", name="m", provider="p", images=images)
+        request = ModelRequest(model=model, messages=tuple(messages))
+        assert encoder.body(request, "m") == Encoder(endpoint).body(request, "m")

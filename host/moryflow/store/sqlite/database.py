@@ -26,9 +26,9 @@ from .schema import MIGRATIONS, version_of
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
-QUICK = 0.02
+QUICK = 0.05
 """Seconds that a transaction may keep the loop; where one took longer, the next ones are left to the thread."""
-SLOW_FOR = 50
+SLOW_FOR = 10
 """Transactions until the disk is given another chance."""
 
 _CHUNK = 50

@@ -211,7 +211,8 @@ class Table(Generic[R]):
 
     @cached_property
     def _fields(self) -> Callable[[Any], tuple[Any, ...]]:
-        return attrgetter(*self.columns)
+        in_order = getattr(self.row, "_fields", ()) == self.columns
+        return tuple if in_order else attrgetter(*self.columns)
 
     @cached_property
     def _encoded(self) -> tuple[int, ...]:

@@ -203,7 +203,7 @@ def _owned(session: str, row: Any) -> Any:
 def _insert_event(connection: sqlite3.Connection, session: str, event: Event) -> Event:
     values = (session, event.type, event.ts, encode(event_body(_owned(session, event))))
     cursor = execute(connection, "INSERT INTO events (session, type, ts, body) VALUES (?, ?, ?, ?)", values)
-    return event.replace(seq=cursor.lastrowid)
+    return Event.model_construct(**{**vars(event), "seq": cursor.lastrowid})
 
 
 def event_body(event: Event) -> Mapping[str, Any]:
