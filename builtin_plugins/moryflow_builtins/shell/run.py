@@ -72,7 +72,9 @@ class Output:
 
     async def read(self, stream: asyncio.StreamReader) -> None:
         """Take what the command prints until it closes the stream; what is over a gibibyte is counted and dropped."""
-        text = ""  # a local name, which CPython lengthens in place: 20 MB of output cost 20 MB and not 40
+        # A local name is lengthened in place by CPython, so that 20 MB cost 20 MB and not 40; but where the system has to
+        # move it for that, each time costs a copy. So it grows by few large parts.
+        text, pieces = "", list[str]()
         try:
             while chunk := await stream.read(CHUNK):
                 self._size += len(chunk)
@@ -81,11 +83,15 @@ class Output:
                 if self._spool is not None:
                     self._write(chunk)
                     continue
-                text += piece
+                pieces.append(piece)
                 if self._size > MEMORY_BYTES:
-                    self._begin_spool(text)
-                    text = ""
+                    self._begin_spool(text + "".join(pieces))
+                    text, pieces = "", []
+                elif len(pieces) == AT_ONCE:
+                    text += "".join(pieces)
+                    pieces.clear()
         finally:
+            text += "".join(pieces)
             self.text = text + self._decoder.decode(b"", True)
 
     def _begin_spool(self, text: str) -> None:
@@ -123,6 +129,8 @@ class Output:
 
 
 CHUNK = 65536
+AT_ONCE = 64
+"""Pieces of output by which its text grows."""
 GRACE_SECONDS = 0.5
 """How long a pipe may stay open after the shell has ended, because something in the background holds it."""
 
