@@ -79,10 +79,11 @@ class Frozen:
 
     def __init__(self, **fields: Any) -> None:
         cls = type(self)
-        checks = cls._checks or cls._compiled()
-        object.__setattr__(self, "__dict__", {**cls._defaults, **_checked(cls, checks, fields)})
-        if len(vars(self)) != len(checks):
-            missing = [name for name in checks if name not in vars(self)]
+        if fields:
+            fields = _checked(cls, cls._checks or cls._compiled(), fields)
+        object.__setattr__(self, "__dict__", {**cls._defaults, **fields})
+        if len(vars(self)) != len(cls.model_fields):
+            missing = [name for name in cls.model_fields if name not in vars(self)]
             raise ValidationError(cls.__name__, [((name,), "is missing") for name in missing])
 
     @classmethod
@@ -104,9 +105,14 @@ class Frozen:
 
     @classmethod
     def _compiled(cls) -> dict[str, Check]:
-        hints = get_type_hints(cls, include_extras=True)
+        hints = cls.model_hints()
         cls._checks = {name: check_of(hints[name]) for name in cls.model_fields}
         return cls._checks
+
+    @classmethod
+    def model_hints(cls) -> dict[str, Any]:
+        """Return the types of the fields by name, as they are written."""
+        return get_type_hints(cls, include_extras=True)
 
     @classmethod
     def model_validate(cls, value: Any) -> Self:

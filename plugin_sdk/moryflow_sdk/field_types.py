@@ -53,6 +53,14 @@ class Between(NamedTuple):
         return {**schema, **{name: limit for name, limit in zip(names, self, strict=True) if isfinite(limit)}}
 
 
+class Narrowing:
+    """Base of what else may stand beside a type: here it changes nothing."""
+
+    def narrow(self, check: Check) -> Check:
+        """Return the check that takes the place of the type's."""
+        return check
+
+
 def check_of(hint: Any) -> Check:
     """Return the check of a type hint.
 
@@ -75,7 +83,8 @@ def check_of(hint: Any) -> Check:
     if plain in (list, set, frozenset, Sequence):
         return _sequence(check_of((*get_args(hint), Any)[0]))
     if isinstance(plain, type) and issubclass(plain, Mapping):
-        return Check(frozenset({FrozenDict}), _mapping, "a mapping")
+        values = get_args(hint)[1:]
+        return _mapping_of(check_of(values[0])) if values and values[0] is not Any else _MAPPING
     if isinstance(plain, type):
         return _class(plain)
     raise TypeError(f"a value cannot have a field of type {hint!r}")
@@ -115,17 +124,22 @@ def _instance(kind: type, name: str) -> Check:
 
 def _float(value: Any) -> float:
     if _is_a(value, (float, int)) and type(value) is not bool:
-        return float.__float__(value) if _is_a(value, float) else float(int.__int__(value))
+        try:
+            return float.__float__(value) if _is_a(value, float) else float(int.__int__(value))
+        except OverflowError:
+            pass
     raise WrongType(f"float expected, not {shown(value)}")
 
 
 def _nested(kind: Any) -> Convert:
+    made = getattr(kind, "model_quick", kind.model_validate)
+
     def convert(value: Any) -> Any:
         if _is_a(value, kind):
             return value
         if _is_a(value, Mapping):
             try:
-                return kind.model_validate(value)
+                return made(value)
             except ValueError as error:
                 path, message = getattr(error, "problems", [((), str(error))])[0]
                 raise WrongType(message, path) from error
@@ -141,6 +155,16 @@ def _mapping(value: Any) -> FrozenDict:
         return cast("FrozenDict", freeze(value))
     except ValueError as error:  # nested too deep
         raise WrongType(str(error)) from error
+
+
+_MAPPING = Check(frozenset({FrozenDict}), _mapping, "a mapping")
+
+
+def _mapping_of(check: Check) -> Check:
+    def convert(value: Any) -> FrozenDict:
+        return FrozenDict({key: _item(check, item, key) for key, item in _mapping(value).items()})
+
+    return Check(frozenset(), convert, f"a mapping of {check.name}")
 
 
 def _literal(allowed: tuple[Any, ...]) -> Check:
@@ -180,9 +204,15 @@ def _union(members: list[Check]) -> Check:
 def _annotated(hint: Any) -> Check:
     base, *extras = get_args(hint)
     check = check_of(base)
-    bounds = next((extra for extra in extras if isinstance(extra, Between)), None)
-    if bounds is None:
-        return check
+    for extra in extras:
+        if isinstance(extra, Between):
+            check = _between(check, extra)
+        elif isinstance(extra, Narrowing):
+            check = extra.narrow(check)
+    return check
+
+
+def _between(check: Check, bounds: Between) -> Check:
     name = f"{check.name} from {bounds.least:g} to {bounds.most:g}"
 
     def convert(value: Any) -> Any:
@@ -222,7 +252,7 @@ def _sequence(check: Check) -> Check:
     return Check(frozenset(), convert, f"a sequence of {check.name}")
 
 
-def _item(check: Check, value: Any, index: int) -> Any:
+def _item(check: Check, value: Any, index: int | str) -> Any:
     if type(value) in check.types:
         return value
     try:

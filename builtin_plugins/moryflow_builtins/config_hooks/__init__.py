@@ -12,56 +12,56 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, TypeVar
 
 from moryflow_sdk import ChatParams, SystemBlock, SystemPrompt, ToolCall, ToolResult, Turn, hookimpl
-from pydantic import BaseModel, Field
+from moryflow_sdk.support.settings import Meta, Settings
 
-ToolName = Annotated[str, Field(min_length=1, description="a tool's name, or a glob over names")]
+ToolName = Annotated[str, Meta("a tool's name, or a glob over names", min_length=1)]
 
 
-class SystemText(BaseModel, frozen=True, defer_build=True):
+class SystemText(Settings):
     """Text for the system prompt, and where it goes."""
 
     mode: Literal["append", "prepend", "replace"] = "append"
     text: str = ""
 
 
-class Params(BaseModel, frozen=True, defer_build=True):
+class Params(Settings):
     """Parameters that override the model's; one that is absent is left as it is."""
 
-    temperature: Annotated[float, Field(ge=0, le=2, strict=True)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1, strict=True)] | None = Field(default=None, alias="topP")
-    max_tokens: Annotated[int, Field(gt=0, le=10_000_000, strict=True)] | None = Field(default=None, alias="maxTokens")
+    temperature: Annotated[float, Meta(ge=0, le=2, strict=True)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1, strict=True)] | None = None
+    max_tokens: Annotated[int, Meta(gt=0, le=10_000_000, strict=True)] | None = None
 
 
-class ChatHooks(BaseModel, frozen=True, defer_build=True):
+class ChatHooks(Settings):
     """What happens to every model call."""
 
     system: SystemText | None = None
     params: Params | None = None
 
 
-class BeforeToolHook(BaseModel, frozen=True, defer_build=True):
+class BeforeToolHook(Settings):
     """Arguments that a call gets when it does not give them itself."""
 
     tool: ToolName
-    merge_input: dict[str, Any] = Field(default={}, alias="mergeInput")
+    merge_input: dict[str, Any] = {}
 
 
-class AfterToolHook(BaseModel, frozen=True, defer_build=True):
+class AfterToolHook(Settings):
     """Text around what a tool returned, taken as it is."""
 
     tool: ToolName
-    prepend_text: str = Field(default="", alias="prependText")
-    append_text: str = Field(default="", alias="appendText")
+    prepend_text: str = ""
+    append_text: str = ""
 
 
-class ToolHooks(BaseModel, frozen=True, defer_build=True):
+class ToolHooks(Settings):
     """What happens to tool calls; entries apply in the order they are written."""
 
     before: tuple[BeforeToolHook, ...] = ()
     after: tuple[AfterToolHook, ...] = ()
 
 
-class HookSettings(BaseModel, frozen=True, defer_build=True):
+class HookSettings(Settings):
     """Hooks that need no code."""
 
     chat: ChatHooks | None = None
@@ -98,7 +98,7 @@ def chat_params(params: ChatParams, turn: Turn) -> ChatParams | None:
     settings: HookSettings = turn.config
     if settings.chat is None or settings.chat.params is None:
         return None
-    given = {key: value for key, value in settings.chat.params if value is not None}
+    given = {key: value for key, value in settings.chat.params.model_dump().items() if value is not None}
     return params.replace(**given) if given else None
 
 

@@ -9,16 +9,15 @@ from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
 from moryflow_sdk import ToolCall
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from moryflow_sdk.support.settings import Meta, Settings
 
 Hit = Literal["same_tool", "too_many"]
 RECENT = 10
 _KEY = "run"
-Limit = Annotated[int, Field(gt=0, le=1_000_000, strict=True)]
+Limit = Annotated[int, Meta(gt=0, le=1_000_000, strict=True)]
 
 
-class DoomLoopSettings(BaseModel):
+class DoomLoopSettings(Settings):
     """When a run counts as going in circles.
 
     :ivar max_attempts: how often a loop may be refused, or passed over in full access, in one run; the next hit ends it.
@@ -29,14 +28,12 @@ class DoomLoopSettings(BaseModel):
     :ivar cooldown_tool_calls: calls after a continuation that are not checked.
     """
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
-
     max_attempts: Limit = 3
     max_tool_calls: Limit = 60
     same_tool_threshold: Limit = 5
     max_signature_bytes: Limit = 8192
-    cooldown_tool_calls: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 3
-    enabled: Annotated[bool, Field(strict=True)] = True
+    cooldown_tool_calls: Annotated[int, Meta(ge=0, le=1_000_000, strict=True)] = 3
+    enabled: Annotated[bool, Meta(strict=True)] = True
 
 
 @dataclass

@@ -17,11 +17,10 @@ from typing import Annotated, Any, NamedTuple
 
 import click
 from moryflow_sdk import ToolCall, Turn
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from moryflow_sdk.support.settings import Meta, Settings
 
 
-class InstructionSettings(BaseModel):
+class InstructionSettings(Settings):
     """Which instruction files are read, and how much of them.
 
     :ivar files: globs of more files, relative to the vault, absolute, or beginning with ``~``.
@@ -30,13 +29,11 @@ class InstructionSettings(BaseModel):
     :ivar total_bytes: of all together; files that do not fit any more are left out.
     """
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
-
     enabled: bool = True
     files: tuple[str, ...] = ()
     claude: bool = True
-    max_bytes: Annotated[int, Field(gt=0, le=16 * 1024 * 1024, strict=True)] = 32 * 1024
-    total_bytes: Annotated[int, Field(gt=0, le=16 * 1024 * 1024, strict=True)] = 64 * 1024
+    max_bytes: Annotated[int, Meta(gt=0, le=16 * 1024 * 1024, strict=True)] = 32 * 1024
+    total_bytes: Annotated[int, Meta(gt=0, le=16 * 1024 * 1024, strict=True)] = 64 * 1024
 
 
 DEPTH = 5

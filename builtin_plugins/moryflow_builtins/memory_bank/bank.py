@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from moryflow_sdk import Target, ToolCall, Turn
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from moryflow_sdk.support.settings import Meta, Settings
 
-Count = Annotated[int, Field(gt=0, le=1_000_000, strict=True)]
+Count = Annotated[int, Meta(gt=0, le=1_000_000, strict=True)]
 
 SENSITIVE_PATHS: tuple[str, ...] = (
     "src/{auth,security}/**", "**/{auth,authn,authz,authentication,authorization,security,oauth,crypto}/**",
@@ -37,7 +36,7 @@ SENSITIVE_PATHS: tuple[str, ...] = (
 Files of secrets and what runs later belong to them and stand in tables of their own, which permissions read too."""
 
 
-class MemoryBankSettings(BaseModel):
+class MemoryBankSettings(Settings):
     """How the memory bank is used.
 
     :ivar guard_mode: ``off`` injects and protects only; ``warn`` reminds; ``block`` refuses high-risk writes.
@@ -52,8 +51,6 @@ class MemoryBankSettings(BaseModel):
     :ivar remind: remind the model to read ``patterns.md`` first, or to propose, where a message or what was done speaks for it.
     :ivar propose_files: so many files changed in one turn speak for a proposal.
     """
-
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
 
     guard_mode: Literal["off", "warn", "block"] = "warn"
     sensitive_paths: tuple[str, ...] = SENSITIVE_PATHS

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from moryflow_sdk import Command, Rule, ToolCall, Turn, Verdict, hookimpl
-from pydantic import BaseModel, ConfigDict
+from moryflow_sdk.support.settings import Settings
 
 name = "permission"
 services = ("files", "history", "rules")
@@ -17,10 +17,8 @@ gate = True
 config_path = "mcp"
 
 
-class Configured(BaseModel):
+class Configured(Settings):
     """Which MCP servers a person has configured; their tools are allowed by default."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     servers: dict[str, Any] = {}
 

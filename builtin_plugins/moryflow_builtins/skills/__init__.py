@@ -11,19 +11,17 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from moryflow_sdk import Command, SystemBlock, Tool, ToolContext, Turn, hookimpl, tool
-from pydantic import BaseModel, ConfigDict
+from moryflow_sdk.support.settings import Settings
 
 name = "skills"
 config_path = "agents.runtime.skills"
 
 
-class SkillSettings(BaseModel):
+class SkillSettings(Settings):
     """Which skills are offered.
 
     :ivar claude: also those in ``~/.claude/skills``.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     claude: bool = True
 

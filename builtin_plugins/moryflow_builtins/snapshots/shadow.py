@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Annotated
 
 from moryflow_sdk import ToolError
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from moryflow_sdk.support.settings import Meta, Settings
 
 from .git import READ_BY_GIT, Git, refuse_pipe, refuse_pipes, split
 
 
-class SnapshotSettings(BaseModel):
+class SnapshotSettings(Settings):
     """Which files can be brought back.
 
     :ivar untracked: also files that the vault's own git does not track; without such a repository all files count.
@@ -30,13 +29,11 @@ class SnapshotSettings(BaseModel):
     :ivar timeout: seconds that git may take for one snapshot; a vault that takes longer is not recorded for a day.
     """
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
-
     enabled: bool = True
     untracked: bool = True
     ignored: bool = False
-    max_file_bytes: Annotated[int, Field(gt=0, le=2**30, strict=True)] = 10 * 1024 * 1024
-    timeout: Annotated[float, Field(gt=0, le=3600, strict=True)] = 20.0
+    max_file_bytes: Annotated[int, Meta(gt=0, le=2**30, strict=True)] = 10 * 1024 * 1024
+    timeout: Annotated[float, Meta(gt=0, le=3600, strict=True)] = 20.0
 
 
 _PLAIN = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"

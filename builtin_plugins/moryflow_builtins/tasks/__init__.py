@@ -10,20 +10,18 @@ from typing import Annotated, Any
 
 from moryflow_sdk import SystemBlock, TargetRequest, Tool, ToolContext, ToolResult, Turn, hookimpl, task_target, tool
 from moryflow_sdk.field_types import Between
-from pydantic import BaseModel, ConfigDict, Field
+from moryflow_sdk.support.settings import Meta, Settings
 
 name = "tasks"
 services = ("history", "info", "spawn")
 config_path = "agents.runtime.tasks"
 
 
-class TaskSettings(BaseModel):
+class TaskSettings(Settings):
     """How deep agents may start agents, and how long a sub-agent may work."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-    depth: int = Field(default=1, ge=0, le=3, strict=True)
-    minutes: float = Field(default=120, gt=0, le=1440, strict=True)
+    depth: Annotated[int, Meta(ge=0, le=3, strict=True)] = 1
+    minutes: Annotated[float, Meta(gt=0, le=1440, strict=True)] = 120
 
 
 config_model = TaskSettings

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from moryflow_sdk import Command, Event, ToolCall, ToolResult, Turn, hookimpl
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from moryflow_sdk.support.settings import Meta, Settings
 
 from .truncate import Direction, Limits
 
@@ -22,19 +21,16 @@ CAP_FACTOR = 4
 """The host cuts whatever is over four times `maxBytes`; storing before it does keeps the rest."""
 
 _TAILS = ("bash",)
-_CAMEL = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
 
-Lines = Annotated[int, Field(gt=0, le=10_000_000, strict=True)]
+Lines = Annotated[int, Meta(gt=0, le=10_000_000, strict=True)]
 """A whole number above zero; neither text nor a boolean."""
 
-Bytes = Annotated[int, Field(gt=0, le=32 * 1024 * 1024 // CAP_FACTOR, strict=True)]
+Bytes = Annotated[int, Meta(gt=0, le=32 * 1024 * 1024 // CAP_FACTOR, strict=True)]
 """Likewise; the host holds no more than 32 MiB of an output in memory."""
 
 
-class ToolLimits(BaseModel):
+class ToolLimits(Settings):
     """Other limits for one tool, or for those a glob names."""
-
-    model_config = _CAMEL
 
     max_lines: Lines | None = None
     max_bytes: Bytes | None = None
@@ -42,20 +38,18 @@ class ToolLimits(BaseModel):
     enabled: bool | None = None
 
 
-class TruncationSettings(BaseModel):
+class TruncationSettings(Settings):
     """How much of an output a model reads, and how long the whole is kept.
 
     :ivar direction: which end is shown; ``None`` means the head, and the tail for `bash`.
     :ivar tools: name or glob → other limits; of several that match, a later one wins and an exact name beats globs.
     """
 
-    model_config = _CAMEL
-
     max_lines: Lines = 2000
     max_bytes: Bytes = 51200
-    ttl_days: Annotated[float, Field(gt=0, le=36500, strict=True, allow_inf_nan=False)] = 7
+    ttl_days: Annotated[float, Meta(gt=0, le=36500, strict=True, allow_inf_nan=False)] = 7
     direction: Literal["head", "tail", "both"] | None = None
-    enabled: Annotated[bool, Field(strict=True)] = True
+    enabled: Annotated[bool, Meta(strict=True)] = True
     tools: dict[str, ToolLimits] = {}
 
     def limits(self, tool: str) -> Limits:

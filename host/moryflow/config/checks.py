@@ -7,15 +7,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from moryflow_sdk.support.secrets import hidden, masked
-from pydantic import BaseModel, ValidationError
+from moryflow_sdk.support.settings import from_json, not_valid
 
 from .layers import MISSING, MOST, Layer, Place, Problem, dotted, merged, nested, step_into
 from .rules import RULES, holds_deny
 from .schema import Known, ServerSettings
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _ROUNDS = 5
 """Dropping one value may bring another error to light; after this many rounds the whole section goes."""
@@ -38,7 +41,7 @@ def drop_bad_values(layer: Layer, known: Iterable[Known], *, strict: bool = Fals
     return layer, problems
 
 
-def _checked(layer: Layer, path: tuple[str, ...], model: type[BaseModel], problems: list[Problem], strict: bool) -> Layer:
+def _checked(layer: Layer, path: tuple[str, ...], model: Any, problems: list[Problem], strict: bool) -> Layer:
     for end in range(1, len(path) + 1):
         section = layer.find(path[:end])
         if section is MISSING:
@@ -53,8 +56,8 @@ def _checked(layer: Layer, path: tuple[str, ...], model: type[BaseModel], proble
         if not section:
             return layer
         try:
-            made = model.model_validate_json(json.dumps(section), strict=strict or None)
-        except ValidationError as error:
+            made = from_json(model, section, strict=strict)
+        except not_valid() as error:
             if all(map(_may_stand_elsewhere, error.errors())):
                 return layer
             layer = _without_bad(layer, path, section, error, problems)
@@ -64,16 +67,16 @@ def _checked(layer: Layer, path: tuple[str, ...], model: type[BaseModel], proble
     return layer.without(path) if path else layer
 
 
-def _remarks(layer: Layer, path: tuple[str, ...], made: BaseModel) -> Iterable[Problem]:
+def _remarks(layer: Layer, path: tuple[str, ...], made: Any) -> Iterable[Problem]:
     """Return what a model that drops bad values itself has to say; each sentence begins with the key."""
     for sentence in getattr(made, "problems", ()):
         key = str(sentence).partition(":")[0]
         yield layer.problem((*path, *key.split(".")), f"{dotted(path)}.{sentence}", code="config_value")
 
 
-def _own(section: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+def _own(section: Mapping[str, Any], model: Any) -> dict[str, Any]:
     """Return the part of `section` that `model` declares; another model may declare the rest."""
-    names = fields(model)
+    names = {field.alias or name for name, field in model.model_fields.items()}
     return {key: value for key, value in section.items() if key in names}
 
 
@@ -144,11 +147,6 @@ def kind(value: Any) -> str:
     """Name the JSON type of `value`."""
     names = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
     return names.get(type(value), "null")
-
-
-def fields(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the names a section of `model` may hold, with their types."""
-    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
 
 
 _MODE = ("agents", "runtime", "mode", "default")
@@ -242,8 +240,8 @@ def _faults(name: str, server: Any) -> Iterator[Fault]:
 
 def _wrong_types(server: Mapping[str, Any]) -> Iterator[Fault]:
     try:
-        ServerSettings.model_validate_json(json.dumps(dict(server)), strict=True)
-    except ValidationError as error:
+        from_json(ServerSettings, server, strict=True)
+    except not_valid() as error:
         for place, message in {
             tuple(deepest(server, detail["loc"])): sentence(str(detail["msg"]))
             for detail in error.errors(include_url=False, include_context=False, include_input=False)

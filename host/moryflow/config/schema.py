@@ -8,61 +8,56 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from moryflow_sdk.support.settings import Meta, Settings, pydantic_model
 
-Known = tuple[str, type[BaseModel]]
-"""A dotted path and the model of what stands there."""
-
-
-class Settings(BaseModel):
-    """Base of the host's settings: camelCase in the file, read-only in the program."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True, defer_build=True)
+Known = tuple[str, Any]
+"""A dotted path and the :class:`Settings`, or the pydantic model, of what stands there."""
 
 
 class LimitSettings(Settings):
     """What one turn may use at most."""
 
-    max_steps: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
-    max_cost: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False, description="US dollars")] | None = None
+    max_steps: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
+    max_cost: Annotated[float, Meta("US dollars", gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
 
 
 class RootSettings(Settings):
     """The keys at the top."""
 
-    schema_: str | None = Field(default=None, alias="$schema", description="for editors; Moryflow does not read it")
-    model: str | None = Field(default=None, min_length=1, description="the model to use, for example openai/gpt-5")
-    profile: Literal["local", "remote"] = Field(default="local", description="remote: external tools stay off")
-    language: Literal["en", "zh"] = Field(default="en", description="of what people are shown")
-    disabled_plugins: tuple[str, ...] = Field(default=(), description="plugins that are not loaded, by name")
-    only_plugins: tuple[str, ...] | None = Field(default=None, description="load these besides the built-in ones, no others")
-    safe_mode: bool = Field(default=False, description="load built-in plugins only, and ask about every call")
-    strict: bool = Field(default=False, description="a plugin that fails ends the run with exit code 6")
-    trace: bool = Field(default=False, description="after each `run`, print what the hooks did on standard error")
+    aliases = {"schema_": "$schema"}
+
+    schema_: Annotated[str | None, Meta("for editors; Moryflow does not read it")] = None
+    model: Annotated[str | None, Meta("the model to use, for example openai/gpt-5", min_length=1)] = None
+    profile: Annotated[Literal["local", "remote"], Meta("remote: external tools stay off")] = "local"
+    language: Annotated[Literal["en", "zh"], Meta("of what people are shown")] = "en"
+    disabled_plugins: Annotated[tuple[str, ...], Meta("plugins that are not loaded, by name")] = ()
+    only_plugins: Annotated[tuple[str, ...] | None, Meta("load these besides the built-in ones, no others")] = None
+    safe_mode: Annotated[bool, Meta("load built-in plugins only, and ask about every call")] = False
+    strict: Annotated[bool, Meta("a plugin that fails ends the run with exit code 6")] = False
+    trace: Annotated[bool, Meta("after each `run`, print what the hooks did on standard error")] = False
     limits: LimitSettings = LimitSettings()
-    models: dict[str, Any] = Field(default={}, description="settings of single models, by name")
-    plugins: dict[str, dict[str, Any]] = Field(default={}, description="settings of plugins, by name")
+    models: Annotated[dict[str, Any], Meta("settings of single models, by name")] = {}
+    plugins: Annotated[dict[str, dict[str, Any]], Meta("settings of plugins, by name")] = {}
 
 
 class AgentSettings(Settings):
     """Which agent answers."""
 
-    id: str | None = Field(default=None, min_length=1, description="the agent of new sessions; unknown: the default one")
+    id: Annotated[str | None, Meta("the agent of new sessions; unknown: the default one", min_length=1)] = None
 
 
 class ModeSettings(Settings):
     """How freely the agent works."""
 
-    default: Literal["agent", "full_access"] = Field(default="agent", description="the mode of new sessions")
+    default: Annotated[Literal["agent", "full_access"], Meta("the mode of new sessions")] = "agent"
 
 
 class PromptParams(Settings):
     """Parameters of the custom prompt; one that is absent is the model's own default."""
 
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    max_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_tokens: Annotated[int, Meta(gt=0, le=10_000_000)] | None = None
 
 
 class PromptSettings(Settings):
@@ -79,38 +74,43 @@ class PermissionRule(Settings):
     domain: Literal["read", "edit", "bash", "web_fetch", "web_search", "mcp", "task", "tool"]
     pattern: str
     decision: Literal["allow", "ask", "deny"]
-    folder: str | None = Field(default=None, description="of a command: only in this folder, such as vault:/sub")
-    contents: dict[str, str] = Field(default={}, description="files that have to be as they were when this was stored")
+    folder: Annotated[str | None, Meta("of a command: only in this folder, such as vault:/sub")] = None
+    contents: Annotated[dict[str, str], Meta("files that have to be as they were when this was stored")] = {}
 
 
-Positive = Annotated[int, Field(gt=0, le=100_000_000)]
-Count = Annotated[int, Field(ge=0, le=100_000_000)]
+Positive = Annotated[int, Meta(gt=0, le=100_000_000)]
+Count = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
 class CompactionSettings(Settings):
     """When long conversations are shortened, and by how much."""
 
-    enabled: bool = Field(default=True, description="false: never by itself; a person can still compact")
-    auto: bool = Field(default=True, description="false: as enabled=false")
-    mode: Literal["auto", "before", "background", "off"] = Field(default="auto", description="when a summary is written")
-    prune: bool = Field(default=True, description="replace old tool outputs by one line")
-    policy: Literal["share", "buffer", "reserve"] = Field(default="share", description="what counts as too long")
-    fallback_char_limit: Positive = Field(default=120_000, description="characters, where the window is unknown")
-    output_budget: Positive | None = Field(default=None, description="tokens kept for the answer")
-    buffer: Count = Field(default=20_000, description="tokens below the window, for the policy buffer")
-    reserve: Count = Field(default=16_384, description="tokens below the window, for the policy reserve")
-    keep_recent_tokens: Positive = Field(default=20_000, description="what stays verbatim at the end")
-    protected_turns: Positive = Field(default=3, description="the newest turns stay verbatim where they fit")
-    prune_protect_tokens: Count = Field(default=40_000, description="the newest tool outputs are not pruned")
-    prune_minimum_tokens: Positive = Field(default=20_000, description="prune only when it saves this much")
-    protected_tools: tuple[str, ...] = Field(
-        default=("task", "tasks_*", "write", "edit", "move", "delete"), description="outputs never pruned, globs"
+    enabled: Annotated[bool, Meta("false: never by itself; a person can still compact")] = True
+    auto: Annotated[bool, Meta("false: as enabled=false")] = True
+    mode: Annotated[Literal["auto", "before", "background", "off"], Meta("when a summary is written")] = "auto"
+    prune: Annotated[bool, Meta("replace old tool outputs by one line")] = True
+    policy: Annotated[Literal["share", "buffer", "reserve"], Meta("what counts as too long")] = "share"
+    fallback_char_limit: Annotated[Positive, Meta("characters, where the window is unknown")] = 120_000
+    output_budget: Annotated[Positive | None, Meta("tokens kept for the answer")] = None
+    buffer: Annotated[Count, Meta("tokens below the window, for the policy buffer")] = 20_000
+    reserve: Annotated[Count, Meta("tokens below the window, for the policy reserve")] = 16_384
+    keep_recent_tokens: Annotated[Positive, Meta("what stays verbatim at the end")] = 20_000
+    protected_turns: Annotated[Positive, Meta("the newest turns stay verbatim where they fit")] = 3
+    prune_protect_tokens: Annotated[Count, Meta("the newest tool outputs are not pruned")] = 40_000
+    prune_minimum_tokens: Annotated[Positive, Meta("prune only when it saves this much")] = 20_000
+    protected_tools: Annotated[tuple[str, ...], Meta("outputs never pruned, globs")] = (
+        "task",
+        "tasks_*",
+        "write",
+        "edit",
+        "move",
+        "delete",
     )
-    estimator: str = Field(default="chars", description="chars, script, or the name of a plugin with count_tokens")
-    model: str | None = Field(default=None, min_length=1, description="the model that summarises; else the session's")
-    instructions: str = Field(default="", description="replaces the prompt of the summarizer")
-    max_output_tokens: Positive = Field(default=2048, description="of a summary")
-    timeout: Annotated[float, Field(gt=0, le=3600)] = Field(default=180.0, description="seconds for a whole compaction")
+    estimator: Annotated[str, Meta("chars, script, or the name of a plugin with count_tokens")] = "chars"
+    model: Annotated[str | None, Meta("the model that summarises; else the session's", min_length=1)] = None
+    instructions: Annotated[str, Meta("replaces the prompt of the summarizer")] = ""
+    max_output_tokens: Annotated[Positive, Meta("of a summary")] = 2048
+    timeout: Annotated[float, Meta("seconds for a whole compaction", gt=0, le=3600)] = 180.0
 
     @property
     def automatic(self) -> bool:
@@ -121,23 +121,23 @@ class CompactionSettings(Settings):
 class ExternalToolSettings(Settings):
     """Tools of the person's own, in the folder ``tools`` of Moryflow's home."""
 
-    enabled: bool = Field(default=False, description="load them")
+    enabled: Annotated[bool, Meta("load them")] = False
 
 
-Text = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
+Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 
 
 class ServerSettings(Settings):
     """One MCP server: a program that is started, or an address."""
 
-    type: Literal["stdio", "http", "sse"] | None = Field(default=None, description="stdio with command, else http")
-    command: Text | None = Field(default=None, description="the program, without its arguments")
-    args: tuple[Annotated[str, Field(pattern=r"^[^\x00]*$")], ...] = ()
-    env: dict[str, str] = Field(default={}, description="variables of the program besides PATH and HOME")
-    cwd: Text | None = Field(default=None, description="a folder of the vault, relative to it")
+    type: Annotated[Literal["stdio", "http", "sse"] | None, Meta("stdio with command, else http")] = None
+    command: Annotated[Text | None, Meta("the program, without its arguments")] = None
+    args: tuple[Annotated[str, Meta(pattern=r"^[^\x00]*$")], ...] = ()
+    env: Annotated[dict[str, str], Meta("variables of the program besides PATH and HOME")] = {}
+    cwd: Annotated[Text | None, Meta("a folder of the vault, relative to it")] = None
     url: Text | None = None
     headers: dict[str, str] = {}
-    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds")] | None = None
+    timeout: Annotated[float, Meta("seconds", gt=0, allow_inf_nan=False)] | None = None
     enabled: bool = True
 
 
@@ -172,7 +172,7 @@ def defaults(known: Iterable[Known]) -> dict[str, Any]:
     root: dict[str, Any] = {}
     for path, model in known:
         place = _place(root, path)
-        for name, field in model.model_fields.items():
+        for name, field in pydantic_model(model).model_fields.items():
             if not field.is_required():
                 value = field.get_default(call_default_factory=True)
                 place.setdefault(field.alias or name, to_jsonable_python(value, by_alias=True, fallback=str))
@@ -192,7 +192,7 @@ def json_schema(known: Iterable[Known]) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     root: dict[str, Any] = {"type": "object", "properties": {}}
     for path, model in [*host_models(), *known, ("agents.runtime.permission.rules", PermissionRule)]:
-        schema = model.model_json_schema(by_alias=True)
+        schema = pydantic_model(model).model_json_schema(by_alias=True)
         definitions.update(schema.pop("$defs", {}))
         if path == RULES_PATH:
             schema = {"type": "array", "items": schema}

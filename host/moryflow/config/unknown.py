@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel
-
-from .checks import TIGHTENING, fields
+from .checks import TIGHTENING
 from .layers import MOST, Layer, Problem, dotted, merged, nested
 from .rules import holds_deny
 from .schema import RULES_PATH, Known
@@ -110,16 +108,16 @@ def _places(shape: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield from _places(inner, place)
 
 
-def _shape(model: type[BaseModel]) -> dict[str, Any]:
-    shape: dict[str, Any] = {name: _inner(annotation) for name, annotation in fields(model).items()}
-    if model.model_config.get("extra") == "allow":
+def _shape(model: Any) -> dict[str, Any]:
+    shape = {field.alias or name: _inner(field.annotation) for name, field in model.model_fields.items()}
+    if getattr(model, "model_config", {}).get("extra") == "allow":
         shape["*"] = True
     return shape
 
 
 def _inner(annotation: Any) -> Any:
     """Return the shape below a field: of a model, ``{"*": …}`` for a mapping, else nothing."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if hasattr(annotation, "model_fields"):
         return _shape(annotation)
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:

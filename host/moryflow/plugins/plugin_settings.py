@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from moryflow_sdk import freeze
 from moryflow_sdk.support.secrets import hide, know, masked, names_secret, secret_values
-from pydantic import BaseModel, ValidationError
+from moryflow_sdk.support.settings import Settings, not_valid
 
 from moryflow.hooks.plugin_set import ConfigReader, LoadFailure
 
 from .manifest import Manifest
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 def settings_of(name: str, tier: str, manifest: Manifest, config: ConfigReader) -> tuple[Any, LoadFailure | None]:
@@ -32,7 +35,7 @@ def settings_of(name: str, tier: str, manifest: Manifest, config: ConfigReader) 
     know(secret_values(values, [manifest.config_model]))
     try:
         return _valid(name, manifest, values), None
-    except ValidationError as error:
+    except not_valid() as error:
         first = error.errors()[0]
         failure = _failure(path, first["loc"], _said(error, manifest.config_model), config, missing=first["type"] == "missing")
         if tier != "builtin":
@@ -44,14 +47,24 @@ def _valid(name: str, manifest: Manifest, values: Mapping[str, Any]) -> Any:
     model = manifest.config_model
     if model is None:
         return freeze(values)
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+    if not _is_model(model):
         raise LoadFailure("config", f"config_model of {name!r} is not a pydantic model")
     try:
         return model.model_validate(values)
-    except ValidationError:
+    except not_valid():
         raise
     except Exception as error:  # a validator of the plugin's own may raise anything
         raise LoadFailure("config", f"config_model failed: {type(error).__name__}: {hide(str(error))}") from error
+
+
+def _is_model(model: Any) -> bool:
+    if not isinstance(model, type):
+        return False
+    if issubclass(model, Settings):
+        return True
+    from pydantic import BaseModel
+
+    return issubclass(model, BaseModel)
 
 
 def _what_holds(name: str, manifest: Manifest, path: str, config: ConfigReader) -> Any:
@@ -60,11 +73,11 @@ def _what_holds(name: str, manifest: Manifest, path: str, config: ConfigReader) 
     kept = config.checked(((path, model),)).section(path) if model is not None else {}
     try:
         return _valid(name, manifest, kept)
-    except ValidationError:
+    except not_valid():
         pass  # what is good by itself is not good together
     try:
         return _valid(name, manifest, {})
-    except ValidationError as error:
+    except not_valid() as error:
         raise LoadFailure("config", f"its own defaults are not valid: {_said(error)}") from error
 
 

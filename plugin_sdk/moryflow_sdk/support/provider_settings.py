@@ -6,69 +6,64 @@ Shared by the providers, so that one entry means the same whoever serves the mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic.alias_generators import to_camel
+from typing import Annotated, Literal
 
 from moryflow_sdk.models import ModelInfo
+from moryflow_sdk.support.settings import Meta, Settings
 
-_CONFIG = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=True)
+Tokens = Annotated[int, Meta(gt=0, le=100_000_000, strict=True)]
+Price = Annotated[float, Meta(ge=0, le=1_000_000, strict=True)]
 
 
-class ModelLimits(BaseModel):
+class ModelLimits(Settings):
     """What is known about one model; prices are US dollars per million tokens."""
 
-    model_config = _CONFIG
-
-    custom_context: int | None = Field(default=None, gt=0, le=100_000_000, strict=True)
-    context_window: int | None = Field(default=None, gt=0, le=100_000_000, strict=True)
-    max_output: int | None = Field(default=None, gt=0, le=100_000_000, strict=True)
-    input_price: float | None = Field(default=None, ge=0, le=1_000_000, strict=True)
-    output_price: float | None = Field(default=None, ge=0, le=1_000_000, strict=True)
-    cached_price: float | None = Field(default=None, ge=0, le=1_000_000, strict=True)
+    custom_context: Tokens | None = None
+    context_window: Tokens | None = None
+    max_output: Tokens | None = None
+    input_price: Price | None = None
+    output_price: Price | None = None
+    cached_price: Price | None = None
     tools: bool | None = None
     images: bool | None = None
     note: str | None = None
 
 
-class ProviderSettings(BaseModel):
+def _address(value: str) -> str:
+    if value and not value.lower().startswith(("http://", "https://")):
+        raise ValueError("an address begins with http:// or https://")
+    return value.rstrip("/")
+
+
+class ProviderSettings(Settings):
     """One service: ``models.providers.<prefix>``.
 
     :param managed: limits come from the registry only; ``customContext`` is ignored.
     :param system_messages: whether the service takes ``several``, or ``one``; else what is known about it.
     """
 
-    model_config = _CONFIG
-
-    base_url: str = ""
+    base_url: Annotated[str, Meta(then=_address)] = ""
     api_key_env: str = ""
-    api_key: str = Field(default="", repr=False)
-    headers: Mapping[str, str] = Field(default_factory=dict[str, str], repr=False)
-    models: Mapping[str, ModelLimits] = Field(default_factory=dict[str, ModelLimits])
+    api_key: str = ""
+    headers: Mapping[str, str] = {}
+    models: Mapping[str, ModelLimits] = {}
     managed: bool = False
     send_reasoning: bool = False
     output_field: str = ""
     system_messages: Literal["one", "several"] | None = None
 
-    @field_validator("base_url")
-    @classmethod
-    def _has_scheme(cls, value: str) -> str:
-        if value and not value.lower().startswith(("http://", "https://")):
-            raise ValueError("an address begins with http:// or https://")
-        return value.rstrip("/")
+    def __repr__(self) -> str:  # without the key and the headers
+        return f"ProviderSettings(base_url={self.base_url!r})"
 
 
-class ModelsSettings(BaseModel):
+class ModelsSettings(Settings):
     """The section ``models``.
 
     :param timeout: seconds without a byte until a call counts as stalled.
     """
 
-    model_config = _CONFIG
-
-    providers: Mapping[str, ProviderSettings] = Field(default_factory=dict[str, ProviderSettings])
-    timeout: float = Field(default=300.0, gt=0, le=3600, strict=True)
+    providers: Mapping[str, ProviderSettings] = {}
+    timeout: Annotated[float, Meta(gt=0, le=3600, strict=True)] = 300.0
 
 
 def with_limits(info: ModelInfo, settings: ProviderSettings) -> ModelInfo:

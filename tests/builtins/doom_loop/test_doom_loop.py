@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 
 import pytest
 from moryflow import RunOptions
@@ -136,7 +136,7 @@ async def test_all_five_settings_are_read(bench, key):
     bench.config(doomLoop={key: 7})
     async with bench.host() as host:
         loaded = host.plugin_set.plugins["doom_loop"].config
-    assert json.loads(loaded.model_dump_json(by_alias=True))[key] == 7
+    assert getattr(loaded, re.sub("([A-Z])", r"_\1", key).lower()) == 7
 
 
 async def test_a_wrong_setting_leaves_the_guard_in_place(bench):

@@ -6,12 +6,11 @@ import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from moryflow.config import Config, Problem, load_config
-from moryflow.config.schema import Settings
-from pydantic import Field
+from moryflow_sdk.support.settings import Meta, Settings
 
 CASES = [
     case
@@ -23,8 +22,8 @@ CASES = [
 class Truncation(Settings):
     """Stands for the truncation plugin's settings."""
 
-    max_lines: int = Field(default=2000, gt=0, strict=True)
-    max_bytes: int = Field(default=51200, gt=0, strict=True)
+    max_lines: Annotated[int, Meta(gt=0, strict=True)] = 2000
+    max_bytes: Annotated[int, Meta(gt=0, strict=True)] = 51200
 
 
 class After(Settings):

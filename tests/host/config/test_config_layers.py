@@ -6,13 +6,13 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from moryflow.config import Origin, config_file, load_config
-from moryflow.config.schema import Settings, defaults, host_models, json_schema
+from moryflow.config.schema import defaults, host_models, json_schema
 from moryflow_sdk import ConfigError
-from pydantic import Field
+from moryflow_sdk.support.settings import Meta, Settings
 
 
 def put(home: Path, text: str) -> Path:
@@ -200,7 +200,7 @@ def test_unknown_keys_are_named_with_what_was_meant(tmp_path: Path) -> None:
 
 
 class Limits(Settings):
-    max_lines: int = Field(default=2000, gt=0, strict=True)
+    max_lines: Annotated[int, Meta(gt=0, strict=True)] = 2000
     direction: str = "head"
 
 
