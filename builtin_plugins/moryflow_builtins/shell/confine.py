@@ -28,7 +28,7 @@ from .protected import INSTALLED, GuardedEntry, Search, Settled, Survey, put_bac
 MOST_CLOSED = 400
 """So many paths are closed or hidden one by one; the time that this takes grows with the square."""
 
-_REFUSED = re.compile(".*(?:Read-only file system|Device or resource busy)")
+_REFUSED = re.compile("Read-only file system|Device or resource busy")
 _COMPLAINTS = 64 * 1024
 """Characters at either end of an output in which a command complains; looking through megabytes would take longer than it."""
 _running: dict[str, dict[str, GuardedEntry]] = {}
@@ -139,8 +139,8 @@ class Confined:
         notes = list(self.notes)
         if named or (self.hidden and result.metadata.get("exit_code")):
             notes.append(f"hidden in the sandbox: {_few(named or self.hidden)}")
-        ends = (result.output[:_COMPLAINTS], result.output[-_COMPLAINTS:])
-        refused = "\n".join(line for end in ends for line in _REFUSED.findall(end))
+        ends = f"{result.output[:_COMPLAINTS]}\n{result.output[-_COMPLAINTS:]}"
+        refused = "\n".join(line for line in ends.splitlines() if _REFUSED.search(line))
         closed = [path for path in self.before.guarded if path in refused]
         notes += [f"runs later, so it is read-only in the sandbox: {_few(closed)}"] if closed else []
         if not notes:
