@@ -18,6 +18,7 @@ from .patches import plain_patch
 from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS
 from .scripts import inspect_find
 from .trees import leaves_out, trees_of
+from .uploads import inspect_upload
 from .verb_tables import VERBS
 from .verbs import MAX_PIECES, file_pieces, inspect_verbs
 from .words import Arg
@@ -66,6 +67,7 @@ def inspect(args: Sequence[Arg], facts: CommandFacts) -> None:
             _first_commands(args, facts)
     else:
         _unknown(name, args, facts)
+    inspect_upload(name, args, facts)
     if not facts.runs:  # what is named is run in place of what would be found
         facts.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
     own_program.inspect_carriers(args, facts)
