@@ -47,7 +47,7 @@ async def _opened(here: Place, files: list[Path]) -> list[Figure]:
         assert outcome.result.output == "hello", outcome.result
         while any(record.status == "pending" for record in host.plugin_set.records):
             await asyncio.sleep(0.1)
-            await host.between_turns()
+            await host.refresh_if_changed()
         named = (time.perf_counter() - started) * 1000
         silent = [file.name for file in files if not _told(host, file)]
         works = sum(f"good_{number}" in host.tools for number in range(3))

@@ -152,7 +152,7 @@ async def test_a_note_waits_while_a_question_is_open(rig):
         assert result.end_reason == "approval_required"
         await session.children.settled()
         assert [node.kind for node in await host.store.path(session.id)] == ["user", "assistant", "tool"]
-        await session.proceed()
+        await session.resume()
         kinds = [node.kind for node in await host.store.path(session.id)]
     assert kinds == ["user", "assistant", "tool", "tool", "note", "assistant"]
 
@@ -169,7 +169,7 @@ async def test_a_note_that_came_before_the_question_waits_too(rig):
         kinds = [node.kind for node in await host.store.path(session.id)]
         assert kinds == ["user", "assistant", "tool", "assistant"]
         await session.children.settled()
-        await session.proceed()
+        await session.resume()
         kinds = [node.kind for node in await host.store.path(session.id)]
     assert kinds == ["user", "assistant", "tool", "assistant", "tool", "note", "assistant"]
 
@@ -501,7 +501,7 @@ async def test_an_unanswered_question_of_a_child_ends_the_turn_and_can_be_answer
         waiting = await host.store.approvals(state="pending")
         await host.approvals.reply(waiting[0].id, "once")
         session = await host.resume(rig.vault, model=rig.script({"text": "all done"}))
-        done = await session.proceed(RunOptions(on_ask="fail"))
+        done = await session.resume(RunOptions(on_ask="fail"))
         path = await host.store.path(kids[0].id)
         mine = await host.store.path(session.id)
     assert (done.end_reason, done.text) == ("completed", "all done")
@@ -523,7 +523,7 @@ async def test_a_waiting_child_goes_on_once_whatever_the_answer(rig, how):
         for row in pending if how != "waits still" else ():
             await host.approvals.reply(row.id, "reject" if how == "was refused" else "once")
         session = await host.resume(rig.vault, model=rig.script({"text": "one"}, {"text": "two"}))
-        done = await session.proceed(options)
+        done = await session.resume(options)
         if how in ("waits still", "asks again"):
             assert (done.end_reason, done.exit_code) == ("approval_required", 4)
             assert len(await host.store.approvals(state="pending")) == 2
@@ -533,7 +533,7 @@ async def test_a_waiting_child_goes_on_once_whatever_the_answer(rig, how):
         assert [node.kind for node in path[-5:]] == ["assistant", "tool", "tool", "note", "assistant"]
         assert not await host.store.approvals(state="pending")
         with pytest.raises(MoryflowError, match="nothing to go on with"):
-            await session.proceed(options)
+            await session.resume(options)
 
 
 async def test_a_question_far_below_lets_all_above_it_go_on(rig):
@@ -549,7 +549,7 @@ async def test_a_question_far_below_lets_all_above_it_go_on(rig):
         [question] = await host.store.approvals(state="pending")
         await host.approvals.reply(question.id, "once")
         session = await host.resume(rig.vault, model=rig.script({"text": "all done"}))
-        done = await session.proceed(RunOptions(on_ask="fail"))
+        done = await session.resume(RunOptions(on_ask="fail"))
         lowest = (await host.store.sessions(5, purpose="child", parent=kids[0].id))[0]
         middle = [node.payload for node in await host.store.path(kids[0].id) if node.kind == "tool"]
         ends = [run.end_reason for run in await host.store.runs(lowest.id)]
@@ -573,7 +573,7 @@ async def test_a_question_from_the_background_waits_like_any_other(rig):
         [question] = await host.store.approvals(state="pending")
         await host.approvals.reply(question.id, "once")
         session = await host.resume(rig.vault, model=rig.script({"text": "all done"}))
-        done = await session.proceed(options)
+        done = await session.resume(options)
         rig.path = await host.store.path(session.id)
     assert done.text == "all done" and results(rig)[-1]["output"].startswith("ran")
 

@@ -67,7 +67,7 @@ async def test_a_call_that_was_answered_later_and_killed_while_it_ran_is_not_run
     process.communicate()
     async with rig.host() as host:
         session = await host.resume(rig.vault, model=rig.script({"text": "I was interrupted."}))
-        await session.proceed()
+        await session.resume()
         calls = await host.store.calls(session=session.id)
     assert count.read_text() == "ran\n"
     assert [(call.tool, call.state) for call in calls] == [("bash", "interrupted")]

@@ -265,7 +265,7 @@ async def child_answered_later(doors):
         doors.log.unlink()
         [question] = await host.store.approvals(state="pending")
         await host.approvals.reply(question.id, "once")
-        await session.proceed(RunOptions(on_ask="fail"))
+        await session.resume(RunOptions(on_ask="fail"))
 
 
 async def answered_later(doors):
@@ -279,7 +279,7 @@ async def answered_later(doors):
         doors.log.unlink()  # it is judged anew when it is taken up again
         [question] = await host.store.approvals(state="pending")
         await host.approvals.reply(question.id, "once")
-        await session.proceed(RunOptions(on_ask="fail"))
+        await session.resume(RunOptions(on_ask="fail"))
 
 
 WAYS = (

@@ -156,7 +156,7 @@ async def test_a_call_that_never_ran_is_not_taken_for_one_that_did(place, monkey
             when_started(session, lambda: stack.enter_context(locked(place)))
             assert (await session.prompt("go")).end_reason == "host_error"
         session = await host.resume(place.vault, session.id, model=place.script({"text": "going on"}))
-        await session.proceed()
+        await session.resume()
         states = [status for status, _ in await results(host, session)]
     assert states == ["ok", "error"]
     assert trace.read_text() == "x"

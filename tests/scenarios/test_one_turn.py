@@ -26,7 +26,7 @@ async def prompts(host, session):
     return [node.payload["text"] for node in await host.store.path(session.id) if node.kind == "user"]
 
 
-@pytest.mark.parametrize("second", ["prompt", "proceed", "call", "scoped", "stream"])
+@pytest.mark.parametrize("second", ["prompt", "resume", "call", "scoped", "stream"])
 async def test_a_second_turn_at_once_is_refused_as_busy(rig, second):
     """A session that works on a prompt refuses another with a typed error, and the first one is not touched (D67)."""
     async with rig.host() as host:
@@ -37,8 +37,8 @@ async def test_a_second_turn_at_once_is_refused_as_busy(rig, second):
             match second:
                 case "prompt":
                     await session.prompt("two")
-                case "proceed":
-                    await session.proceed()
+                case "resume":
+                    await session.resume()
                 case "call":
                     await session.call("ls", "{}", RunOptions())
                 case "scoped":

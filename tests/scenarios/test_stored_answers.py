@@ -87,7 +87,7 @@ async def answered(rig, question, reply, session=None):
     async with rig.host() as host:
         await host.approvals.reply(question.id, reply)
         session = await host.resume(rig.vault, session, model=rig.script({"text": "done"}))
-        result = await session.proceed(LATER)
+        result = await session.resume(LATER)
         results = [node.payload for node in await host.store.path(session.id) if node.kind == "tool"]
         return result.end_reason, results, await host.store.approvals(state="pending")
 
@@ -189,7 +189,7 @@ async def test_nobody_is_asked_two_things_about_one_call(files):
     to_a_link_inside(files.vault)
     async with files.host() as host:
         session = await host.resume(files.vault, model=files.script({"text": "done"}))
-        await session.proceed(LATER)
+        await session.resume(LATER)
         [now] = await host.store.approvals(state="pending")
         assert (await host.approvals.reply(first.id, "once")).state == "expired"
     assert now.id != first.id and "before" not in now.request["reason"]

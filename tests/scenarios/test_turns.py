@@ -107,7 +107,7 @@ async def test_on_ask_fail_ends_and_a_stored_answer_lets_it_go_on(rig):
         await host.approvals.reply(waiting[0].id, "once")
         await host.approvals.reply(waiting[0].id, "reject")
         session = await host.resume(rig.vault, model=rig.script({"text": "done"}))
-        result = await session.proceed(RunOptions(on_ask="fail"))
+        result = await session.resume(RunOptions(on_ask="fail"))
         path = await host.store.path(session.id)
     tool = next(node for node in path if node.kind == "tool")
     assert tool.payload["status"] == "ok" and "hi" in tool.payload["output"]
@@ -147,7 +147,7 @@ async def test_a_question_whose_call_has_its_result_is_open_no_more(rig, how):
     async with rig.host() as host:
         session = await host.resume(rig.vault, model=rig.script({"text": "ok"}))
         if how != "it was stopped":
-            await session.proceed()
+            await session.resume()
         [question] = await host.store.approvals()
         assert (question.state, question.reply) == (("replied", "stop") if how == "it was stopped" else ("expired", None))
         assert (await host.approvals.reply(question.id, "once")).state == question.state  # too late

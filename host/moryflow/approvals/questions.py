@@ -17,7 +17,7 @@ from moryflow.kernel.outcome import OnAsk
 from moryflow.store import ApprovalRow
 
 from .binding import contents_read, folder_of, question_hash, target_objects, with_changes
-from .replies import Answer, reply_of
+from .replies import ApprovalReply, reply_of
 
 if TYPE_CHECKING:
     from moryflow.kernel.ports import Journal
@@ -43,7 +43,7 @@ class ApprovalDesk:
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
-        self._open: dict[str, tuple[tuple[str, ...], Ruling, asyncio.Future[Answer]]] = {}
+        self._open: dict[str, tuple[tuple[str, ...], Ruling, asyncio.Future[ApprovalReply]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deserted = False
 
@@ -66,7 +66,7 @@ class ApprovalDesk:
         row = await self._store().reply(approval_id, reply, message=message, by=by)
         waiting = self._open.get(row.id)
         if waiting is not None and not waiting[2].done():
-            waiting[2].set_result(Answer(row.reply or reply, row.message or "", row.by or by))
+            waiting[2].set_result(ApprovalReply(row.reply or reply, row.message or "", row.by or by))
         return row
 
     def reconsider(self, session: str) -> None:
@@ -74,7 +74,7 @@ class ApprovalDesk:
         for owners, ruling, future in tuple(self._open.values()):
             asks = [v for _, v in ruling.verdicts if v.decision == "ask"]
             if session in owners and not future.done() and all(getattr(v, "bypass", "never") == "mode" for v in asks):
-                future.set_result(Answer("once", by="mode"))
+                future.set_result(ApprovalReply("once", by="mode"))
 
     async def nobody_left(self) -> None:
         """Deny the open questions and all later ones: nobody is left to answer."""
@@ -128,7 +128,7 @@ class ApprovalDesk:
                 answer = await self._wait(row, future)
             except asyncio.CancelledError:
                 by = CANCEL if scope.live.cancelled else INTERRUPTED
-                self._note(journal, _replied(row, Answer("stop", by=by)))
+                self._note(journal, _replied(row, ApprovalReply("stop", by=by)))
                 scope.live.asked.discard(call.id)
                 raise
         return _replied(row, answer)
@@ -161,16 +161,16 @@ class ApprovalDesk:
         await journal.commit()
 
     @contextmanager
-    def _opened(self, scope: TurnContext, ruling: Ruling, row: ApprovalRow) -> Iterator[asyncio.Future[Answer]]:
+    def _opened(self, scope: TurnContext, ruling: Ruling, row: ApprovalRow) -> Iterator[asyncio.Future[ApprovalReply]]:
         """Take answers to `row`, from before anyone is told of it."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ApprovalReply] = asyncio.get_running_loop().create_future()
         self._open[row.id] = (scope.lineage, ruling, future)
         try:
             yield future
         finally:
             del self._open[row.id]
 
-    async def _wait(self, row: ApprovalRow, future: asyncio.Future[Answer]) -> Answer:
+    async def _wait(self, row: ApprovalRow, future: asyncio.Future[ApprovalReply]) -> ApprovalReply:
         """Return the answer, from this process or, through the store, from another."""
         while True:
             await asyncio.wait((future,), timeout=POLL_SECONDS)
@@ -178,7 +178,7 @@ class ApprovalDesk:
                 return future.result()
             stored = await self._store().approval(row.id)
             if stored.state == "replied":
-                return Answer(stored.reply or "reject", stored.message or "", stored.by or "user")
+                return ApprovalReply(stored.reply or "reject", stored.message or "", stored.by or "user")
 
     async def _apply(self, scope: TurnContext, journal: Journal, ruling: Ruling, row: ApprovalRow) -> Ruling:
         self._note(journal, row)
@@ -236,7 +236,7 @@ def _always(ruling: Ruling) -> str:
     return "; ".join(said)
 
 
-def _replied(row: ApprovalRow, answer: Answer) -> ApprovalRow:
+def _replied(row: ApprovalRow, answer: ApprovalReply) -> ApprovalRow:
     return row._replace(state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
 
 

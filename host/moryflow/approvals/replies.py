@@ -20,7 +20,7 @@ OFFERED = "once|always|no|stop"
 """The words as help and hints name them."""
 
 
-class Answer(NamedTuple):
+class ApprovalReply(NamedTuple):
     """An answer: the reply, a message for the model, and who gave it."""
 
     reply: str
@@ -39,10 +39,10 @@ def reply_of(word: str) -> Reply:
     return found
 
 
-def answer_of(text: str) -> Answer | None:
+def answer_of(text: str) -> ApprovalReply | None:
     """Return what a person means by `text`: a word, or else a refusal for that reason; nothing by an empty one."""
     text = text.strip()
     word = WORDS.get(text.lower())
     if word is not None:
-        return Answer(word)
-    return Answer("reject", text) if text else None
+        return ApprovalReply(word)
+    return ApprovalReply("reject", text) if text else None

@@ -79,7 +79,7 @@ async def fire(host: Host, hook: str, given: Mapping[str, Any], *, vault: Path |
     if info.kind not in ("transform", "gate", "observe") and name != "system_blocks":
         raise ConfigError(f"{info.dotted} is called while plugins load, not in a turn", next_step="moryflow plugin info NAME")
     _check_names(name, given)
-    await host.between_turns()
+    await host.refresh_if_changed()
     session = await host.new_session(vault, purpose="direct")
 
     async def work(scope: TurnContext) -> Any:

@@ -30,7 +30,7 @@ MOST_PAUSES = 5
 """Answers in a row that end with ``pause`` and say the same: like the same mistake five times."""
 
 
-class Turn:
+class TurnLoop:
     """Runs one turn. :meth:`work` may be cancelled at any await; :meth:`end` then settles what was open."""
 
     def __init__(

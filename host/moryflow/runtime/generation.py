@@ -194,7 +194,7 @@ def in_development(given: Sequence[Path], environ: Mapping[str, str]) -> tuple[P
     return tuple(dict.fromkeys((*given, *named)))
 
 
-class Leases:
+class GenerationRefs:
     """Which generations turns are in; one that was replaced ends with its last turn."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
-from .generation import STRICT_WAIT, WAIT, GenerationBuilder, Leases, in_development
+from .generation import STRICT_WAIT, WAIT, GenerationBuilder, GenerationRefs, in_development
 from .read_only import blank_session, looking_scope
 from .selection import agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
@@ -69,7 +69,7 @@ class Host:
         self._used = False
         self._models: tuple[int, Models] | None = None
         self._refreshing = asyncio.Lock()
-        self.leases = Leases()
+        self.leases = GenerationRefs()
         self._releases = Releases(self.home)
         self.watch_registry, self.preflight, self.development = builder.watch_registry, builder.preflight, builder.development
         self.before_turn: Callable[[], Awaitable[None]] | None = None
@@ -257,7 +257,7 @@ class Host:
 
         What was saved before this call holds, as at a turn.
         """
-        await self.between_turns()
+        await self.refresh_if_changed()
         session = await self.new_session(vault, agent=agent, mode=mode, purpose="direct")
         try:
             return direct_result(session.id, await session.call(name, json.dumps(dict(args)), options or RunOptions()))
@@ -297,7 +297,7 @@ class Host:
                 await provider.aclose()
         await dispose(old)
 
-    async def between_turns(self) -> None:
+    async def refresh_if_changed(self) -> None:
         """Take what has come since the last turn: what was saved, what a person brought back, what the probe let through."""
         self._releases.apply(session.quarantine for session in self._sessions)
         if self.before_turn is not None:

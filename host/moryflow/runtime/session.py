@@ -15,14 +15,14 @@ from moryflow.kernel.limits import Budget
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
 from moryflow.kernel.tool_executor import PreparedCall
-from moryflow.kernel.turn import Turn
+from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
 
 from .selection import agent_of, change_agent, change_mode, change_model
-from .session_lease import Holding, Record
+from .session_lease import Record, SessionLease
 from .subagents import GO_ON, Children, mentioned, waiting_children
-from .turn_task import AtWork, DirectCall, TurnQueue, Work, can_continue, last_result, stream
+from .turn_task import DirectCall, TurnQueue, TurnTask, Work, can_continue, last_result, stream
 
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
@@ -51,8 +51,8 @@ class Session:
         self.children = Children(host, self)
         self.options = RunOptions()
         self._started = started
-        self._held = Holding(host.store, host.home, row, hold, started.scope.live.permissions if started else None)
-        self._work = AtWork()
+        self._held = SessionLease(host.store, host.home, row, hold, started.scope.live.permissions if started else None)
+        self._work = TurnTask()
         self._turns = TurnQueue(row.id)
         self._settling = False
 
@@ -136,7 +136,7 @@ class Session:
         """
         return self._host.bus.subscribe(subscriber, self.id)
 
-    async def proceed(self, options: RunOptions | None = None) -> TurnResult:
+    async def resume(self, options: RunOptions | None = None) -> TurnResult:
         """Go on without a new prompt: settle what an interrupted or waiting turn left open, and let the model continue.
 
         Sub-agents that waited for an answer go on first.
@@ -230,7 +230,7 @@ class Session:
             scope = self._scope(live, None, "direct", options.on_ask != "prompt")
             self._host.check_strict(scope)
             scope.ledger.keep = True
-            turn = Turn(scope, None, self.context, options)
+            turn = TurnLoop(scope, None, self.context, options)
             request = ToolRequest(id=f"call_{secrets.token_hex(6)}", name=name, arguments=arguments)
             judged: list[PreparedCall] = []
 
@@ -270,7 +270,7 @@ class Session:
         :raises SessionBusy: it did not let go in time.
         """
         before = self.row.agent
-        await self._held.keep(wait)
+        await self._held.acquire(wait)
         if self.row.agent != before:
             self.agent = agent_of(self.row, self._host.agents, self._host.agent(None))
 
@@ -294,7 +294,7 @@ class Session:
         watch: Callable[[Event], None] | None = None,
     ) -> TurnResult:
         async with self._alone(queue=queue, watch=watch):
-            with self._work.expected():
+            with self._work.starting():
                 return await self._begun(prompt, options, math.inf if queue else 0)
 
     @asynccontextmanager
@@ -314,7 +314,7 @@ class Session:
 
     async def _begun(self, prompt: dict[str, Any] | None, options: RunOptions, wait: float) -> TurnResult:
         if self._started is None:
-            await self._host.between_turns()
+            await self._host.refresh_if_changed()
         provider, model = self._host.choose_model(self)
         provider.prepare(model)
         mention = mentioned(prompt, self._host) if prompt is not None and self.row.parent is None else None
@@ -329,16 +329,16 @@ class Session:
             self.options = options = options.within(self._host.config.section("limits"), self.agent.max_steps)
             provider, model = self._host.choose_model(self)  # the generation may have been replaced meanwhile
             scope = self._scope(live, model, "child" if self.row.parent else "main", options.on_ask != "prompt")
-            turn = Turn(scope, provider, self.context, options)
+            turn = TurnLoop(scope, provider, self.context, options)
             self._host.check_strict(scope)
             return await self._run(scope, turn, turn.work(prompt, left, called))
 
-    async def _run(self, scope: TurnContext, turn: Turn, work: Work) -> TurnResult:
+    async def _run(self, scope: TurnContext, turn: TurnLoop, work: Work) -> TurnResult:
         """Run `work`, settle whatever way it ended, and return the result."""
         self._settling = True
         try:
             with self._host.leases.hold(scope.plugin_set):
-                return await self._work.settled(scope, turn, work)
+                return await self._work.run(scope, turn, work)
         finally:
             self._settling = False
             self._host.hold_unreviewed_code()

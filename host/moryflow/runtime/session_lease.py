@@ -22,8 +22,8 @@ from .turn_task import ends_with_calls
 Record = Callable[[Journal], None]
 
 
-class Holding:
-    """Holds a session for a block and for every other that begins meanwhile, or from :meth:`keep` to :meth:`release`.
+class SessionLease:
+    """Holds a session for a block and for every other that begins meanwhile, or from :meth:`acquire` to :meth:`release`.
 
     :param begun: the hold of a session that was just created and is still held.
     :param above: the rights of the turn that started it; a child has no others.
@@ -61,7 +61,7 @@ class Holding:
     def mode(self) -> str:
         return self.live.mode if self.live else self._row.mode
 
-    async def keep(self, wait: float = 0) -> None:
+    async def acquire(self, wait: float = 0) -> None:
         """Hold it until :meth:`release`, once another holder has let go within `wait` seconds."""
         async with self._loading:
             if self.live is None:

@@ -298,7 +298,7 @@ async def with_background(session: SessionPort, result: TurnResult, options: Run
         cost = options.max_cost and options.max_cost - (result.cost or 0.0)
         if cost is not None and cost <= 0:
             return result._replace(end_reason="budget")
-        result = _together(result, await session.proceed(options._replace(max_steps=left, max_cost=cost)))
+        result = _together(result, await session.resume(options._replace(max_steps=left, max_cost=cost)))
     return result
 
 

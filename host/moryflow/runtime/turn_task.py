@@ -12,7 +12,7 @@ from moryflow_sdk import Event, ModelError, MoryflowError, Ruling, ToolResult
 from moryflow.approvals.questions import ApprovalRequired
 from moryflow.hooks.watchdog import Watchdog
 from moryflow.kernel.outcome import EndReason, TurnResult
-from moryflow.kernel.turn import Turn
+from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import SessionHandle, TurnContext
 from moryflow.store import SessionBusy
 
@@ -47,40 +47,40 @@ def direct_result(session: str, done: DirectCall) -> DirectResult:
     return DirectResult(result, done.ruling, done.chain, session, done.id, done.outcome.exit_code)
 
 
-class AtWork:
+class TurnTask:
     """The work of the turn that runs now, if one does."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[EndReason] | None = None
-        self._expected = self._stopped = False
+        self._starting = self._stopped = False
 
     @property
     def running(self) -> bool:
         return self._task is not None and not self._task.done()
 
     @contextmanager
-    def expected(self) -> Iterator[None]:
+    def starting(self) -> Iterator[None]:
         """Say that work is about to begin: what stops it from now on counts."""
-        self._expected, self._stopped = True, False
+        self._starting, self._stopped = True, False
         try:
             yield
         finally:
-            self._expected = self._stopped = False
+            self._starting = self._stopped = False
 
     def cancel(self) -> None:
         """Stop it, also before its first step; what it has is kept."""
         if self._task is not None and self.running:
             self._task.cancel()
         else:
-            self._stopped = self._expected
+            self._stopped = self._starting
 
-    async def settled(self, scope: TurnContext, turn: Turn, work: Work) -> TurnResult:
+    async def run(self, scope: TurnContext, turn: TurnLoop, work: Work) -> TurnResult:
         """Run `work` to its end, whatever that is, and write down how the turn ended."""
         scope.live.cancelled = self._stopped
         self._task = asyncio.create_task(work)
         if self._stopped:
             self._task.cancel()
-        self._expected = False
+        self._starting = False
         with _watched(scope):
             try:
                 await asyncio.wait((self._task,))

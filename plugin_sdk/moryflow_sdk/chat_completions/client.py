@@ -19,7 +19,7 @@ from .encode import Encoder
 from .endpoint import Endpoint
 from .failures import from_status, next_step
 from .sse import DONE, AnswerReader
-from .transport import Answered, Preparation, Wire
+from .transport import HttpClient, HttpResponse, WarmUp
 
 if TYPE_CHECKING:
     import ssl
@@ -46,14 +46,14 @@ class ChatClient:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._encoder = Encoder(endpoint)
-        self._preparation = Preparation(endpoint)
-        self._client: Wire | None = None
+        self._warm_up = WarmUp(endpoint)
+        self._client: HttpClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._counts_tokens = True
 
     def prepare(self) -> None:
         """Load what a request needs, in a thread."""
-        self._preparation.start()
+        self._warm_up.start()
 
     async def stream(self, request: ModelRequest, name: str) -> AsyncGenerator[ModelEvent]:
         """Yield the answer of the model that the server calls `name`; closing the iterator drops the connection.
@@ -113,24 +113,24 @@ class ChatClient:
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.aclose()
 
-    async def _ready(self) -> Wire:
+    async def _ready(self) -> HttpClient:
         loop = asyncio.get_running_loop()
         if self._client is not None and self._loop is loop:
             return self._client
         check(self.endpoint)
         # Shielded: a caller that is cancelled during the load must not cancel it for later callers.
-        context = await asyncio.shield(asyncio.wrap_future(self._preparation.start()))
+        context = await asyncio.shield(asyncio.wrap_future(self._warm_up.start()))
         if self._client is None or self._loop is not loop:
             self._client, self._loop = self._wire(context), loop
         return self._client
 
-    def _wire(self, context: ssl.SSLContext | None) -> Wire:
+    def _wire(self, context: ssl.SSLContext | None) -> HttpClient:
         try:
-            return Wire(self.endpoint, context)
+            return HttpClient(self.endpoint, context)
         except ValueError:  # a header that cannot be written
             raise unsendable(self.endpoint) from None
 
-    async def _ask(self, client: Wire, request: ModelRequest, name: str) -> Answered:
+    async def _ask(self, client: HttpClient, request: ModelRequest, name: str) -> HttpResponse:
         """Send a request; once more without ``stream_options`` when the server does not know them."""
         response = await self._send(client, "POST", "/chat/completions", self._body(request, name))
         if 200 <= response.status < 300:
@@ -144,20 +144,20 @@ class ChatClient:
     def _body(self, request: ModelRequest, name: str) -> bytes:
         return self._encoder.body(request, name, usage=self._counts_tokens)
 
-    async def _send(self, client: Wire, method: str, path: str, body: bytes | None = None) -> Answered:
+    async def _send(self, client: HttpClient, method: str, path: str, body: bytes | None = None) -> HttpResponse:
         try:
             return await client.send(method, path, body)
         except ValueError:
             raise unsendable(self.endpoint) from None
 
-    async def _failure(self, response: Answered) -> ModelError:
+    async def _failure(self, response: HttpResponse) -> ModelError:
         body = b""
         with contextlib.suppress(*WIRE_ERRORS, TimeoutError):
             async with asyncio.timeout(self.endpoint.timeout):
                 body = await _limited(response, ERROR_BODY)
         return from_status(response.status, response.headers, body, self.endpoint)
 
-    async def _deltas(self, response: Answered, answer: Answer) -> AsyncGenerator[Delta]:
+    async def _deltas(self, response: HttpResponse, answer: Answer) -> AsyncGenerator[Delta]:
         """Yield deltas until ``[DONE]`` or the end; a connection lost after the answer's end is no error."""
         reader = AnswerReader()
         heard = time.monotonic()
@@ -193,7 +193,7 @@ class ChatClient:
             raise
 
     @staticmethod
-    async def _drain(response: Answered, pieces: AsyncIterator[bytes]) -> None:
+    async def _drain(response: HttpResponse, pieces: AsyncIterator[bytes]) -> None:
         """Read the end of the body, so that the connection can be used again."""
         rest = 0
         with contextlib.suppress(*WIRE_ERRORS, TimeoutError):
@@ -215,7 +215,7 @@ async def in_turn(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
             yield piece[start : start + AT_ONCE]
 
 
-async def _limited(response: Answered, limit: int) -> bytes:
+async def _limited(response: HttpResponse, limit: int) -> bytes:
     """Read at most `limit` bytes of a body, and close it."""
     body = bytearray()
     try:

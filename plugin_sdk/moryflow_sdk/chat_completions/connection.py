@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import h11
 
-from .carrier import Carrier
+from .byte_stream import ByteStream
 from .connection_errors import Broken, ConnectFailed, NoAnswer, NotHttp, TimedOut
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -27,7 +27,7 @@ IDLE = 60.0
 _HEAD_LIMIT = 100 * 1024
 
 
-class Place(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a connection leads: to the server itself, or to a proxy.
 
     :param tls: what the certificate of `host` is checked with; ``None`` for a connection that is not encrypted.
@@ -44,8 +44,8 @@ class Connection:
     :param timeout: seconds that sending a request, the head of its answer and each further piece may take.
     """
 
-    def __init__(self, carrier: Carrier, timeout: float) -> None:
-        self._carrier = carrier
+    def __init__(self, stream: ByteStream, timeout: float) -> None:
+        self._stream = stream
         self._timeout = timeout
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
         self._is_open = True
@@ -53,23 +53,23 @@ class Connection:
         self._since = 0.0
 
     @classmethod
-    async def open(cls, place: Place, timeout: float) -> Connection:
+    async def open(cls, place: ServerAddress, timeout: float) -> Connection:
         """Connect to the first address of `place` that answers.
 
         :raises ConnectFailed: none does, or its certificate is not good.
         """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                carrier = await Carrier.to(place.host, place.port)
+                stream = await ByteStream.to(place.host, place.port)
                 if place.tls is not None:
-                    await carrier.encrypt(place.tls, place.host)
-                return cls(carrier, timeout)
+                    await stream.encrypt(place.tls, place.host)
+                return cls(stream, timeout)
         except TimeoutError:
             raise ConnectFailed(f"no answer within {CONNECT_TIMEOUT:g} s") from None
         except OSError as error:
             raise ConnectFailed(_words(error)) from None
 
-    async def tunnel(self, to: Place, headers: Headers) -> Connection:
+    async def tunnel(self, to: ServerAddress, headers: Headers) -> Connection:
         """Ask the proxy at the other end for a connection to `to`, and return that.
 
         :raises ConnectFailed: the proxy refuses, or the server's certificate is not good.
@@ -81,22 +81,22 @@ class Connection:
                 if not 200 <= answer.status_code < 300:
                     reason = bytes(answer.reason).decode("latin-1")
                     raise ConnectFailed(f"the proxy answered {answer.status_code} {reason}".strip())
-                if self._carrier.has_more or self._protocol.trailing_data[0]:  # it would pass for what TLS protects
+                if self._stream.has_more or self._protocol.trailing_data[0]:  # it would pass for what TLS protects
                     raise ConnectFailed("the proxy sent more than its answer")
                 if to.tls is not None:
-                    await self._carrier.encrypt(to.tls, to.host)
+                    await self._stream.encrypt(to.tls, to.host)
         except (TimeoutError, TimedOut):
             raise ConnectFailed("the proxy did not answer in time") from None
         except Broken:  # what came instead is not quoted: it may be what was sent, with the password
             raise ConnectFailed("the proxy closed the connection, or does not speak HTTP") from None
         except OSError as error:
             raise ConnectFailed(_words(error)) from None
-        return Connection(self._carrier, self._timeout)
+        return Connection(self._stream, self._timeout)
 
     @property
     def is_usable(self) -> bool:
         """Whether another request may be sent: the last one is over, and the other side has said or closed nothing since."""
-        return time.monotonic() - self._since < IDLE and self._carrier.is_quiet
+        return time.monotonic() - self._since < IDLE and self._stream.is_quiet
 
     async def request(self, method: bytes, target: bytes, headers: Headers, body: bytes | None) -> h11.Response:
         """Send a request in one piece, and return the head of its answer.
@@ -115,7 +115,7 @@ class Connection:
             raise ValueError(str(error)) from error
         try:
             async with asyncio.timeout(self._timeout) as limit:
-                await self._carrier.send(out)
+                await self._stream.send(out)
                 limit.reschedule(asyncio.get_running_loop().time() + self._timeout)
                 while not isinstance(event := await self._event(), h11.Response):
                     if not isinstance(event, h11.InformationalResponse):
@@ -161,7 +161,7 @@ class Connection:
 
     def close(self) -> None:
         """Drop it at once."""
-        self._carrier.abort()
+        self._stream.abort()
 
     async def _event(self) -> Any:
         """Return what h11 makes of what has come, waiting for something.
@@ -170,7 +170,7 @@ class Connection:
         """
         while (event := self._next()) is h11.NEED_DATA:
             try:
-                data = await self._carrier.read()
+                data = await self._stream.read()
             except OSError as error:
                 raise (Broken if self._heard else NoAnswer)(str(error)) from error
             self._is_open = bool(data)

@@ -46,11 +46,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _with_calls = json.JSONDecoder(object_pairs_hook=_object).decode
 
 
-class Done:
+class EndOfStream:
     """The ``[DONE]`` mark."""
 
 
-DONE: Final = Done()
+DONE: Final = EndOfStream()
 
 
 class AnswerReader:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import h11
 
-    from .connection import Connection, Headers, Place
+    from .connection import Connection, Headers, ServerAddress
 
 _KEPT = 4
 """Connections that wait for the next request at most."""
@@ -36,7 +36,7 @@ _SAFE = "/%:@!$&'()*+,;=~[]"
 """What stays as it is in a path, beside letters and digits; what is quoted already among it."""
 
 
-class Preparation:
+class WarmUp:
     """What a first request needs: asyncio's and h11's code, and for https the TLS set-up, made in a thread."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -131,10 +131,10 @@ def _no_certificates(variable: str, path: str, reason: str) -> ModelError:
     )
 
 
-class Answered:
+class HttpResponse:
     """The head of an answer, and its body as it comes."""
 
-    def __init__(self, wire: Wire, connection: Connection, head: h11.Response) -> None:
+    def __init__(self, wire: HttpClient, connection: Connection, head: h11.Response) -> None:
         self.status: int = head.status_code
         self.headers: dict[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
         """The header lines; names in small letters, and of several with one name the last."""
@@ -162,7 +162,7 @@ class Answered:
             self._wire.take_back(connection)
 
 
-class Wire:
+class HttpClient:
     """The connections to one endpoint: no redirects, no cookies, time limits on everything.
 
     :raises ModelError: the environment names a proxy that cannot be used.
@@ -180,7 +180,7 @@ class Wire:
         self._idle: list[Connection] = []
         self._is_closed = False
 
-    async def send(self, method: str, path: str, body: bytes | None) -> Answered:
+    async def send(self, method: str, path: str, body: bytes | None) -> HttpResponse:
         """Send a request and return what begins to come.
 
         A kept connection may have been closed by the server at the very moment of its use, so a request of which not a single
@@ -200,9 +200,9 @@ class Wire:
                 self._drop_kept()  # they are as old
         return await self._ask(await self._open(), request)
 
-    async def _ask(self, connection: Connection, request: tuple[bytes, bytes, Headers, bytes | None]) -> Answered:
+    async def _ask(self, connection: Connection, request: tuple[bytes, bytes, Headers, bytes | None]) -> HttpResponse:
         try:
-            return Answered(self, connection, await connection.request(*request))
+            return HttpResponse(self, connection, await connection.request(*request))
         except BaseException:
             connection.close()
             raise
@@ -234,14 +234,14 @@ class Wire:
         return None
 
     async def _open(self) -> Connection:
-        from .connection import Connection, Place
+        from .connection import Connection, ServerAddress
 
         parts = urlsplit(self._endpoint.base_url)
-        server = Place(_host(parts), parts.port or (443 if self._context else 80), self._context)
+        server = ServerAddress(_host(parts), parts.port or (443 if self._context else 80), self._context)
         if self._proxy is None:
             return await Connection.open(server, self._endpoint.timeout)
         try:
-            connection = await Connection.open(_place_of(self._proxy), self._endpoint.timeout)
+            connection = await Connection.open(_address_of(self._proxy), self._endpoint.timeout)
         except ConnectFailed as error:
             raise ConnectFailed(f"the proxy at {_shown_host(self._proxy)}: {error}") from None
         if self._context is None:
@@ -299,11 +299,11 @@ def _shown_host(address: SplitResult) -> str:
     return f"{host}:{address.port}" if address.port else host
 
 
-def _place_of(proxy: SplitResult) -> Place:
-    from .connection import Place
+def _address_of(proxy: SplitResult) -> ServerAddress:
+    from .connection import ServerAddress
 
     context = _tls_context() if proxy.scheme == "https" else None
-    return Place(_host(proxy), proxy.port or (443 if context else 80), context)
+    return ServerAddress(_host(proxy), proxy.port or (443 if context else 80), context)
 
 
 def _proxy(endpoint: Endpoint) -> SplitResult | None:

@@ -125,7 +125,7 @@ async def test_counters_survive_a_restart_in_the_middle_of_a_question(bench):
         waiting = await host.store.approvals(state="pending")
         await host.approvals.reply(waiting[0].id, "once")
         session = await host.resume(bench.vault, session.id, model=model)
-        result = await session.proceed(RunOptions(on_ask="fail"))
+        result = await session.resume(RunOptions(on_ask="fail"))
         state = (await host.store.plugin_state(session.id))["doom_loop", "session"]["run"]
     assert result.end_reason == "doom_loop" and state["total"] == 5
 

@@ -270,7 +270,7 @@ async def test_a_synthetic_message_is_no_consent(project):
 
         assert Commit and NewNode
         await talk.session.note(forge)
-        await talk.session.proceed(RunOptions(on_ask="deny"))
+        await talk.session.resume(RunOptions(on_ask="deny"))
         talk.path = list(await talk.host.store.path(talk.session.id))
         assert talk.last["code"] == "not_confirmed"
 

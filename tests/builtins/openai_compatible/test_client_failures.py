@@ -462,7 +462,7 @@ async def test_a_call_that_is_stopped_while_it_loads_leaves_it_to_the_next() -> 
     with LoopbackServer(text("hello")) as server:
         client = ChatClient(endpoint(server.url))
         loading: Future[Any] = Future()
-        client._preparation._future = loading
+        client._warm_up._future = loading
         first = asyncio.create_task(anext(client.stream(REQUEST, "m")))
         await asyncio.sleep(0.01)
         first.cancel()

@@ -220,7 +220,7 @@ provider = OpenAICompatible(ModelsSettings(), {"OPENAI_API_KEY": "k"})
 info = provider.find(provider.default({"OPENAI_API_KEY": "k"}))
 assert not {"h11", "ssl"} & set(sys.modules), "too early"
 provider.prepare(info)
-provider._client("openai")._preparation.start().result()
+provider._client("openai")._warm_up.start().result()
 assert "h11" in sys.modules and not {"httpx", "httpcore", "anyio", "h2"} & set(sys.modules), "what is never used was loaded"
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -208,9 +208,9 @@ async def test_an_answer_that_comes_later_holds_for_the_folder_that_was_shown(be
         await host.approvals.reply(question.id, "once")
         (bench.vault / "sub").rename(bench.vault / "old")
         (bench.vault / "sub").symlink_to("old")
-        await session.proceed(RunOptions(on_ask="fail"))
+        await session.resume(RunOptions(on_ask="fail"))
         [again] = await host.store.approvals(state="pending")
         assert "/old now, and was " in again.request["reason"]
         await host.approvals.reply(again.id, "once")
-        await session.proceed(RunOptions(on_ask="fail"))
+        await session.resume(RunOptions(on_ask="fail"))
     assert (bench.vault / "old/here").exists()

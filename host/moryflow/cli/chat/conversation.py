@@ -197,7 +197,7 @@ class Conversation:
         chosen = self.chosen
         options = RunOptions(on_ask=on_ask(chosen), max_steps=chosen.max_steps, max_cost=chosen.max_cost)
         with _Stopping(self.session.cancel) as stopping, self._questions():
-            result = await (self.session.proceed(options) if text is None else self.session.prompt(text, options=options))
+            result = await (self.session.resume(options) if text is None else self.session.prompt(text, options=options))
             if not self._interactive:
                 result = await with_background(self.session, result, options)
         self._view.finish(result.text)

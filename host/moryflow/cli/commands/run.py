@@ -86,7 +86,7 @@ async def _run(host: Host, flags: Flags, chosen: RunFlags, attached: dict[str, l
     view = _view(host, session, flags, chosen)
     stop_on_signals(session.cancel)
     if chosen.prompt is None and not any(attached.values()):
-        work = session.proceed(options)
+        work = session.resume(options)
     else:
         work = session.prompt(
             chosen.prompt or "", files=attached["files"], images=attached["images"], options=options, typed=chosen.typed

@@ -12,7 +12,7 @@ from functools import partial
 
 from moryflow_sdk import Event, MoryflowError
 
-from moryflow.approvals.replies import OFFERED, WORDS, Answer, answer_of
+from moryflow.approvals.replies import OFFERED, WORDS, ApprovalReply, answer_of
 from moryflow.runtime.host import Host
 
 from .keyboard import discard_typed, read_line
@@ -143,7 +143,7 @@ def _question(event: Event) -> QuestionText:
     return question(event.data, event.data["approval_id"], whose)
 
 
-async def _answer(event: Event, read: Callable[[], Awaitable[str]]) -> Answer | None:
+async def _answer(event: Event, read: Callable[[], Awaitable[str]]) -> ApprovalReply | None:
     """Return what was typed, ``None`` at the end of an input that is no terminal. An empty line answers nothing."""
 
     def show() -> None:
@@ -160,7 +160,7 @@ async def _answer(event: Event, read: Callable[[], Awaitable[str]]) -> Answer | 
                 return None
             if not line:  # Ctrl-D ends no line
                 sys.stderr.write("\n")
-                return Answer("stop")
+                return ApprovalReply("stop")
             asked = _question(event)  # as the terminal is by now
             word = line.strip().lower().removeprefix("/")
             typed = word if word in WORDS else line.strip()

@@ -22,11 +22,11 @@ from moryflow.store.protocol import StoreError, invalid
 from moryflow.store.records import CALL_STATES, KINDS, SessionRow, is_session_id
 
 from .queries import call_of, descendants, nodes_of, session_row
-from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, text
+from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, TableSpec, decode_stored, execute, text
 from .statements import insert_session
 
 FORMAT = 1
-TABLES: dict[str, Table[Any]] = {
+TABLES: dict[str, TableSpec[Any]] = {
     "node": NODES, "run": RUNS, "call": CALLS, "approval": APPROVALS, "hook_call": HOOK_CALLS, "artifact": ARTIFACTS,
 }  # fmt: skip
 _BREAKS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
@@ -86,7 +86,7 @@ _SHAPES: dict[str, dict[str, type]] = {
 
 
 @dataclass(frozen=True)
-class Line:
+class ExportedLine:
     """A line that was checked: its number, its kind, its fields."""
 
     number: int
@@ -103,12 +103,12 @@ class _Seen:
     seq: int = 0
 
 
-def read_lines(lines: Iterable[str | bytes]) -> list[list[Line]]:
+def read_lines(lines: Iterable[str | bytes]) -> list[list[ExportedLine]]:
     """Return the checked lines of an export, those of each session together.
 
     :raises StoreError: ``invalid``, with the number of the first line that is wrong.
     """
-    seen, blocks = _Seen(), list[list[Line]]()
+    seen, blocks = _Seen(), list[list[ExportedLine]]()
     depths: dict[str, int] = {}
     for number, kind, fields in _parsed(lines):
         begins = not blocks or blocks[-1][-1].kind == "end"
@@ -119,7 +119,7 @@ def read_lines(lines: Iterable[str | bytes]) -> list[list[Line]]:
         if begins:
             seen = _Seen(first=number)
             blocks.append([])
-        blocks[-1].append(Line(number, kind, _checked(number, kind, fields, seen)))
+        blocks[-1].append(ExportedLine(number, kind, _checked(number, kind, fields, seen)))
         if begins:
             _check_place(number, fields, depths)
         elif kind == "end":
@@ -140,13 +140,13 @@ def _check_place(number: int, fields: dict[str, Any], depths: dict[str, int]) ->
         raise _wrong(number, f"sessions nest more than {_DEEPEST} deep")
 
 
-def _check_active(header: Line, seen: _Seen) -> None:
+def _check_active(header: ExportedLine, seen: _Seen) -> None:
     active = header.fields["active"]
     if active is not None and active not in seen.hashes:
         raise _wrong(header.number, f"the active node {active!r} is not in the file")
 
 
-def _check_end(blocks: list[list[Line]]) -> None:
+def _check_end(blocks: list[list[ExportedLine]]) -> None:
     if not blocks:
         raise invalid("there is nothing to import", next_step="moryflow session export ID > FILE makes such a file")
     last = blocks[-1][-1]
@@ -259,7 +259,7 @@ def _wrong(number: int, problem: str) -> StoreError:
     return invalid(f"line {number}: {problem}; nothing was imported", next_step=next_step)
 
 
-def store_lines(connection: sqlite3.Connection, blocks: Iterable[Sequence[Line]]) -> SessionRow:
+def store_lines(connection: sqlite3.Connection, blocks: Iterable[Sequence[ExportedLine]]) -> SessionRow:
     """Store checked lines as sessions and return the first; each gets a new id where its own is taken."""
     names: dict[str, str] = {}
     for header, *records in blocks:
@@ -297,7 +297,7 @@ def _harmless(origin: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return None if "spawn" in (origin or {}) else origin
 
 
-def _insert(connection: sqlite3.Connection, session: str, line: Line) -> None:
+def _insert(connection: sqlite3.Connection, session: str, line: ExportedLine) -> None:
     match line.kind:
         case "end":
             return

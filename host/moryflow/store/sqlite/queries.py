@@ -15,7 +15,7 @@ from moryflow.store.records import CALL_STATES, ApprovalRow, CallRow, Node, Sess
 from moryflow.store.tree import labels, needed
 
 from .failures import Damaged
-from .schema import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, Table, decode_stored, execute, text
+from .schema import APPROVALS, ARTIFACTS, CALLS, NODES, SESSIONS, TableSpec, decode_stored, execute, text
 
 R = TypeVar("R")
 
@@ -236,7 +236,7 @@ def artifacts_of(
 
 
 def _seen(
-    connection: sqlite3.Connection, table: Table[R], state: str | None, wanted: dict[str, str | None], tail: str
+    connection: sqlite3.Connection, table: TableSpec[R], state: str | None, wanted: dict[str, str | None], tail: str
 ) -> list[tuple[bool, R]]:
     """Return ``(imported, row)``: what a file from elsewhere says about answers and files is shown, never believed."""
     asked = {name: value for name, value in wanted.items() if value is not None}
@@ -252,7 +252,7 @@ def _seen(
     return [(bool(row[0]), table.load(row[1:])) for row in rows]
 
 
-def query(connection: sqlite3.Connection, table: Table[Any], wanted: dict[str, Any], tail: str = "") -> list[Any]:
+def query(connection: sqlite3.Connection, table: TableSpec[Any], wanted: dict[str, Any], tail: str = "") -> list[Any]:
     """Return the rows of `table` whose columns have the `wanted` values; ``None`` asks for nothing."""
     asked = {name: value for name, value in wanted.items() if value is not None}
     condition = " AND ".join(f"{name} = ?" for name in asked)

@@ -17,11 +17,11 @@ from .database_file import connect
 from .failures import FAILURES, Damaged
 from .leaf_pages import leaf_rows
 from .queries import event_of
-from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, text
+from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, TableSpec, decode_stored, text
 from .statements import insert_session
 
 _TABLES = ("sessions", "nodes", "runs", "calls", "hook_calls", "events", "artifacts", "approvals", "plugin_state", "purges")
-_SPECS: tuple[Table[Any], ...] = (SESSIONS, NODES, RUNS, CALLS, HOOK_CALLS, ARTIFACTS, APPROVALS)
+_SPECS: tuple[TableSpec[Any], ...] = (SESSIONS, NODES, RUNS, CALLS, HOOK_CALLS, ARTIFACTS, APPROVALS)
 _ROWS = {table.name: table for table in _SPECS}
 _FARTHEST = 1 << 40
 _MOST_NAMED = 3

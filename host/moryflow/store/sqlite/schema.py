@@ -165,7 +165,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Table(Generic[R]):
+class TableSpec(Generic[R]):
     """A table and the value its rows become.
 
     :ivar row: the value; its annotations say what a column may hold.
@@ -298,41 +298,41 @@ def _bound(value: Any) -> Any:
     return value
 
 
-SESSIONS = Table(
+SESSIONS = TableSpec(
     "sessions", SessionRow,
     ("id", "title", "vault", "agent", "model", "mode", "parent", "purpose", "active", "created", "updated", "origin", "grants",
      "epoch"),
     json=frozenset({"origin", "grants"}), key=("id",),
 )  # fmt: skip
-NODES = Table(
+NODES = TableSpec(
     "nodes", Node,
     ("id", "session", "seq", "parent", "kind", "payload", "tokens", "hash", "created"),
     json=frozenset({"payload"}),
 )  # fmt: skip
-RUNS = Table(
+RUNS = TableSpec(
     "runs", RunRow,
     ("id", "session", "purpose", "agent", "model", "plugin_set", "state", "end_reason", "usage", "cost", "steps", "started",
      "ended"),
     json=frozenset({"usage"}), key=("session", "id"), keep=frozenset({"started"}),
 )  # fmt: skip
-CALLS = Table(
+CALLS = TableSpec(
     "calls", CallRow,
     ("id", "session", "turn", "node", "step", "tool", "args", "hash", "state", "decision", "cause", "ruling", "created",
      "updated"),
     json=frozenset({"ruling"}), key=("session", "node", "id"), keep=frozenset({"created"}),
 )  # fmt: skip
-HOOK_CALLS = Table(
+HOOK_CALLS = TableSpec(
     "hook_calls", HookCallRow,
     ("session", "turn", "step", "hook", "plugin", "plugin_hash", "position", "outcome", "us", "call_id", "delta", "count"),
     json=frozenset({"delta"}),
 )  # fmt: skip
 # The first answer to a question stands, whatever is written later.
-APPROVALS = Table(
+APPROVALS = TableSpec(
     "approvals", ApprovalRow,
     ("id", "session", "call_id", "turn", "kind", "request", "state", "reply", "message", "by", "created", "replied_at"),
     json=frozenset({"request"}), key=("session", "id"), keep=frozenset({"created"}), guard="approvals.state = 'pending'",
 )  # fmt: skip
-ARTIFACTS = Table(
+ARTIFACTS = TableSpec(
     "artifacts", Artifact,
     ("id", "session", "call_id", "tool", "path", "size", "sha256", "created", "expires", "state"),
     key=("session", "id"), keep=frozenset({"created"}),

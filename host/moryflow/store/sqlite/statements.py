@@ -13,7 +13,7 @@ from moryflow.store.protocol import Outdated, StaleEpoch, invalid
 from moryflow.store.records import CALL_STATES, KINDS, ApprovalRow, Commit, Committed, NewNode, Node, SessionRow
 
 from .queries import approval_of, labels_of, live_path_of, path_of, session_row
-from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, Table, decode_stored, execute, write_all
+from .schema import APPROVALS, ARTIFACTS, CALLS, HOOK_CALLS, NODES, RUNS, SESSIONS, TableSpec, decode_stored, execute, write_all
 
 _SETTABLE = frozenset({"title", "mode", "agent", "model", "vault", "grants"})
 _USED = "(SELECT coalesce(max(used), 0) + 1 FROM sessions)"
@@ -189,7 +189,7 @@ def _write_rows(connection: sqlite3.Connection, session: str, commit: Commit) ->
         set_plugin_state(connection, session, plugin, scope, value)
 
 
-def _upsert(connection: sqlite3.Connection, session: str, table: Table[Any], rows: Sequence[Any]) -> None:
+def _upsert(connection: sqlite3.Connection, session: str, table: TableSpec[Any], rows: Sequence[Any]) -> None:
     if rows:
         write_all(connection, _UPSERTS[table.name], (table.values(_owned(session, row)) for row in rows))
 

@@ -94,7 +94,7 @@ async def test_a_host_answers_while_probing_goes_on_and_takes_the_rest_at_the_ne
         async with asyncio.timeout(300):
             while not {"slow0", "slow1", "slow2"} <= host.tools.keys():
                 await asyncio.sleep(0.05)
-                await host.between_turns()
+                await host.refresh_if_changed()
         assert records(host)["slow2"].status == "loaded"
 
 
@@ -132,7 +132,7 @@ async def test_a_turn_does_not_wait_again_for_a_probe_that_the_start_has_waited_
     async with await open_host(home, environ={}, wait=0.01) as host:
         async with asyncio.timeout(300):
             while "quick" not in host.tools:
-                await host.between_turns()
+                await host.refresh_if_changed()
                 await asyncio.sleep(0.02)
         assert records(host)["endless"].status == "pending"
 
@@ -231,7 +231,7 @@ async def test_many_broken_plugins_do_not_keep_a_host_from_answering(home):
         async with asyncio.timeout(300):
             while any(record.status == "pending" for record in host.plugin_set.records):
                 await asyncio.sleep(0.05)
-                await host.between_turns()
+                await host.refresh_if_changed()
         assert {"good0", "good1", "good2"} <= host.tools.keys()
         failed = [record for record in host.plugin_set.records if record.name.startswith("bad")]
         assert all(
@@ -249,7 +249,7 @@ async def until(host, tool: str) -> None:
     async with asyncio.timeout(300):
         while tool not in host.tools:
             await asyncio.sleep(0.02)
-            await host.between_turns()
+            await host.refresh_if_changed()
 
 
 async def test_what_loaded_before_is_not_behind_what_never_did(home, write_waiting):

@@ -18,7 +18,7 @@ _LOOK = 0.02
 """Seconds between two looks at what is still to be taken; of what waits below TLS, asyncio tells nobody."""
 
 
-class Carrier(asyncio.Protocol):
+class ByteStream(asyncio.Protocol):
     """A connection; made by :meth:`to`."""
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Carrier(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     @classmethod
-    async def to(cls, host: str, port: int) -> Carrier:
+    async def to(cls, host: str, port: int) -> ByteStream:
         """Connect to the first address of `host` that answers.
 
         :raises OSError: none does.
         """
         loop = asyncio.get_running_loop()
-        _, carrier = await loop.create_connection(cls, host, port, happy_eyeballs_delay=_NEXT_ADDRESS)
-        return carrier
+        _, stream = await loop.create_connection(cls, host, port, happy_eyeballs_delay=_NEXT_ADDRESS)
+        return stream
 
     async def encrypt(self, context: ssl.SSLContext, host: str) -> None:
         """Go on with TLS. Nothing may have come before (:attr:`has_more`).
