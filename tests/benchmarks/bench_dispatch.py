@@ -11,9 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from moryflow.hooks.dispatcher import Dispatcher
-from moryflow.hooks.ledger import Ledger
+from moryflow.hooks.ledger import Ledger, Quarantine
 from moryflow.hooks.plugin_set import PluginSet, PluginSettings
-from moryflow.hooks.quarantine import Quarantine
 from moryflow.plugins import dispose, load_plugin_set, start
 from moryflow_sdk import ToolCall, ToolResult
 

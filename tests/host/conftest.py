@@ -14,9 +14,8 @@ import pytest
 from moryflow.config import Config
 from moryflow.config.layers import Layer, merged, nested
 from moryflow.hooks.dispatcher import Dispatcher
-from moryflow.hooks.ledger import Ledger
+from moryflow.hooks.ledger import Ledger, Quarantine
 from moryflow.hooks.plugin_set import HookFailure, LoadRecord, PluginSet, PluginSettings
-from moryflow.hooks.quarantine import Quarantine
 from moryflow.plugins import dispose, load_plugin_set, start
 
 _numbers = itertools.count(1)

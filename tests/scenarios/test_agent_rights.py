@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow.agents.narrow import narrowed
 from moryflow.kernel.decisions import combine, default_verdicts
-from moryflow.kernel.limits import SessionPermissions
+from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.runtime.read_only import looking_scope
@@ -68,7 +68,7 @@ def agents():
 
 async def ruling(scope: TurnContext, agent: Agent, tool: str, args) -> int:
     """Return how severe the gates are to a call, with what is not offered as a denial."""
-    from moryflow.kernel.tool_filter import offered_tools
+    from moryflow.kernel.tool_prepare import offered_tools
 
     place = replace(scope, agent=agent, _views={})
     if tool not in offered_tools(place):

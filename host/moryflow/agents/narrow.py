@@ -44,6 +44,6 @@ def _both(agent: Agent, above: Agent, known: Iterable[str]) -> tuple[str, ...] |
         return above.tools
     if above.tools is None:
         return agent.tools
-    from moryflow.kernel.tool_filter import named
+    from moryflow.kernel.tool_prepare import named
 
     return tuple(name for name in known if named(name, agent.tools) and named(name, above.tools))

@@ -16,7 +16,7 @@ from moryflow.compaction.summarizer import first_params
 from moryflow.compaction.summary import first_plan
 from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
-from moryflow.kernel.tool_arguments import parse
+from moryflow.kernel.tool_prepare import parse
 
 if TYPE_CHECKING:
     from moryflow_sdk import Event, ModelInfo

@@ -105,7 +105,7 @@ class Rerun:
         """Return the call as it was judged; its targets are resolved against the files as they are now."""
         row = moment.call
         assert row is not None
-        from moryflow.kernel.tool_arguments import parse
+        from moryflow.kernel.tool_prepare import parse
 
         try:
             args = parse(row.args)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import HOOKS, ConfigError
 
-from moryflow.kernel.tool_filter import offered_tools
+from moryflow.kernel.tool_prepare import offered_tools
 from moryflow.runtime.read_only import looking_scope
 
 if TYPE_CHECKING:

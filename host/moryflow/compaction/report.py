@@ -12,7 +12,7 @@ from moryflow_sdk import Message, SystemPrompt, ToolSchema, thaw
 
 from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.model_request import RequestBuilder
-from moryflow.kernel.tool_filter import offered_tools
+from moryflow.kernel.tool_prepare import offered_tools
 
 from .measure import Meter, limit_of, measured
 from .memory import estimator

@@ -181,8 +181,7 @@ class Writing:
 
     async def _heads(self) -> dict[str, str]:
         """Return how stored outputs begin whose previews show their ends; one that cannot be read any more is left out."""
-        from moryflow.services.artifact_rows import TurnRows
-        from moryflow.services.artifacts import ArtifactService
+        from moryflow.services.artifacts import ArtifactService, TurnRows
 
         fork, found = self.fork, dict[str, str]()
         service = ArtifactService(fork.around.home, TurnRows(fork), session=fork.session, vault=None)

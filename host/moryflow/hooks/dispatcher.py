@@ -16,9 +16,8 @@ from moryflow_sdk import HOOKS, Deny, Event, MoryflowError, Stop, SystemBlock, T
 
 from .call import CallOutcome, call, describe, plugin_error, root_of
 from .checks import VERDICTS, check_blocks, check_result, check_verdict, summary_of
-from .ledger import Ledger, Place
+from .ledger import Ledger, Place, Quarantine
 from .plugin_set import HookFailure, Implementation, PluginSet
-from .quarantine import Quarantine
 from .threads import PluginUnresponsive
 
 T = TypeVar("T")

@@ -1,11 +1,11 @@
-"""The record of hook calls: who was called, how long it took, what it changed."""
+"""What is remembered of hook calls: the record of each, and which implementations are skipped because they failed too often."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from moryflow_sdk import Frozen
+from moryflow_sdk import HOOKS, Frozen
 from moryflow_sdk.support.secrets import hidden
 
 from .checks import DELTA_LIMIT
@@ -86,3 +86,52 @@ def _limited(delta: Any) -> Any:
 
 def _size(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False, default=str))
+
+
+MOST_FAILURES = 3
+"""Failures, or overruns, of one implementation in a session until it is skipped."""
+_Key = tuple[str, str, str, int]
+
+
+class Quarantine:
+    """Counts failures and overruns of one session. Gates and withholding transforms are never quarantined.
+
+    A new version of a plugin, told by its hash, starts afresh.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[_Key, str], int] = {}
+        self._out: dict[_Key, str] = {}
+
+    def holds(self, implementation: Implementation) -> bool:
+        """Whether `implementation` is to be skipped."""
+        return bool(self._out) and _key(implementation) in self._out
+
+    def count(self, implementation: Implementation, outcome: str) -> int:
+        """Count a failure; return how many of its kind there are."""
+        key = (_key(implementation), outcome)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        return self._counts[key]
+
+    def admit(self, implementation: Implementation, outcome: str, number: int) -> bool:
+        """Quarantine `implementation` if `number` failures are enough; return whether it just happened."""
+        if number < MOST_FAILURES or HOOKS[implementation.hook].kind == "gate" or implementation.withholds:
+            return False
+        self._out[_key(implementation)] = outcome
+        return True
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return (plugin, hook) of all that are skipped."""
+        return [(plugin, hook) for plugin, hook, _, _ in self._out]
+
+    def release(self, plugin: str) -> bool:
+        """Bring the implementations of `plugin` back; return whether there were any."""
+        found = [key for key in self._out if key[0] == plugin]
+        for key in found:
+            del self._out[key]
+        self._counts = {key: number for key, number in self._counts.items() if key[0][0] != plugin}
+        return bool(found)
+
+
+def _key(implementation: Implementation) -> _Key:
+    return (implementation.plugin, implementation.hook, implementation.plugin_hash, implementation.position)

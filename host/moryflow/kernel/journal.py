@@ -15,7 +15,7 @@ from moryflow_sdk import Event, Ruling, ToolCall
 from moryflow.store import ROOT, ApprovalRow, CallRow, Commit, Committed, NewNode, Node, RunRow, StoreError
 
 from .events import later, now
-from .tool_arguments import canonical
+from .tool_prepare import canonical
 from .turn_context import TurnContext
 
 _NOTHING_STORED = ("no_space", "locked", "readonly")

@@ -26,9 +26,9 @@ from moryflow_sdk import (
 from moryflow.store import CallRow
 
 from .events import later, now
-from .limits import ChildUsage
 from .model_request import RequestBuilder
 from .models import stream
+from .outcome import ChildUsage
 from .ports import Journal
 from .turn_context import TurnContext
 

@@ -9,7 +9,7 @@ from typing import Any
 from moryflow_sdk import ChatParams, Message, ModelError, ModelInfo, ModelRequest, SystemBlock, SystemPrompt, ToolSchema, thaw
 
 from .messages import ContextBuilder, begin_with_prompt
-from .tool_filter import offered_tools
+from .tool_prepare import offered_tools
 from .turn_context import TurnContext
 
 CHAT_PURPOSES = ("main", "child")

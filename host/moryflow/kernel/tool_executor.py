@@ -33,7 +33,6 @@ from moryflow.hooks.dispatcher import Withheld
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.store import CallRow
 
-from .allocator import LARGE_BLOCK, return_large_blocks
 from .call_preview import preview_of
 from .decisions import as_refused, combine, default_verdicts, restrict, still_holds
 from .events import now
@@ -41,11 +40,19 @@ from .journal import call_row
 from .outcome import OnAsk
 from .plugin_view import ToolView
 from .ports import Journal
-from .tool_arguments import parse, unacceptable
-from .tool_filter import offered_tools
-from .tool_prepare import call_as_judged
-from .tool_results import as_result, cap_output, failure, refusal, result_of_error, tool_payload
-from .tool_runner import Deadline, run_body
+from .tool_prepare import call_as_judged, offered_tools, parse, unacceptable
+from .tool_runner import (
+    LARGE_BLOCK,
+    Deadline,
+    as_result,
+    cap_output,
+    failure,
+    refusal,
+    result_of_error,
+    return_large_blocks,
+    run_body,
+    tool_payload,
+)
 from .turn_context import TurnContext
 
 MOST_OF_A_DIFF = 16_000

@@ -1,19 +1,27 @@
-"""Run the body of a tool under its deadline. A body that overruns is abandoned, and the turn goes on."""
+"""Run the body of a tool under its deadline, and turn what it gave, or why it did not run, into what the model reads.
+
+A body that overruns is abandoned, and the turn goes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import json
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from moryflow_sdk import ToolError
+from moryflow_sdk import Denied, Ruling, ToolCall, ToolError, ToolResult
 
-from moryflow.hooks.call import abandon, contained, plugin_error
+from moryflow.hooks.call import abandon, contained, describe, plugin_error
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive
+
+from .turn_context import TurnContext
 
 TIMEOUT = 60.0
 """Seconds that a tool may run which names no other time and does not come with the host."""
@@ -112,3 +120,117 @@ async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
         text, step = f"plugin {owned.plugin} is not called any more: {owned.life.broken}", "start moryflow again"
         raise ToolError(text, code="plugin_broken", next_step=step) from None
     return await deadline.hold(outcome) if inspect.isawaitable(outcome) else outcome
+
+
+CAP_FACTOR = 4
+DEFAULT_LIMIT_BYTES = 51200
+LEAST_CAP_BYTES = 8192
+"""However small the limit, the hint that says where the whole output is stays readable."""
+
+
+def as_result(owned: RegisteredTool, outcome: Any, collected: Mapping[str, Any]) -> ToolResult:
+    """Return what a body returned as a result: text as it is, anything else as JSON.
+
+    One that is not ours is built anew and checked, like what a hook returns: a result that cannot be read again would be
+    stored all the same.
+
+    :param collected: what was said through ``ctx.metadata``.
+    :raises Exception: whatever looking at it raises.
+    """
+    if not owned.foreign and isinstance(outcome, ToolResult) and not collected:
+        return outcome
+    try:
+        result = _as_result(outcome)
+        if collected:
+            result = result.replace(metadata={**result.metadata, **collected})
+        if result.metadata:
+            json.dumps(result.model_dump(mode="json", include={"metadata"}))
+        return result
+    except GeneratorExit as error:
+        raise plugin_error(error) from error
+
+
+def _as_result(outcome: Any) -> ToolResult:
+    kind = type(outcome)  # isinstance would believe what it says of itself
+    if issubclass(kind, ToolResult):
+        return ToolResult(**{name: getattr(outcome, name) for name in ToolResult.model_fields})
+    if issubclass(kind, str):
+        return ToolResult(output=outcome)
+    if outcome is None:
+        return ToolResult(output="done")
+    return ToolResult(output=json.dumps(outcome, ensure_ascii=False, default=str), format="json")
+
+
+def tool_payload(call: ToolCall, result: ToolResult) -> dict[str, Any]:
+    """Return the node payload of a result."""
+    fields = result.model_dump(mode="json", exclude_defaults=True, exclude={"spool"})
+    return {"call_id": call.id, "tool": call.tool, "status": result.status, "output": result.output, **fields}
+
+
+def cap_output(result: ToolResult, scope: TurnContext) -> ToolResult:
+    """Return `result` within four times the truncation limit, whatever plugins did."""
+    limit = scope.around.config.get("agents.runtime.truncation.maxBytes", DEFAULT_LIMIT_BYTES)
+    cap = max(CAP_FACTOR * (limit if isinstance(limit, int) and limit > 0 else DEFAULT_LIMIT_BYTES), LEAST_CAP_BYTES)
+    data = result.output.encode("utf-8", "replace")
+    if len(data) <= cap:
+        return result if len(data) == len(result.output) or _clean(result.output) else result.replace(output=data.decode())
+    kept = data[:cap].decode("utf-8", "ignore")
+    return result.replace(output=f"{kept}\n[cut by the host: {len(data)} bytes]", truncated=True)
+
+
+def _clean(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def failure(error: ToolError) -> ToolResult:
+    return ToolResult(status="error", code=error.code, output=str(error))
+
+
+def result_of_error(owned: RegisteredTool, body: Callable[..., Any], error: Exception) -> ToolResult:
+    """Return the result of a `body` that raised. The error's text and code are foreign code and may raise."""
+    try:
+        if isinstance(error, ToolError):
+            return failure(error)
+        if isinstance(error, Denied):
+            return ToolResult(status="denied", code="denied", output=str(error))
+    except BaseException as another:
+        error = plugin_error(another)
+    return crash(owned, body, error)
+
+
+def crash(owned: RegisteredTool, body: Callable[..., Any], error: Exception) -> ToolResult:
+    """Return what a `body` that raised comes to: what, and the last line of its own file that it passed through."""
+    tool = owned.tool
+    code = getattr(inspect.unwrap(body), "__code__", None)
+    said, file, line = describe(error, tool.source or getattr(code, "co_filename", ""))
+    place = f" ({Path(file).name}:{line})" if line else ""
+    output = f"{tool.name} (plugin {owned.plugin}) failed: {said}{place}"
+    return ToolResult(status="error", code="tool_failed", output=output)
+
+
+def refusal(ruling: Ruling) -> ToolResult:
+    step = f" Next: {ruling.next_step}" if ruling.next_step else ""
+    return ToolResult(status="denied", code=ruling.cause, output=f"denied: {ruling.reason}.{step}")
+
+
+LARGE_BLOCK = 4 * 1024 * 1024
+_M_MMAP_THRESHOLD = -3
+
+
+@cache
+def return_large_blocks() -> None:
+    """Have every block from :data:`LARGE_BLOCK` on go back to the system when it is freed.
+
+    glibc does so until the first such block is freed; from then on it keeps blocks of that size for the next one, and an
+    output of 20 MB would stay in the process's memory for good: after the second one it holds 87 MB, with this 66. Asked for
+    when the first large output comes, because ctypes is needed. Elsewhere than with glibc nothing happens.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):  # musl has no mallopt, and needs none
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK)

@@ -26,12 +26,11 @@ from moryflow_sdk import (
 )
 
 from moryflow.hooks.call import describe, plugin_error
-from moryflow.hooks.ledger import Ledger
+from moryflow.hooks.ledger import Ledger, Quarantine
 from moryflow.hooks.plugin_set import HookFailure
-from moryflow.hooks.quarantine import Quarantine
 
 from .events import now
-from .limits import Budget, ChildUsage, LeftoverProcesses, SessionPermissions
+from .outcome import Budget, ChildUsage, LeftoverProcesses, SessionPermissions
 from .ports import Compaction, Journal, Requests, no_compaction
 
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode

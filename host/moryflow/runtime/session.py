@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Agent, ConfigError, Event, ModelInfo, MoryflowError, ToolRequest
 
 from moryflow.kernel.journal import TurnJournal
-from moryflow.kernel.limits import Budget
 from moryflow.kernel.messages import ContextBuilder
-from moryflow.kernel.outcome import EndReason, RunOptions, TurnResult
+from moryflow.kernel.outcome import Budget, EndReason, RunOptions, TurnResult
 from moryflow.kernel.tool_executor import PreparedCall
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext
@@ -27,7 +26,7 @@ from .turn_task import DirectCall, TurnQueue, TurnTask, Work, can_continue, last
 if TYPE_CHECKING:
     from moryflow_sdk.models import Purpose
 
-    from moryflow.hooks.quarantine import Quarantine
+    from moryflow.hooks.ledger import Quarantine
 
     from .ports import SessionHost
 

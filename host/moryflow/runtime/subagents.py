@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from moryflow_sdk import Agent, ConfigError, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
 
 from moryflow.agents.narrow import narrowed
-from moryflow.kernel.limits import ChildUsage
 from moryflow.kernel.messages import with_files
-from moryflow.kernel.outcome import RunOptions, TurnResult, error_json
+from moryflow.kernel.outcome import ChildUsage, RunOptions, TurnResult, error_json
 from moryflow.kernel.turn_context import ParentTurn
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ def _files(scope: TurnContext, _plugin: str) -> Any:
 
 
 def _artifacts(scope: TurnContext, _plugin: str) -> Any:
-    from .artifact_rows import TurnRows
-    from .artifacts import ArtifactService
+    from .artifacts import ArtifactService, TurnRows
 
     vault = None if scope.around.profile == "remote" else scope.vault
     return ArtifactService(scope.around.home, TurnRows(scope), session=scope.session, vault=vault)
@@ -54,7 +53,7 @@ def _complete(scope: TurnContext, plugin: str) -> Any:
 
 
 def _info(scope: TurnContext, _plugin: str) -> Any:
-    from .info import InfoService
+    from .history import InfoService
 
     return InfoService(scope)
 
@@ -75,7 +74,7 @@ def _emit(scope: TurnContext, plugin: str) -> Any:
 
 def _resolve(scope: TurnContext, plugin: str) -> Callable[[TargetRequest], Target]:
     """Internal to the kernel: turn what a tool declared into what is judged."""
-    from .targets import resolved
+    from .paths import resolved
 
     return lambda request: resolved(request, lambda: _files(scope, plugin))
 

@@ -1,9 +1,9 @@
-"""Read sessions, and move between branches, for plugins."""
+"""Read sessions, move between branches, set title and notes, for plugins."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import NodeView, SessionView, StoredCall
@@ -61,3 +61,33 @@ def _call(row: CallRow) -> StoredCall:
     fields = ("id", "session", "tool", "state", "decision", "cause", "created")
     values: dict[str, Any] = {name: getattr(row, name) for name in fields}
     return StoredCall(args=args if isinstance(args, dict) else {}, **values)
+
+
+class Done:
+    """What a plain function may drop and an asynchronous one may await: it was done before this was returned."""
+
+    def __await__(self) -> Generator[None]:
+        yield from ()
+
+
+DONE = Done()
+
+
+class InfoService:
+    """What a plugin says about a session waits in the inbox until the turn pauses.
+
+    It is put there at once, on whatever thread: the inbox is a list that everyone adds to at its end.
+    """
+
+    def __init__(self, scope: TurnContext) -> None:
+        self._scope = scope
+
+    def set_title(self, title: str) -> Done:
+        """Set the session's title."""
+        self._scope.live.inbox.append(lambda journal: journal.session(title=title[:200]))
+        return DONE
+
+    def note(self, text: str, *, title: str = "") -> Done:
+        """Append a note that the model reads as a marked user message."""
+        self._scope.live.notes.append(lambda journal: journal.node("note", {"text": text, "title": title}))
+        return DONE

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moryflow.kernel.tool_arguments import parse
+from moryflow.kernel.tool_prepare import parse
 from moryflow.testing.corpus import replies
 from moryflow.testing.server import LoopbackServer
 from moryflow_builtins.openai_compatible.provider import OpenAICompatible

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from moryflow.services.files import VaultFiles
-from moryflow.services.targets import resolved
+from moryflow.services.paths import resolved
 from moryflow_builtins import shell
 from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.run import environment

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from moryflow.services.files import VaultFiles
-from moryflow.services.targets import resolved
+from moryflow.services.paths import resolved
 from moryflow_builtins.shell import bash
 from moryflow_builtins.shell.confine import settle_leftovers
 from moryflow_builtins.shell.protected import Search

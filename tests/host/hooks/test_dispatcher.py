@@ -401,7 +401,7 @@ from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.ledger import Ledger
 from moryflow.hooks.plugin_set import PluginSettings
 from moryflow.plugins import dispose, load_plugin_set, start
-from moryflow.hooks.quarantine import Quarantine
+from moryflow.hooks.ledger import Quarantine
 from moryflow_sdk import ToolCall
 config = SimpleNamespace(section=lambda dotted: {}, origin=lambda dotted: None)
 async def main():

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from moryflow import open_host
 from moryflow.config import load_config
+from moryflow.hooks.ledger import Quarantine
 from moryflow.hooks.plugin_set import PluginSettings
-from moryflow.hooks.quarantine import Quarantine
 from moryflow.packages.hook_stats import hook_stats, quarantined_of
 from moryflow.packages.inventory import rows
 from moryflow.plugins.last_seen import Releases, release

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.services.files import VaultFiles
-from moryflow.services.targets import resolved
+from moryflow.services.paths import resolved
 from moryflow_sdk import file_target
 
 Form = Literal["NFC", "NFD"]

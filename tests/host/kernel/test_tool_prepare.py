@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel.tool_arguments import canonical, digest, parse, validate_arguments
+from moryflow.kernel.tool_prepare import canonical, digest, parse, validate_arguments
 from moryflow_sdk import Tool, ToolError, tool
 
 JSON = st.recursive(
