@@ -200,13 +200,7 @@ def _request(call: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_object(text: str) -> bool:
-    """Whether `text` is a JSON object. pydantic's reader is five times faster; what it refuses, the other looks at."""
-    from pydantic_core import from_json
-
-    try:
-        return isinstance(from_json(text), dict)
-    except (ValueError, TypeError):  # the latter for text that UTF-8 cannot carry
-        pass
+    """Whether `text` is a JSON object. pydantic's reader is five times faster, but takes 14 ms to import."""
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
