@@ -10,13 +10,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 FOLDER = Path("logs") / "agent-audit"
 START = b'{"eventId":'
@@ -120,8 +119,7 @@ SLACK = timedelta(hours=1)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """Which records: refused ones only, those at or after `since`, at most `limit` of the newest."""
 
     denied: bool = False

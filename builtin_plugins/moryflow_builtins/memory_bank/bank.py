@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -204,8 +203,7 @@ USER = ("<!-- USER_BLOCK_START -->", "<!-- USER_BLOCK_END -->")
 MARKERS = (*MACHINE, *USER)
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(NamedTuple):
     """A file cut at its markers: ``head + machine + between + user + tail`` is the file, byte for byte."""
 
     head: str

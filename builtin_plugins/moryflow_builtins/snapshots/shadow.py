@@ -10,9 +10,8 @@ import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from moryflow_sdk import ToolError
 from moryflow_sdk.support.settings import Meta, Settings
@@ -50,8 +49,7 @@ FRESH = 2.0
 """Seconds for which a snapshot may have been taken whose record is not yet written."""
 
 
-@dataclass(frozen=True)
-class Blob:
+class Blob(NamedTuple):
     """A file in a tree: its mode as git writes it (``100644``, ``100755``, ``120000``) and the hash of its content.
 
     Of a file whose content is not recorded, see :data:`UNRECORDED`.
@@ -61,16 +59,14 @@ class Blob:
     hash: str
 
 
-@dataclass(frozen=True)
-class VaultTree:
+class VaultTree(NamedTuple):
     """The files at one moment: the tree's id, and its place in the order of the vault's snapshots."""
 
     tree: str
     number: int
 
 
-@dataclass(frozen=True)
-class BlobChange:
+class BlobChange(NamedTuple):
     """A file that differs between two trees; ``None`` where there is none."""
 
     path: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from moryflow_sdk import Agent, SpawnResult, SystemBlock, ToolContext, ToolError, ToolResult, Turn
 
@@ -27,8 +27,7 @@ WHY = {
 }
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """What was asked for."""
 
     agent: str

@@ -222,8 +222,7 @@ class WholeOutput:
         return not exceeds(self.first, limits) and (isinstance(self.content, str) or self.size() <= limits.bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """What became of the whole: how large it is, where it is, and what the model is told about that."""
 
     size: int

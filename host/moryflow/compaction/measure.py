@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow_sdk import Message, ModelError, Usage
 
@@ -183,8 +182,7 @@ SHARE = 0.8
 OUTPUT_BUDGET, OUTPUT_SHARE = 4096, 0.2
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """A size that must not be exceeded.
 
     :ivar inclusive: whether exactly `tokens` is already too long.
@@ -231,7 +229,7 @@ def limit_of(window: int | None, settings: CompactionSettings) -> Limit:
         tokens = settings.fallback_char_limit / 4
         return Limit(tokens, most=tokens)
     limit = POLICIES[settings.policy](window, settings)
-    return replace(limit, most=min(window, max(usable(window, settings.output_budget), limit.tokens)))
+    return limit._replace(most=min(window, max(usable(window, settings.output_budget), limit.tokens)))
 
 
 LESS = "moryflow session context shows what they cost; fewer tools, plugins or instructions, or a model with a larger window"

@@ -151,13 +151,10 @@ def _write(file: Path, key: str, known: Mapping[str, Any]) -> None:
     keep(file, f"{key}\n{json.dumps(known)}")
 
 
-_GATE = re.compile(
-    rb"""^\s*(async\s+)?def\s+tool_gate\b       # a gate in the source
+_GATE = rb"""(?mx)^\s*(async\s+)?def\s+tool_gate\b       # a gate in the source
     | ^gate\s*(:\s*bool\s*)?=\s*[Tt]rue\b     # declared, in the source or in plugin.toml
     | ["']tool_gate["']                       # hooks = ["tool_gate"], or specname="tool_gate"
-    """,
-    re.MULTILINE | re.VERBOSE,
-)
+    """
 
 
 class GateMemory:
@@ -211,7 +208,7 @@ def looks_like_gate(*files: str) -> bool:
         path = Path(file)
         for each in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
             try:
-                if each.is_file() and _GATE.search(_beginning(each)):
+                if each.is_file() and re.search(_GATE, _beginning(each)):
                     return True
             except OSError:
                 continue

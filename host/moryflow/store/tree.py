@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from .records import CallRow, Node
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(NamedTuple):
     """A node and what follows it."""
 
     node: Node
-    children: list[Branch] = field(default_factory=list["Branch"])
+    children: list[Branch]
 
 
 def tree(nodes: Iterable[Node]) -> list[Branch]:
@@ -22,7 +20,7 @@ def tree(nodes: Iterable[Node]) -> list[Branch]:
 
     It is built without recursion, for a long session is deep; walk it likewise.
     """
-    branches = {node.id: Branch(node) for node in nodes}
+    branches = {node.id: Branch(node, []) for node in nodes}
     roots: list[Branch] = []
     for branch in branches.values():
         above = branches.get(branch.node.parent or "")

@@ -10,9 +10,8 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from .own_files import doubt_about, leads_nowhere
 
@@ -33,8 +32,7 @@ class WrongFile(Exception):
         self.code, self.line, self.column = code, line, column
 
 
-@dataclass(frozen=True)
-class MarkdownFile:
+class MarkdownFile(NamedTuple):
     """What a file holds.
 
     :ivar distrusted: why it may not be the person's own: others own it or may write it; empty when it is.

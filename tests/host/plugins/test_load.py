@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import textwrap
 from typing import Any
 
 import pytest
+from moryflow.base.builtins import BUILTINS
+from moryflow.plugins.importer import hidden
+from moryflow_sdk import HOOKS
 
 GOOD = """
 @hookimpl
@@ -367,3 +371,10 @@ class TestSettings:
         bench.config.values["plugins.mine"] = 5
         bench.user("mine", self.source)
         assert "must be an object" in bench.record("mine").error
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_no_file_of_a_built_in_plugin_hides_its_hooks(name: str):
+    """Third-party plugins are told at each start; of our own it is looked at here."""
+    module = importlib.import_module(name)
+    assert hidden(module, module.__file__ or "", [hook for hook in HOOKS if hasattr(module, hook)]) == ""
