@@ -63,7 +63,8 @@ def keep(file: Path, text: str) -> bool:
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         make_folder(file.parent)
-        fresh.write_text(text, "utf-8")
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(text)
         fresh.replace(file)
     except OSError:
         with suppress(OSError):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moryflow.base.paths import keep
+from moryflow.base.start_cache import keep_start, recall_start
 from moryflow.plugins.entry_points import environment_key, installed
 
 from . import INSTALLING
@@ -41,8 +39,7 @@ def put_back(home: Path) -> None:
         log.warning("an installation was cut off; what was there before is there again (%s)", ", ".join(names))
 
 
-@dataclass(frozen=True)
-class Drift:
+class Drift(NamedTuple):
     """One difference between the lock and what is installed.
 
     :param kind: ``missing``, ``version``, ``content`` or ``unlocked``.
@@ -60,19 +57,18 @@ def quick_drifts(home: Path) -> list[Drift]:
         status = (home / "plugins.lock").stat()
     except OSError:
         return []
-    key = json.loads(json.dumps([status.st_mtime_ns, status.st_size, environment_key(), _change(home / "plugins")]))
-    cache = home / "cache" / "lock_check.json"
+    key: list[Any] = [status.st_mtime_ns, status.st_size, environment_key(), _change(home / "plugins")]
+    content = recall_start(home / "cache", "lock", key)
     try:
-        content = json.loads(cache.read_bytes())
-        if content["key"] == key and all(_stamp(path) == stamp for path, stamp in content["files"].items()):
+        if content is not None and all(_stamp(path) == stamp for path, stamp in content["files"].items()):
             return [Drift(**item) for item in content["found"]]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (TypeError, KeyError, AttributeError):
         pass
     stamps = {path: _stamp(path) for path in _locked_files(home)}
     found = drifts(home)
     if time.time() - max((place[1] for place in key[2] if isinstance(place, list)), default=0) / 1e9 < _SETTLED:
         return found  # an installation may be half done, and the rest of it change no folder's time
-    keep(cache, json.dumps({"key": key, "files": stamps, "found": [asdict(item) for item in found]}))
+    keep_start(home / "cache", "lock", key, {"files": stamps, "found": [item._asdict() for item in found]})
     return found
 
 

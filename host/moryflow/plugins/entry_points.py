@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from moryflow.base.paths import keep
+from moryflow.base.start_cache import keep_start, recall_start
 
 from .installed_code import unit_of
 
@@ -64,9 +64,8 @@ def look_around(cache: Path) -> InstalledPlugins:
     or removing a package changes one. A start that finds the key unchanged reads no metadata and does not import
     importlib_metadata.
     """
-    file = cache / "entry_points.json"
     key = environment_key()
-    known = _remembered(file, key)
+    known = _remembered(recall_start(cache, "installed", key))
     if known is not None:
         return known
     importlib.invalidate_caches()
@@ -76,8 +75,7 @@ def look_around(cache: Path) -> InstalledPlugins:
     surroundings = hashlib.sha256("\n".join([sys.version, *names]).encode()).hexdigest()
     if _just_changed(key):  # an installation may be half done, and what follows may change no folder's time
         return InstalledPlugins(found, surroundings)
-    content = {"found": [item._asdict() for item in found], "surroundings": surroundings}
-    keep(file, json.dumps({"key": key, **content}))
+    keep_start(cache, "installed", key, {"found": [item._asdict() for item in found], "surroundings": surroundings})
     return InstalledPlugins(found, surroundings)
 
 
@@ -106,15 +104,11 @@ def _just_changed(key: list[Any]) -> bool:
     return time.time() - newest / 1e9 < _RACY
 
 
-def _remembered(file: Path, key: list[Any]) -> InstalledPlugins | None:
-    """Return what was found under `key`, ``None`` when that is not known (any more)."""
+def _remembered(content: Any) -> InstalledPlugins | None:
     try:
-        content = json.loads(file.read_bytes())
-        if content["key"] != key:
-            return None
         found = (EntryPoint(**{**item, "roots": tuple(item["roots"])}) for item in content["found"])
         return InstalledPlugins(tuple(found), str(content["surroundings"]))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (TypeError, KeyError):
         return None
 
 

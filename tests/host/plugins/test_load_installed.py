@@ -87,9 +87,9 @@ def test_a_broken_memory_is_read_anew(bench: Any, content: str):
     _let_pass(bench.site)
     cache = bench.home / "cache"
     cache.mkdir()
-    (cache / "entry_points.json").write_text(content, "utf-8")
+    (cache / "start.json").write_text(content, "utf-8")
     assert bench.record("mine").status == "loaded"
-    assert json.loads((cache / "entry_points.json").read_text("utf-8"))["found"]
+    assert json.loads((cache / "start.json").read_text("utf-8"))["parts"]["installed"][1]["found"]
 
 
 def test_a_home_that_cannot_be_written_only_costs_time(bench: Any):
