@@ -71,21 +71,22 @@ async def test_the_answer_is_stored_before_the_summary_is_waited_for_and_a_perso
 
 
 class Delegating(SimulatedModel):
-    """Lets a sub-agent read `steps` times; `slow` summaries never come."""
+    """Lets a sub-agent read `steps` times; `slow` summaries never come, and the sub-agent ends once one was begun."""
 
     def __init__(self, steps: int, *, slow: bool) -> None:
         super().__init__(16_000)
-        self.steps, self.sizes, self.slow = (steps,), (1500,), slow
+        self.steps, self.sizes, self.slow, self.begun = (steps,), (1500,), slow, False
 
     def _next(self, request: ModelRequest) -> tuple[ToolRequest, ...]:
         if request.purpose == "child":
-            return super()._next(request)[:1]
+            return () if self.begun else super()._next(request)[:1]
         self._calls += 1
         asked = len([message for message in request.messages if message.role == "assistant"])
         return () if asked else (ToolRequest(id=f"c{self._calls}", name="helper", arguments='{"prompt": "Look there."}'),)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
         if request.purpose == "compact" and self.slow:
+            self.begun = True
             await asyncio.Event().wait()
         async for event in super().stream(request):
             yield event
@@ -96,7 +97,7 @@ async def test_sub_agents_work_on_too_while_their_summary_is_written(bench, slow
     """What a child began beside its turn is taken at its next pause, or given up when it ends: its parent waits (D18)."""
     bench.plugin("voice", VOICE)
     bench.doom(prune=False)
-    async with bench.host(provider=Delegating(26 if slow else 30, slow=slow)) as host:
+    async with bench.host(provider=Delegating(30, slow=slow)) as host:
         session = await host.new_session(bench.vault)
         assert (await session.prompt("Have somebody look there.")).end_reason == "completed"
     begun, ended = bench.compactions()
