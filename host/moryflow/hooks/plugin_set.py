@@ -237,6 +237,12 @@ class PluginSet:
         """
         return self.hooks.get(hook, ())
 
+    def perhaps_later(self) -> str:
+        """Say how many plugins are being tried out, whose tools nobody knows yet."""
+        tried_out = sum(record.status == "pending" and record.stage == "probe" for record in self.records)
+        plugins = "a plugin that is" if tried_out == 1 else f"one of {tried_out} plugins that are"
+        return f"; it may be in {plugins} still being tried out" if tried_out else ""
+
 
 class OrderCycle(Exception):
     """Plugins ask to stand before each other."""

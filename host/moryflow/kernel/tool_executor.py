@@ -141,7 +141,8 @@ class ToolExecutor:
         if name in offered:
             return offered[name]
         known = ", ".join(sorted(offered)) or "none"
-        raise ToolError(f"unknown tool {name[:80]!r}; the tools are: {known}", code="unknown_tool")
+        later = self._scope.plugin_set.perhaps_later()
+        raise ToolError(f"unknown tool {name[:80]!r}{later}; the tools are: {known}", code="unknown_tool")
 
     async def _rule(self, prepared: PreparedCall) -> Ruling:
         """Ask every gate and combine; ask the person if need be; then settle what they said."""

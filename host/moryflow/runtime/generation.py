@@ -100,8 +100,8 @@ class GenerationBuilder:
     ) -> AdmissionPolicy | None:
         """Return who says what may be imported, after the probe of what is new; built-in plugins need nobody.
 
-        What loaded the last time comes first, and what failed then comes last. Otherwise the person's own files come
-        first: they are few, and what was just written is what is looked for.
+        What loaded the last time comes first, and what failed then comes last; within these, what was not done at a glance.
+        Otherwise the person's own files come first: they are few, and what was just written is what is looked for.
         """
         wanted = [candidate for candidate in found if _wanted(candidate, settings)]
         items: list[Candidate | Path] = [candidate for candidate in wanted if candidate.tier == "user"]
@@ -113,7 +113,8 @@ class GenerationBuilder:
         policy = self.preflight.policy(self.home)
         unknown = policy.unknown(items)
         if unknown:
-            await policy.examine(promising_first(unknown, self.home), config.section(""), wait=wait)
+            quick_first = promising_first(sorted(unknown, key=policy.is_slow), self.home)
+            await policy.examine(quick_first, config.section(""), wait=wait)
         policy.cache.save()
         return policy
 

@@ -94,10 +94,10 @@ def _find(host: Host, name: str) -> RegisteredTool:
 
     from moryflow_sdk import ConfigError
 
-    from .tool_files import absent_owner, perhaps_later, switch_hint
+    from .tool_files import absent_owner, switch_hint
 
     owner, switch = absent_owner(host, name), switch_hint(host, name)
-    later = "" if owner or switch else perhaps_later(host)
+    later = "" if owner or switch else host.plugin_set.perhaps_later()
     near = get_close_matches(name, host.tools, n=1)
     hint = owner or later or (f"; did you mean {near[0]!r}?" if near else "")
     step = "moryflow plugin check" if later else "moryflow tool list"

@@ -198,13 +198,6 @@ def absent_owner(host: Host, tool: str) -> str:
     return ""
 
 
-def perhaps_later(host: Host) -> str:
-    """Say how many plugins are being tried out, whose tools nobody knows yet."""
-    tried_out = sum(record.status == "pending" and record.stage == "probe" for record in host.plugin_set.records)
-    plugins = "a plugin that is" if tried_out == 1 else f"one of {tried_out} plugins that are"
-    return f"; it may be in {plugins} still being tried out" if tried_out else ""
-
-
 def _defining(home: Path, tool: str) -> list[Path]:
     """Return the files of the tools folder that define a function of this name; they are read and not run."""
     import ast

@@ -1,8 +1,8 @@
 """The warm helper: a small process with one thread that has imported the SDK and forks once per probe.
 
 It reads requests from standard input and writes verdicts to standard output, a JSON object a line each. Two probes run
-at a time; each has limits, a deadline and a process group of its own that is killed whole. The helper ends when its
-standard input does, and takes its children along.
+at a time; each has limits, a deadline and a process group of its own that is killed whole. While many wait, one that is
+not done at a glance is begun again behind them. The helper ends when its standard input does, and takes its children along.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ def machine_memory() -> int:
 
 
 AT_ONCE = 2
+_CROWD = 8
+"""Probes that wait for their first try, above which none gets more than a glance: those that hang would take all the time."""
+_GLANCE = 0.1
+"""Seconds of a glance; most plugins take less, and the others are begun again."""
 _FILES = 256
 _MEMORY = min(512 << 20, machine_memory() // 4)
 """Bytes: importing torch or pandas takes half of that. Files that are only mapped, as large libraries are, do not count."""
@@ -129,6 +133,7 @@ class Helper:
     shared: SharedCode
     waiting: deque[dict[str, Any]] = field(default_factory=deque[dict[str, Any]])
     running: list[RunningProbe] = field(default_factory=list[RunningProbe])
+    crowded: bool = False
     rest: bytes = b""
 
     def serve(self) -> None:
@@ -137,6 +142,7 @@ class Helper:
         while self._step():
             for each in [each for each in self.running if _settled(each, self.sink)]:
                 self.running.remove(each)
+            self._let_others_pass()
             _end_strays(self.running)
         for each in self.running:
             _kill(each)
@@ -164,9 +170,22 @@ class Helper:
         if "hurry" not in message:
             self.waiting.append(message)
             return
+        for each in self.running:
+            each.request["whole"] |= each.request["id"] == message["hurry"]
         for request in [request for request in self.waiting if request["id"] == message["hurry"]]:
             self.waiting.remove(request)
-            self.waiting.appendleft(request)
+            self.waiting.appendleft({**request, "whole": True})
+
+    def _let_others_pass(self) -> None:
+        """Put what is not done at a glance behind a crowd, and say so, that it comes last the next time, too."""
+        new = sum(not request["whole"] for request in self.waiting)
+        self.crowded = new > _CROWD or (self.crowded and new > 0)
+        for each in list(self.running) if self.crowded else ():
+            if not each.request["whole"] and time.monotonic() - each.started > _GLANCE:
+                self.running.remove(each)
+                _kill(each)
+                self.waiting.append({**each.request, "whole": True})
+                _say(self.sink, json.dumps({"id": each.request["id"], "slow": True}).encode())
 
     def _fork(self, request: dict[str, Any]) -> RunningProbe:
         hear, report = os.pipe()

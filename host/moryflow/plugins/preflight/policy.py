@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,10 @@ class AdmissionPolicy:
         digest = self.digest(item)
         return self.cache.get(_key(item, digest)) if digest else None
 
+    def is_slow(self, item: Item) -> bool:
+        """Whether an item as it is now was tried and kept others waiting."""
+        return self.cache.is_slow(_key(item, self.digest(item)))
+
     def unknown(self, items: Iterable[Item]) -> list[Item]:
         """Return those that may be run and have not been probed as they are now."""
         return [item for item in items if self._is_unknown(item)]
@@ -148,7 +153,8 @@ class AdmissionPolicy:
         running = self._running.get(key)
         if running is not None and not running[1].done():
             return running[1]
-        asked = self._prober.ask(_request(item, self.home, config, seconds))
+        request = {**_request(item, self.home, config, seconds), "whole": self.cache.is_slow(key)}
+        asked = self._prober.ask(request, partial(self.cache.note_slow, key))
         kept: Future[ProbeVerdict] = Future()
         self._running[key] = (asked, kept)
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -93,8 +93,19 @@ class VerdictCache:
             self._verdicts[digest] = found  # the last one used is the last one dropped
         return None if found is None or (found.timeout and time.time() - found.at > AGAIN) else found
 
+    def note_slow(self, digest: str) -> None:
+        """Keep that code was not done at a glance: a verdict that is due again at once."""
+        self._verdicts[digest] = ProbeVerdict(ok=False, timeout=True, hash=digest)
+        self._dirty = True
+
+    def is_slow(self, digest: str) -> bool:
+        """Whether code was not done at a glance, or in time, when it was last tried."""
+        return digest in self._verdicts and self._verdicts[digest].timeout
+
     def put(self, verdict: ProbeVerdict) -> None:
-        """Keep a verdict."""
+        """Keep a verdict; one that was lost says less than that its code is slow."""
+        if verdict.lost and self.is_slow(verdict.hash):
+            return
         self._verdicts.pop(verdict.hash, None)
         self._verdicts[verdict.hash] = replace(verdict, at=time.time(), fresh=True)
         self._dirty = True
@@ -139,6 +150,7 @@ _TRIES = 2
 @dataclass(eq=False)
 class _Asked:
     request: dict[str, Any]
+    slow: Callable[[], None]
     future: Future[ProbeVerdict] = field(default_factory=Future)
     tries: int = 0
 
@@ -155,10 +167,13 @@ class Prober:
         self.begun: Future[None] = Future()
         """Done when the helper has imported what it needs, which takes its time on a busy machine."""
 
-    def ask(self, request: Mapping[str, Any]) -> Future[ProbeVerdict]:
-        """Probe a candidate; the answer comes in any case."""
+    def ask(self, request: Mapping[str, Any], slow: Callable[[], None]) -> Future[ProbeVerdict]:
+        """Probe a candidate; the answer comes in any case.
+
+        :param slow: called, from another thread, when it was put behind others because it was not done at a glance.
+        """
         number = next(self._numbers)
-        asked = _Asked({**request, "id": number, "path": list(sys.path)})
+        asked = _Asked({**request, "id": number, "path": list(sys.path)}, slow)
         with self._lock:
             self._asked[number] = asked
             self._send(asked)
@@ -225,6 +240,10 @@ class Prober:
         begun.set_result(None)
         for line in process.stdout:
             answer = json.loads(line)
+            if "slow" in answer:
+                with suppress(KeyError):  # the host is closing
+                    self._asked[answer["id"]].slow()
+                continue
             with self._lock:
                 asked = self._asked.pop(answer["id"], None)
                 self._next_suspect()

@@ -16,7 +16,7 @@ from moryflow.cli.open_host import warn
 from moryflow.cli.options import Flags
 from moryflow.plugins.discovery import discover
 from moryflow.plugins.preflight import policy
-from moryflow.plugins.preflight.prober import ProbeVerdict
+from moryflow.plugins.preflight.prober import Prober, ProbeVerdict
 from moryflow.runtime.generation import WAIT, promising_first
 from moryflow.runtime.selection import refuse_failed
 from moryflow_sdk import ConfigError, PluginError
@@ -144,7 +144,7 @@ class Helper:
         self.begun: Future[None] = Future()
         self.answer: Future[ProbeVerdict] = Future()
 
-    def ask(self, _: object) -> Future[ProbeVerdict]:
+    def ask(self, *_: object) -> Future[ProbeVerdict]:
         return self.answer
 
 
@@ -268,6 +268,39 @@ async def test_what_loaded_before_is_not_behind_what_never_did(home, write_waiti
     write(home, "ab_new", HELLO.format(name="ab_new"))
     order = [item.name for item in promising_first(list(discover(home, ())), home)]
     assert order[:2] == ["zz", "ab_new"] and order[2:] == sorted(f"aa{number}" for number in range(12))
+
+
+def test_one_that_is_new_is_not_behind_a_crowd_that_hangs(home):
+    """Each gets a glance before any gets all its time, and the next start goes on from there (SECURITY §4, broken plugins)."""
+    for number in range(30):
+        write(home, f"aa{number}", "import time\ntime.sleep(3600)\n")
+    write(home, "zz", HELLO.format(name="zz"))
+    prober = Prober()
+    admission = policy.AdmissionPolicy(home, prober=prober)
+    items = admission.unknown(discover(home, ()))
+    asked = [admission.ask(item, {}, seconds=600.0) for item in items]
+    assert items[-1].name == "zz" and asked[-1].result(500).ok
+    assert not any(one.done() for one in asked[:-1])
+    prober.close()
+    admission.cache.save()
+    write(home, "zzz", HELLO.format(name="zzz"))
+    admission = policy.AdmissionPolicy(home)
+    order = sorted(admission.unknown(discover(home, ())), key=admission.is_slow)
+    assert len(order) == 31 and "zzz" in [item.name for item in order[:2]]
+
+
+async def test_a_model_is_told_that_a_tool_may_come_later(home, write_waiting):
+    """It knows of one from an instruction, or from what was said before (CONTRACT §1)."""
+    crowd(write_waiting, 1)
+    script = home / "script.json"
+    script.write_text('[{"calls": [{"name": "late", "arguments": {}}]}, {"text": "as you say"}]')
+    async with await open_host(home, environ={}, wait=0.01) as host:
+        told = []
+        host.bus.subscribe(told.append)
+        session = await host.new_session(home / "vault", model=f"script:{script}")
+        await session.prompt("call late")
+    [result] = [event.data for event in told if event.type == "tool.result"]
+    assert "unknown tool 'late'; it may be in a plugin that is still being tried out; the tools are: " in str(result)
 
 
 @pytest.mark.parametrize("known_by", ["manifest", "last load"])
