@@ -58,9 +58,9 @@ class LoadedCode:
         known = self._loaded.get(key)
         if known is not None and known[0] == content:
             return known[1]
-        admission.code(Candidate(path.stem, "user", str(path), str(path), file=str(path)), content)
+        loud = admission.code(Candidate(path.stem, "user", str(path), str(path), file=str(path)), content)
         try:
-            with printing_aside():
+            with printing_aside(loud=loud):
                 module = load_sources(f"{owner}_{path.stem}", Sources(path, {str(path): data}, content))
         except BaseException as error:  # whatever a person's file raises, SystemExit too, is told and not passed on
             raise _failure(error, path) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from moryflow_sdk import PluginContext
+from moryflow_sdk.support.processes import children
 
 from moryflow.hooks.call import describe, root_of
 from moryflow.hooks.plugin_set import LoadFailure, LoadRecord, PluginSet
@@ -30,6 +31,7 @@ from moryflow.plugins.plugin_context import plain_context
 from .shared_state import ProcessState, SharedCode, harm, line_of, remarks, take
 
 Mark = Callable[[str], None]
+_FILES = 256
 
 
 class ProbeSettings:
@@ -225,3 +227,41 @@ def silence(output: int) -> None:
     os.close(output)
     if nowhere > 2:
         os.close(nowhere)
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that there are for this process and all others beside it."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
+    return min(found)
+
+
+def limit(seconds: float) -> None:
+    """Set limits: processor time, files, no core. Memory is watched: code may catch the error that a limit gives.
+
+    The one set here is what a host would meet, too.
+    """
+    import resource
+
+    cpu = int(seconds) + 1
+    for kind, limit in (
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_AS, machine_memory()),
+        (resource.RLIMIT_NOFILE, _FILES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, most = resource.getrlimit(kind)
+        wanted = limit if most == resource.RLIM_INFINITY else min(limit, most)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(kind, (wanted, most))
+
+
+def filled(pid: int) -> int:
+    """Return the bytes that a process and those that it began have filled by now; 0 where the system does not say."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return 0
+    own = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
+    return own + sum(filled(child) for child in children(pid))

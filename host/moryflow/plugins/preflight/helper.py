@@ -18,21 +18,14 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from moryflow_sdk.support.processes import adopt_orphans, children
 
+from .child import examine, filled, limit, machine_memory, silence
+
 if TYPE_CHECKING:
     from .shared_state import SharedCode
-
-
-def machine_memory() -> int:
-    """Return the bytes of memory that there are for this process and all others beside it."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
-    return min(found)
 
 
 AT_ONCE = 2
@@ -40,7 +33,6 @@ _CROWD = 8
 """Probes that wait for their first try, above which none gets more than a glance: those that hang would take all the time."""
 _GLANCE = 0.1
 """Seconds of a glance; most plugins take less, and the others are begun again."""
-_FILES = 256
 _MEMORY = min(512 << 20, machine_memory() // 4)
 """Bytes: importing torch or pandas takes half of that. Files that are only mapped, as large libraries are, do not count."""
 _FRAME = re.compile(rb'File "([^"]+)", line (\d+)')
@@ -48,6 +40,8 @@ _MOST_READS = 64
 """Times that 64 KB are read of a pipe at the end: what a child left behind may write into it for ever."""
 _PRINTED = 200
 """Bytes of what it prints that are told."""
+_MOST_PRINTED = 1 << 16
+"""Bytes it may print while it is imported; of more, nothing is shown when the host imports it."""
 _VERDICT = b"="
 _write, _leave, _packed = os.write, os._exit, marshal.dumps  # as they are before a plugin may have changed them
 _USUAL = 2.0
@@ -76,6 +70,7 @@ class RunningProbe:
     said: bytes = b""
     traced: bytes = b""
     printed: bytes = b""
+    length: int = 0
 
     @property
     def pipes(self) -> list[int]:
@@ -111,11 +106,10 @@ def _preload() -> SharedCode:
 
     from pydantic import BaseModel, create_model
 
-    from . import child
     from .shared_state import SharedCode
 
     create_model("Warm", __base__=BaseModel, a=(int, 0)).model_json_schema()
-    assert asyncio.runners and random and shutil and sqlite3 and urllib.request and child
+    assert asyncio.runners and random and shutil and sqlite3 and urllib.request
     os._exit = _leave_traced
     return SharedCode()
 
@@ -214,19 +208,17 @@ def _be_child(request: dict[str, Any], shared: SharedCode, report: int, trace: i
     """Do the probe and leave. Never returns."""
     import faulthandler
 
-    from . import child
-
     with suppress(OSError):
         os.setpgid(0, 0)
     seconds = float(request["seconds"])
     _TRACES.append(trace)
-    child.silence(output)
-    _limit(seconds)
+    silence(output)
+    limit(seconds)
     signal.alarm(int(seconds) + 2)  # should the helper be gone
     faulthandler.enable(trace, all_threads=False)
     faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
     try:
-        found = child.examine(request, shared, lambda stage: _say(report, stage.encode()))
+        found = examine(request, shared, lambda stage: _say(report, stage.encode()))
         with suppress(BaseException):
             sys.stdout.flush()
         _say(report, _VERDICT + _packed(found).hex().encode())
@@ -254,26 +246,6 @@ def _say(report: int, line: bytes) -> None:
         data = data[_write(report, data) :]
 
 
-def _limit(seconds: float) -> None:
-    """Set limits: processor time, files, no core. Memory is watched: code may catch the error that a limit gives.
-
-    The one set here is what a host would meet, too.
-    """
-    import resource
-
-    cpu = int(seconds) + 1
-    for kind, limit in (
-        (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_AS, machine_memory()),
-        (resource.RLIMIT_NOFILE, _FILES),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, most = resource.getrlimit(kind)
-        wanted = limit if most == resource.RLIM_INFINITY else min(limit, most)
-        with suppress(OSError, ValueError):
-            resource.setrlimit(kind, (wanted, most))
-
-
 def _hear(child: RunningProbe, pipe: int) -> None:
     """Take what a child has written; at its end close our side."""
     data = os.read(pipe, 1 << 16)
@@ -285,6 +257,7 @@ def _hear(child: RunningProbe, pipe: int) -> None:
         child.trace = child.trace if data else _closed(pipe)
     else:
         child.printed = (child.printed + data)[:_PRINTED]
+        child.length += len(data)
         child.output = child.output if data else _closed(pipe)
 
 
@@ -311,6 +284,7 @@ def _settled(child: RunningProbe, sink: int) -> bool:
     _drain(child, child.output)
     if _kill(child) > 2 * _MEMORY and not verdict.get("fatal"):  # filled and given back between two looks
         verdict = {**verdict, "ok": False, "fatal": True, "error": _TOO_FULL, "hint": _LESS}
+    verdict["loud"] = child.length > _MOST_PRINTED
     if child.printed.strip():
         line = child.printed.strip().splitlines()[0].decode("utf-8", "replace")
         verdict["changed"] = [*verdict.get("changed", ()), f"standard output: it prints {line!r}"]
@@ -331,16 +305,6 @@ def _overfull(child: RunningProbe) -> dict[str, Any] | None:
     if child.trace in select.select([child.trace], (), (), _FOR_A_TRACE)[0]:
         _drain(child, child.trace)
     return _fatal(child, _TOO_FULL) | {"hint": _LESS}
-
-
-def filled(pid: int) -> int:
-    """Return the bytes that a process and those that it began have filled by now; 0 where the system does not say."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return 0
-    own = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
-    return own + sum(filled(child) for child in children(pid))
 
 
 def _overdue(child: RunningProbe) -> dict[str, Any] | None:
