@@ -27,7 +27,7 @@ _LEAST = 64
 """Tokens of an output that are shown at least where it is cut."""
 _WORTH = 0.05
 _SAID = ("assistant", "user")
-"""What :func:`plan_texts` cuts, in this order."""
+"""What :func:`plan_texts` cuts of earlier turns, in this order."""
 _CUT = "[cut: the beginning of"
 _TOO_LARGE = " · no room for it; ask for a smaller part"
 
@@ -216,15 +216,21 @@ def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -
 
 
 def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, size: Size) -> Pruning:
-    """Return how to cut what was said before the newest prompt until `excess` tokens are gone: answers first, then prompts.
+    """Return how to cut what was said until `excess` tokens are gone: answers to earlier prompts first, then those prompts,
+    at last what the agent said on the way to the newest answer.
 
     For when no summary can be had and the request would not fit.
     """
-    newest = max((place for place, node in enumerate(nodes) if node.kind == "user"), default=0)
-    old = [node for node in nodes[:newest] if node.id not in done and not node.payload.get("images")]
+    newest, last = (
+        max((at for at, node in enumerate(nodes) if node.kind == kind), default=0) for kind in ("user", "assistant")
+    )
+    earlier = sorted((node for node in nodes[:newest] if node.kind in _SAID), key=lambda node: _SAID.index(node.kind))
+    said = [*earlier, *(node for node in nodes[newest:last] if node.kind == "assistant")]
     found: dict[str, str] = {}
     saved = 0.0
-    for node in sorted((node for node in old if node.kind in _SAID), key=lambda node: _SAID.index(node.kind)):
+    for node in said:
+        if node.id in done or node.payload.get("images"):
+            continue
         if saved >= excess:
             break
         text = with_files(node.payload)

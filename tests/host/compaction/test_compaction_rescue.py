@@ -71,6 +71,21 @@ async def test_a_single_long_turn_survives_a_summarizer_that_fails(saying):
     assert sent[0].startswith("[pruned say: o0") and sent[-1].startswith("o3 o3")
 
 
+async def test_a_long_turn_of_words_survives_a_summarizer_that_fails(saying):
+    """What the agent said first gives way, its newest words and the prompt do not (S0.25)."""
+    failing = compact(error={"code": "auth", "message": "no"})
+    steps = [{"text": f"thought {n} " + "words " * 500, **_reading([(f"o{n}", 40)])[0]} for n in range(20)]
+    async with saying.host(*steps, *[failing] * 9, ANSWER, window=10_000, wait=60) as host:
+        session = await saying.session(host, [])
+        done = await session.prompt("read all of it")
+        asked = [request.messages for request in host.scripted.requests if request.tools]
+    said = [message.text for message in asked[-1] if message.role == "assistant"]
+    assert done.text == "the answer" and len(said) == 20
+    assert "[cut: " in said[0] and said[0].startswith("thought 0") and said[-1] == steps[-1]["text"]
+    assert [message.text for message in asked[-1] if message.role == "user"] == ["read all of it"]
+    assert all(message.tool_calls for message in asked[-1] if message.role == "assistant")
+
+
 @pytest.mark.parametrize("prune", [True, False])
 async def test_images_of_the_prompt_stay_where_older_ones_can_go(bench, prune):
     """Also where outputs are never pruned (D60)."""
