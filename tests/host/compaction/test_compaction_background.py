@@ -75,7 +75,7 @@ class Delegating(SimulatedModel):
 
     def __init__(self, steps: int, *, slow: bool) -> None:
         super().__init__(16_000)
-        self.steps, self.sizes, self.slow, self.begun = (steps,), (1500,), slow, False
+        self.steps, self.sizes, self.slow, self.begun = (steps,), (500,), slow, False
 
     def _next(self, request: ModelRequest) -> tuple[ToolRequest, ...]:
         if request.purpose == "child":
@@ -97,7 +97,7 @@ async def test_sub_agents_work_on_too_while_their_summary_is_written(bench, slow
     """What a child began beside its turn is taken at its next pause, or given up when it ends: its parent waits (D18)."""
     bench.plugin("voice", VOICE)
     bench.doom(prune=False)
-    async with bench.host(provider=Delegating(30, slow=slow)) as host:
+    async with bench.host(provider=Delegating(90, slow=slow)) as host:
         session = await host.new_session(bench.vault)
         assert (await session.prompt("Have somebody look there.")).end_reason == "completed"
     begun, ended = bench.compactions()
