@@ -12,11 +12,11 @@ def test_a_session_that_was_killed_in_its_first_step_shows_its_prompt(cli: Any) 
     model = cli.script({"text": "never", "delay": 600})
     process = cli.start("run", "-m", model, "Count the\nfiles")
     deadline = time.monotonic() + 200
-    while time.monotonic() < deadline and not (rows := json.loads(cli("session", "list", "--json").stdout)):
+    while time.monotonic() < deadline and "Count" not in cli("session", "list").stdout:  # until the prompt is stored
         time.sleep(0.1)
-    time.sleep(0.3)
     process.kill()
     process.wait()
+    rows = json.loads(cli("session", "list", "--json").stdout)
     assert [row["title"] for row in rows] == ["Count the"]
     assert "Count the" in cli("session", "list").stdout
     shown = cli("session", "show", rows[0]["id"])
