@@ -30,6 +30,7 @@ npm publish pkg
 npm publish ./pkg
 npm publi pkg
 npm pack pkg
+npm diff --diff=./pkg
 npm publish
 cd pkg && npm publish
 cd pkg && npm pack
@@ -88,6 +89,30 @@ git checkout --recurse-submodules HEAD
 git switch --recurse-sub main
 git fetch --recurse-submodules
 git push --recurse-submodules=on-demand
+git update-ref --stdin
+npm install git+ssh://h/x
+npm i x@https://h/x.tgz
+npm i github:a/b
+pnpm add https://h/x.tgz
+pip install git+https://h/x
+pip install x@git+https://h/x
+pip install -r https://h/x
+uv pip install git+https://h/x
+gem install http://h/x.gem
+pandoc --filter=./x src/a.md
+pandoc -L ./x src/a.md
+pytest -p ./x
+pytest -c app/x.ini
+eslint --rulesdir x src
+prettier --plugin=./x src
+pylint --init-hook=x src
+jest --config=./x
+mocha -r ./x
+pdflatex -shell-escape x
+ld -plugin ./x a.o
+exiftool -config x y
+helm upgrade x ./c --post-renderer ./x
+aria2c --on-download-complete=./x https://h/x
 """.strip().splitlines()
 HARMLESS = """
 docker build src
@@ -115,6 +140,19 @@ helm list
 gcloud config list
 cargo build
 git fetch --no-recurse-submodules
+npm i lodash
+npm i @types/node
+pip install x==1.2
+pip install -r requirements.txt
+pandoc src/a.md
+pytest -q tests
+pytest -k x
+eslint src
+prettier --check src
+mypy src
+jest
+pylint src
+pdflatex x
 """.strip().splitlines()
 
 

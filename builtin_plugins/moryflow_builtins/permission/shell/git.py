@@ -118,7 +118,7 @@ _SHORT: dict[str, str] = {
     "hash-object": "t=v stdin-paths=g",
     "update-index": "cacheinfo=g index-info=g stdin=g",
     "cat-file": "batch=g batch-check=n batch-command=g",
-    **dict.fromkeys(("diff-tree", "rev-list", "check-attr"), "stdin=g"),
+    **dict.fromkeys(("diff-tree", "rev-list", "check-attr", "update-ref"), "stdin=g"),
     "restore": "s=v source=v staged=n S=n worktree=n W=n",
     "shortlog": "w=n n=n",
     "remote": "t=v m=v",

@@ -22,7 +22,7 @@ docker podman nerdctl |
     compose:config compose:convert | docker build-context
 docker-compose podman-compose | build up create watch config convert | docker
 buildah img kaniko executor buildctl | bud build - | docker build-context context local
-npm pnpm | publish pack | npm
+npm pnpm | publish pack diff | npm diff
 yarn | publish pack npm:publish | npm
 bun | publish pm:pack | npm
 gh-pages | - | all d dist
