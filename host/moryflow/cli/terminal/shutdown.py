@@ -62,8 +62,9 @@ def _end() -> None:
 
 def _leave() -> None:
     """Leave without taking anything down; only what waits to be written is written."""
-    for kind in (TextIOWrapper, BufferedWriter, BufferedRandom):  # text first: it waits in front of bytes
-        for file in [found for found in gc.get_objects() if type(found) is kind]:
-            with contextlib.suppress(Exception):
-                file.flush()
+    kinds = (TextIOWrapper, BufferedWriter, BufferedRandom)  # text first: it waits in front of bytes
+    files = [found for found in gc.get_objects() if type(found) in kinds]
+    for file in sorted(files, key=lambda file: kinds.index(type(file))):
+        with contextlib.suppress(Exception):
+            file.flush()
     os._exit(_codes[0])
