@@ -8,6 +8,7 @@ from typing import Literal
 
 from moryflow_sdk import Allow, Ask, Deny, FrozenDict, Remember, Rule, Verdict, thaw
 from moryflow_sdk.support.patterns import compile_rule
+from moryflow_sdk.support.rule_entries import hidden_character
 from moryflow_sdk.verdicts import Bypass, Cause
 
 Strength = Literal["allow", "ask", "deny"]
@@ -85,7 +86,9 @@ class Decision:
         """What *always* would store: a pattern for each question, or nothing when one of them would be asked again."""
         asked = [part for part in self.parts if part.decision == "ask"]
         kept = tuple(dict.fromkeys(part.remember for part in asked if part.remember is not None))
-        return kept if len(kept) <= MOST and all(part.remember is not None for part in asked) else ()
+        if len(kept) > MOST or any(part.remember is None for part in asked):
+            return ()
+        return () if any(hidden_character(one.pattern) for one in kept) else kept  # such a rule would not be taken
 
 
 def _one_sentence(reasons: Sequence[str]) -> str:

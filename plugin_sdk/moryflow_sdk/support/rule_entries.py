@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from moryflow_sdk.support.texts import visible
 from moryflow_sdk.targets import DOMAINS, UNKNOWN_FOLDER
 from moryflow_sdk.verdicts import Rule
 
@@ -205,6 +206,28 @@ def _check_pattern(pattern: Any) -> None:
         raise _Bad(f"the pattern is longer than {MAX_PATTERN} characters")
     if not _plain(pattern):
         raise _Bad("the pattern holds a NUL character or half a character")
+    hidden = hidden_character(pattern)
+    if hidden:
+        raise _Bad(f"the pattern holds {hidden}, which nobody sees", "type the pattern again instead of pasting it", "pattern")
+
+
+_JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
+"""Joiners between letters or emoji, as names in some scripts hold them."""
+
+
+def hidden_character(pattern: str) -> str:
+    """Return the name of a character in `pattern` that has no width, turns the text around or is a control; else nothing.
+
+    A rule that holds one looks right and never matches what it seems to speak of.
+    """
+    from unicodedata import name
+
+    text = _JOINED.sub("", pattern)
+    shown = visible(text, keep="\t\n\r")
+    if shown == text:
+        return ""
+    found = next(char for char, seen in zip(text, shown, strict=False) if char != seen)
+    return f"U+{ord(found):04X} {name(found, '')}".rstrip()
 
 
 def _plain(text: str) -> bool:

@@ -94,6 +94,12 @@ WRONG: dict[str, Any] = {
     "a long pattern": {**RM, "pattern": "x" * 5000},
     "half a character": {**RM, "pattern": "rm \ud800"},
     "NUL": {**RM, "pattern": "rm \0"},
+    **{
+        f"U+{ord(char):04X} in the pattern": {**RM, "pattern": f"rm{char} *"}
+        for char in "\u200b\u200c\u200d\u200e\u202e\u2060\u2066\ufeff\u00ad\u061c\ufe0f\u180e\U000e0041\x08\x1b"
+    },
+    "U+200B in an allow": {**ALL, "pattern": "echo\u200b *"},
+    "U+202E in an ask": {**RM, "pattern": "\u202erm *", "decision": "ask"},
     "a text": "deny bash rm *",
     "a list in the list": [RM],
     "nothing": None,
@@ -110,6 +116,38 @@ def test_a_rule_with_a_mistake_makes_its_domain_ask(make_policy: Any, tmp_path: 
     policy = make_policy(rules)
     assert any(fatal)
     assert decision(policy, "bash", "rm -rf x") in ("ask", "deny") and decision(policy, "bash", "echo hi") == "ask"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\U0001f469\u200d\U0001f4bb",
+        "\u2764\ufe0f",
+        "1\ufe0f\u20e3",
+        "caf\u00e9",
+    ],
+)
+def test_names_that_are_joined_by_their_script_are_patterns(make_policy: Any, tmp_path: Path, name: str) -> None:
+    """A joiner between letters or emoji is a part of the name, and hides nothing (R37)."""
+    rules, fatal = loaded(tmp_path, json.dumps(tree([{"domain": "edit", "pattern": f"{name}/**", "decision": "deny"}])))
+    assert not any(fatal) and decision(make_policy(rules), "edit", f"{name}/a.md") == "deny"
+
+
+def test_a_character_that_nobody_sees_is_named(tmp_path: Path) -> None:
+    """The report says which it is; full access does not lift the deny that it hides in (R37, D26)."""
+    (tmp_path / "config.jsonc").write_text(json.dumps(tree([ALL, {**RM, "pattern": "touch\u200b *"}])))
+    config = load_config(tmp_path, environ={}, known=())
+    assert "U+200B ZERO WIDTH SPACE" in config.problems[0].message and config.problems[0].fatal
+
+
+def test_no_rule_is_stored_that_would_not_be_understood(make_policy: Any) -> None:
+    """*Always* for a command with such a character in quotes is not offered (R37)."""
+    from moryflow_builtins.permission.shell import judge_command
+
+    policy = make_policy()
+    assert judge_command(policy, "echo 'a'").verdict.remember
+    assert not getattr(judge_command(policy, "echo 'a\u200b'").verdict, "remember", ())
 
 
 def test_an_allow_in_a_domain_that_nobody_knows_is_left_out(make_policy: Any, tmp_path: Path) -> None:

@@ -177,6 +177,16 @@ def test_where_a_patch_comes_from_and_goes_to_counts(command: str, decide: Calla
     assert decide(command) in ("ask", "deny")
 
 
+@pytest.mark.parametrize("place", [".git/config", ".git/config.worktree", "../home/.gitconfig", "../home/.config/git/config"])
+def test_mail_is_asked_about_where_it_may_be_merged(place: str, vault: Path, decide: Callable[..., str]) -> None:
+    """With ``am.threeWay`` git follows renames to paths that stand in no patch (R35)."""
+    assert decide("git am harmless.patch") == "allow"
+    (vault / place).parent.mkdir(parents=True, exist_ok=True)
+    (vault / place).write_text("[am]\n\tthreeWay = true\n")
+    assert decide("git am harmless.patch") == "ask" and decide("git am --no-3way harmless.patch") == "allow"
+    assert decide("git am --abort") == "allow" and decide("git apply harmless.patch") == "allow"
+
+
 @pytest.mark.parametrize("command", ALLOW.splitlines())
 def test_ordinary_patches_go_unasked(command: str, decide: Callable[..., str]) -> None:
     """Where all paths are known and harmless, and where nothing is changed (SECURITY §4)."""

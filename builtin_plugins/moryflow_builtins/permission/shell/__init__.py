@@ -12,7 +12,7 @@ programs by tables                                               programs, verb_
 programs with rules of their own                                 wrappers, interpreters, state, scripts, filters, transfer,
                                                                  own_program
 git                                                              git, checkouts, git_shown; repositories, git_store, git_objects
-what is touched without being named                              trees, tree_files, arrivals, patches
+what is touched without being named                              trees, tree_files, uploads, arrivals, patches
 texts that are not understood                                    disguises
 what *always* stores                                             stored_rules
 ===============================================================  ==================================================

@@ -23,6 +23,7 @@ class Patch:
     :param text: a here-document that holds it.
     :param strip: how many names are taken off the front of a path; ``None`` when it is not said.
     :param given: the file that is changed is an operand, whatever the patch says.
+    :param may_merge: git may merge it where it does not apply, if that is configured.
     """
 
     files: tuple[Arg, ...] = ()
@@ -32,6 +33,7 @@ class Patch:
     by_git: bool = False
     given: bool = False
     outside: bool = False
+    may_merge: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ _COMMON = (
     "index=n cached=n lost-found=g "
     "output=w ext-diff=g textconv=g text=n no-index=g O=r orderfile=r upload-pack=x receive-pack=x exec=x e=n u=n "
     "x=n i=n interactive=g open-files-in-pager=x template=r separate-git-dir=w config=c reference=r reference-if-able=r "
-    "recurse-submodules=n output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
+    "recurse-submodules=g output-directory=w signoff=n gpg-sign=n edit=n editor=x tool=x extcmd=x server-option=v "
     "remote=x show-signature=g bundle-uri=h repo=h signature-file=r default-prefix=n output-indicator-new=v "
     "unsafe-paths=g filters=g index-output=w in-place=g "
     "contents=r ignore-revs-file=r exclude-from=r pathspec-from-file=r file=r prefix=v add-file=r "
@@ -118,7 +118,7 @@ _SHORT: dict[str, str] = {
     "hash-object": "t=v stdin-paths=g",
     "update-index": "cacheinfo=g index-info=g stdin=g",
     "cat-file": "batch=g batch-check=n batch-command=g",
-    **dict.fromkeys(("diff-tree", "rev-list", "check-attr"), "stdin=g"),
+    **dict.fromkeys(("diff-tree", "rev-list", "check-attr", "update-ref"), "stdin=g"),
     "restore": "s=v source=v staged=n S=n worktree=n W=n",
     "shortlog": "w=n n=n",
     "remote": "t=v m=v",

@@ -7,8 +7,10 @@ not understood asks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+
+from moryflow_sdk.support.git_files import read_start
 
 from .facts import CommandFacts, Patch
 from .options import CommandItem
@@ -39,7 +41,8 @@ def git_patch(verb: str, found: Sequence[CommandItem], facts: CommandFacts) -> N
     if only_looks or (verb == "am" and letters & _NO_PATCH and not files):
         return
     folders = [item.value.text for item in found if item.name == "directory" and item.value is not None]
-    shape = Patch(strip=_strip(found), directory="".join(folders[-1:]), by_git=True)
+    merges = verb == "am" and "no-3way" not in letters
+    shape = Patch(strip=_strip(found), directory="".join(folders[-1:]), by_git=True, may_merge=merges)
     _note(facts, f"git {verb}", files, shape)
 
 
@@ -64,6 +67,21 @@ def _note(facts: CommandFacts, why: str, files: tuple[Arg, ...], shape: Patch) -
         facts.patches.append(replace(shape, files=(facts.stdin_file,), outside=True))
     else:
         facts.unseen(f"{why} changes whatever the text it is fed says")
+
+
+GIT_CONFIGURATION = (".git/config", ".git/config.worktree", "~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
+"""Where git looks for ``am.threeWay``, from the vault."""
+
+
+def merges_by_configuration(files: Iterable[str | None]) -> bool:
+    """Whether ``am.threeWay`` may be set: then ``git am`` follows renames, to paths that stand in no patch."""
+    for file in filter(None, files):
+        try:
+            if b"threeway" in read_start(file, MAX_BYTES).lower():
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _strip(found: Sequence[CommandItem]) -> int | None:

@@ -20,7 +20,7 @@ from .arrivals import Arrival, judge_arrival
 from .checkouts import Checkout, paths_brought
 from .facts import CommandFacts
 from .git_shown import GitOutput, paths_shown
-from .patches import MAX_BYTES, Patch, UnreadablePatch, paths_in
+from .patches import GIT_CONFIGURATION, MAX_BYTES, Patch, UnreadablePatch, merges_by_configuration, paths_in
 from .repositories import strange_repository
 from .stored_rules import changed_file, contents_of
 from .tree_files import TreeFiles
@@ -115,6 +115,8 @@ class Places:
 
         :raises Unreadable: it is not there, may not be read unasked, or is not understood.
         """
+        if patch.may_merge and merges_by_configuration(self._resolved(one, "read", None).path for one in GIT_CONFIGURATION):
+            raise UnreadablePatch("am.threeWay is set, which lets it follow renames")
         if patch.text is not None:
             if not patch.text.static:
                 raise UnreadablePatch(patch.text.why)

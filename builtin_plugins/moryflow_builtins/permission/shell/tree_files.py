@@ -81,12 +81,17 @@ def _top(root: str) -> Path | None:
 
 
 def _lines(file: Path) -> tuple[_IgnoreLine, ...]:
+    return tuple(_read(_text(file)))
+
+
+def _text(file: Path) -> str:
+    """Return the content of an ignore file; nothing where it cannot be read or is too long."""
     try:
         with file.open("rb") as stream:
             text = stream.read(_LONGEST + 1)
     except OSError:
-        return ()
-    return () if len(text) > _LONGEST else tuple(_read(text.decode("utf-8", "replace")))
+        return ""
+    return "" if len(text) > _LONGEST else text.decode("utf-8", "replace")
 
 
 def _read(text: str) -> Iterator[_IgnoreLine]:
@@ -279,8 +284,40 @@ def _ignored(tree: Tree, root: Target, path: str) -> bool:
     shown = tree.hidden or not any(name.startswith(".") for name in path.split("/"))
     if tree.follows == "nothing":
         return not shown
+    if tree.follows == "docker":
+        return not shown or left_out_of_image(root.path or "", path)
+    if tree.follows == "npm" and _chooses_files(root.path or "", path):
+        return not shown
     verdict = IgnoreFiles(root.path or "", of_rg=tree.follows == "rg").verdict(path)
     return verdict is True or (verdict is None and not shown)
+
+
+def _chooses_files(root: str, path: str) -> bool:
+    """Whether a package says itself what npm packs, so that ``.gitignore`` does not."""
+    folders = [Path(root, folder) for folder in (".", *Path(path).parents)]
+    if any((folder / ".npmignore").exists() or '"files"' in _text(folder / "package.json") for folder in folders):
+        return True
+    return not (Path(root) / "package.json").is_file()
+
+
+def left_out_of_image(root: str, path: str) -> bool:
+    """Whether ``.dockerignore`` surely keeps the file at `path` out of what is built from."""
+    names = ("Dockerfile.dockerignore", "Containerfile.dockerignore", ".containerignore")
+    if any((Path(root) / name).exists() for name in names):
+        return False
+    lines = [line.strip() for line in _text(Path(root, ".dockerignore")).splitlines()]
+    globs = [line.removeprefix("./").strip("/") for line in lines if line and not line.startswith("#")]
+    if any(line.startswith("!") for line in lines):
+        return False
+    return any(_in_image_glob(glob, path.split("/")) for glob in globs)
+
+
+def _in_image_glob(glob: str, parts: list[str]) -> bool:
+    wanted = glob.removeprefix("**/").removesuffix("/**").split("/")
+    if any(not _plain_name(one) for one in wanted) or "**" in wanted:
+        return False
+    last = len(parts) - len(wanted) if glob.startswith("**/") else 0
+    return any(all(map(fnmatchcase, parts[start:], wanted)) for start in range(last + 1) if len(parts) - start >= len(wanted))
 
 
 def _matches(glob: str, name: str, *, sure: bool) -> bool:

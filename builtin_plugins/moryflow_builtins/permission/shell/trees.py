@@ -15,7 +15,7 @@ from .options import CommandItem
 from .repositories import PATHSPEC
 from .words import Arg
 
-Follows = Literal["nothing", "git", "rg"]
+Follows = Literal["nothing", "git", "rg", "npm", "docker"]
 """Whose ignore files a program follows."""
 
 
