@@ -15,7 +15,7 @@ from .facts import CommandFacts, SoughtFiles, WrittenFile, guard_telling_name, t
 from .git import inspect_dashed_git, inspect_git
 from .options import read_options, spec
 from .patches import plain_patch
-from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, TOOL_OPTIONS_THAT_RUN
+from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS
 from .scripts import inspect_find
 from .trees import leaves_out, trees_of
 from .uploads import inspect_upload
@@ -199,7 +199,7 @@ def _first_commands(args: Sequence[Arg], facts: CommandFacts) -> None:
 
 def _running(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
     """Look for options of programs without a table that run something, which may be abbreviated."""
-    running = OPTIONS_THAT_RUN.get(name) or TOOL_OPTIONS_THAT_RUN.get(name, frozenset())
+    running = OPTIONS_THAT_RUN.get(name, frozenset())
     for arg in args[1:]:
         head = arg.text.partition("=")[0]
         part = name in ABBREVIATED and head.startswith("--") and len(head) > 2

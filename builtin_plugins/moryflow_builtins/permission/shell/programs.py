@@ -173,32 +173,6 @@ OPTIONS_THAT_RUN: dict[str, frozenset[str]] = {
 }
 """Options that run what somebody else wrote, or change what runs later; a wildcard over the program is not enough."""
 
-TOOL_OPTIONS_THAT_RUN: dict[str, frozenset[str]] = {
-    name: frozenset(options.split())
-    for names, options in {
-        "pandoc": "-F --filter -L --lua-filter --pdf-engine --pdf-engine-opt --defaults -d --extract-media --template",
-        "pdflatex latex xelatex lualatex tex pdftex": "-shell-escape --shell-escape -enable-write18 -output-directory",
-        "latexmk": "-e -r -pdflatex -latex -xelatex",
-        "ld gold lld": "-plugin --plugin -T --script -dynamic-linker",
-        "exiftool": "-config",
-        "mutt": "-e -F",
-        "aria2c": "--on-download-complete --on-download-start --on-download-error --on-download-stop --conf-path -i",
-        "helm": "--post-renderer --plugins",
-        "pylint": "--load-plugins --init-hook --rcfile",
-        "pytest py.test": "-p -c --rootdir --pyargs --confcutdir -o --override-ini --config-file",
-        "eslint": "--rulesdir --plugin --parser --resolve-plugins-relative-to -c --config -f --format",
-        "prettier": "--plugin --plugin-search-dir --config",
-        "mocha": "-r --require --config --reporter",
-        "jest webpack rollup vite vitest babel": "--config -c --config-file --setupFiles --transform --resolver --plugin",
-        "flake8 mypy": "--config --config-file --append-config",
-        "socat": "-D",
-        "tox nox": "-c --conf -f --noxfile -x",
-        "sphinx-build": "-c -D",
-    }.items()
-    for name in names.split()
-}
-"""The same for programs whose other words are not understood: they are looked at as paths and as commands besides."""
-
 ABBREVIATED = frozenset({"ss", "rpm", "pacman", "ssh-keygen", "ssh-add"})
 """Those of them that take a part of a long option for the whole, and several letters in one word."""
 

@@ -1,4 +1,4 @@
-"""Programs that pack, build from or send a folder whole: ``docker build``, ``npm publish``, ``wrangler deploy``.
+"""Programs that build from a folder or publish it whole: ``docker build``, ``npm publish``.
 
 Where the folder holds a file that is asked about when it is named, they are asked about too. What an ignore file leaves out
 counts only where the program surely reads that file.
@@ -17,49 +17,18 @@ from .verbs import file_pieces
 from .words import Arg
 
 _TABLE = """
-docker podman nerdctl |
-    build buildx:build buildx:bake image:build builder:build compose:build compose:up compose:create compose:watch
-    compose:config compose:convert | docker build-context
-docker-compose podman-compose | build up create watch config convert | docker
-buildah img kaniko executor buildctl | bud build - | docker build-context context local
-npm pnpm | publish pack diff | npm diff
+docker podman nerdctl | build buildx:build image:build builder:build compose:build | docker build-context
+docker-compose podman-compose | build | docker
+buildah | bud build | docker build-context
+fly flyctl | deploy | docker
+npm pnpm | publish pack | npm
 yarn | publish pack npm:publish | npm
 bun | publish pm:pack | npm
-gh-pages | - | all d dist
-cargo | publish package | git
-poetry pdm hatch flit rye | publish build | git
-uv gem | build | git
-wrangler | !deploy !publish !dev !pages:deploy !pages:publish !pages:dev !versions:upload | git assets site cwd
-vercel vc now |
-    !- !deploy !build !dev ~ls ~list ~whoami ~logs ~inspect ~help ~login ~logout ~teams ~projects ~domains ~bisect | all cwd
-netlify ntl | !deploy !build !dev !serve | all dir d cwd functions f
-surge | - ~list ~whoami ~login ~logout ~help | all project p
-firebase | !deploy !hosting:channel:deploy !serve !emulators:start !emulators:exec | git public
-fly flyctl | !deploy !launch | docker
-heroku | container:push container:release builds:create | docker context-path
-railway render eb | !up !deploy | all
-gcloud | deploy submit | all source
-az | up build deploy deployment | all src-path source src s
-aws | push package deploy | all source template-file
-sam cdk serverless sls eas expo amplify zappa partykit convex supabase modal kamal convox chalice pulumi deployctl ionic |
-    !deploy !publish !push !upload !submit !update !package !build !synth !up !dev | git
-cf func clasp swa | push publish deploy | all p path app-location
-vsce ovsx | !publish !package | git
-mkdocs hugo | !gh-deploy !deploy | git
-helm | install upgrade template package lint | all f values set-file
-kustomize | build | all
-kubectl oc | apply create replace diff patch delete | manifests
-pack | build | all path p
-skaffold earthly dagger tilt | !run !build !dev !deploy !up !call !ci | git
+cargo poetry pdm hatch flit vsce ovsx | publish | git
 """
-"""``names | verbs | how and options``.
-
-A verb with ``!`` also runs what the folder says, ``-`` stands for no verb, ``~`` marks those that send nothing; how: whose
-ignore files count. The options, besides operands, name such folders.
-"""
+"""``names | verbs | how and options``; how: whose ignore files count. The options, besides operands, name such folders."""
 
 _FOLLOWS: dict[str, Follows] = {"docker": "docker", "npm": "npm", "git": "git"}
-_MANIFESTS = ("*.json", "*.yaml", "*.yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,38 +53,25 @@ def inspect_upload(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
     sender = _SENDERS[name]
     table = VERBS[name].options if name in VERBS else " ".join(f"{one}=v" for one in sorted(sender.options))
     found = list(read_options(args, spec(table)))
-    verb, last, rest = _verb(sender.verbs, [item for item in found if item.operand])
+    verb, rest = _verb(sender.verbs, [item.value for item in found if item.operand and item.value is not None])
     given = {item.name for item in found if not item.operand}
-    if verb is None or given & {"help", "version"} or (sender.how == "npm" and "dry-run" in given):
+    if not verb or given & {"help", "version"} or (sender.how == "npm" and "dry-run" in given):
         return
-    why = f"{name} {verb}".rstrip()
-    if f"!{verb.replace(' ', ':') or '-'}" in sender.verbs:
-        facts.guard(last or len(args) - 1, f"{why} runs what the folder says, and sends it")
-    elsewhere = next((word for word in rest if "://" in word.text or word.text.startswith(("git@", "github.com/"))), None)
-    if sender.how == "docker" and elsewhere is not None:
-        facts.guard(args.index(elsewhere), f"{why} builds from {elsewhere.text}")
-    if sender.how == "manifests":
-        facts.trees += _manifests(why, found)
-    elif "compose" in (name, verb.partition(" ")[0]) or name.endswith("-compose"):
+    if "compose" in (name.rpartition("-")[2], verb.partition(" ")[0]):
         files = _values(found, frozenset({"f", "file"}))
-        facts.trees.append(Tree(why, tuple(map(_above, files[:1]))))
+        facts.trees.append(Tree(f"{name} {verb}", tuple(map(_above, files[:1]))))
     else:
-        facts.trees.append(_tree(why, sender, rest, found))
+        facts.trees.append(_tree(f"{name} {verb}", sender, rest, found))
 
 
-def _verb(verbs: frozenset[str], operands: Sequence[CommandItem]) -> tuple[str | None, int, list[Arg]]:
-    """Return the verb of a command, where it stands, and the operands after it; ``None`` where it sends nothing."""
-    words = [item.value for item in operands if item.value is not None]
-    sending = {verb.lstrip("!") for verb in verbs}
-    for place, word in enumerate(words):
+def _verb(verbs: frozenset[str], words: Sequence[Arg]) -> tuple[str, list[Arg]]:
+    """Return the verb of a command and the operands after it; an empty one where it sends nothing."""
+    for place in range(len(words)):
         for count in (2, 1):
             text = ":".join(one.text for one in words[place : place + count])
-            if text in sending:
-                end = min(place + count, len(words))
-                return text.replace(":", " ") if count == 2 else text, operands[end - 1].index, words[end:]
-        if f"~{word.text}" in verbs:
-            return None, 0, []
-    return ("", 0, words) if "-" in sending else (None, 0, [])
+            if text in verbs:
+                return text.replace(":", " "), list(words[place + count :])
+    return "", []
 
 
 def _tree(why: str, sender: _Sender, rest: Sequence[Arg], found: Sequence[CommandItem]) -> Tree:
@@ -123,21 +79,12 @@ def _tree(why: str, sender: _Sender, rest: Sequence[Arg], found: Sequence[Comman
     unsure = any(not item.operand and not item.role and item.value is None for item in found)
     if not roots or sender.how == "git" or (unsure and sender.how != "docker"):
         roots.append(Arg("."))
-    follows = _FOLLOWS.get(sender.how, "nothing")
+    follows = _FOLLOWS[sender.how]
     if follows == "docker" and any(item.name in ("f", "file") for item in found):
         follows = "nothing"  # the ignore file beside that one may count instead
     if follows == "npm":
         return Tree(why, tuple(roots), without=(".npmrc",), without_folders=("node_modules",), follows="npm", repository=True)
     return Tree(why, tuple(roots), follows=follows, repository=follows == "git")
-
-
-def _manifests(why: str, found: Sequence[CommandItem]) -> list[Tree]:
-    """Return what ``kubectl`` reads: manifests behind ``-f``, and everything that a kustomization may name behind ``-k``."""
-    files = tuple(_values(found, frozenset({"f", "filename"})))
-    folders = tuple(_values(found, frozenset({"k", "kustomize"})))
-    deep = any(item.name in ("R", "recursive") for item in found)
-    trees = [Tree(why, files, only=_MANIFESTS, depth=None if deep else 1)] if files else []
-    return [*trees, *([Tree(f"{why} -k", folders)] if folders else [])]
 
 
 def _values(found: Sequence[CommandItem], names: frozenset[str]) -> list[Arg]:

@@ -51,8 +51,6 @@ def inspect_verbs(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
     elif not meant.known and not (meant.forms and name in ABBREVIATES):
         facts.guard(meant.places[-1], f"{shown!r} is no verb of {name} that is known here")
     last = meant.places[-1]
-    if name in _INSTALLERS:
-        _addresses(name, found, last, facts)
     for form in meant.forms:
         words = (args[0], *map(Arg, form.split()), *args[last + 1 :])
         if [word.text for word in words] != [arg.text for arg in args]:
@@ -88,17 +86,6 @@ def _options(args: Sequence[Arg], facts: CommandFacts, found: Sequence[CommandIt
         if not item.role and item.index < verb and meant.places:
             shown = args[item.index].text
             facts.guard(item.index, f"{args[0].text} {shown} is not known here, nor whether the next word is its value")
-
-
-_ADDRESS = re.compile(r"(?i)(?:.*@)?(?:git\+|git:|ssh:|https?:|git@|(?:github|gitlab|bitbucket|gist):)")
-_INSTALLERS = frozenset({"npm", "pnpm", "yarn", "bun", "pip", "pip3", "uv", "pipx", "poetry", "pdm", "gem", "cargo", "brew"})
-
-
-def _addresses(name: str, found: Sequence[CommandItem], verb: int, facts: CommandFacts) -> None:
-    """Guard addresses that code is installed from: another place than the registry that a person has chosen."""
-    for item in found:
-        if item.value is not None and item.index > verb and _ADDRESS.match(item.value.text) and item.role in ("", "r"):
-            facts.guard(item.index, f"{name} gets {item.value.text} from a place of its own")
 
 
 def _run(name: str, args: Sequence[Arg], verb: int, found: Sequence[CommandItem], facts: CommandFacts) -> int:
