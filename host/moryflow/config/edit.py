@@ -19,7 +19,7 @@ from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 from moryflow.base.atomic_write import locked, write_atomically
 
 from .files import Unreadable, read_source
-from .jsonc import JsoncError, Node, parse, position, tree
+from .jsonc import JsoncError, JsoncNode, parse, position, tree
 
 RULES = ("agents", "runtime", "permission", "rules")
 Change = Callable[[str, Any], tuple[str, Any] | None]
@@ -198,7 +198,7 @@ _REST_OF_LINE = re.compile(r"(?:[ \t]|/\*[^\n\r]*?\*/)*(?://[^\n\r]*)?")
 _SPACE = " \t"
 
 
-def insert(text: str, container: Node | None, value: Any, *, key: str | None = None) -> str:
+def insert(text: str, container: JsoncNode | None, value: Any, *, key: str | None = None) -> str:
     """Return `text` with `value` as the last entry of `container` (of the document itself when that is ``None``)."""
     end = _line_end(text)
     if container is None:
@@ -210,7 +210,7 @@ def insert(text: str, container: Node | None, value: Any, *, key: str | None = N
     return _insert_after(text, container, container.last, value, key)
 
 
-def _insert_first(text: str, container: Node, value: Any, key: str | None) -> str:
+def _insert_first(text: str, container: JsoncNode, value: Any, key: str | None) -> str:
     end, unit, base = _line_end(text), _unit(text), _indent_at(text, container.start)
     entry = _entry(value, key, unit, base + unit, end)
     rest = text[container.start + 1 : container.end - 1]
@@ -221,7 +221,7 @@ def _insert_first(text: str, container: Node, value: Any, key: str | None) -> st
     return f"{text[: container.start + 1]}{end}{base}{unit}{entry}{after}{text[container.start + 1 :]}"
 
 
-def _insert_after(text: str, container: Node, last: Node, value: Any, key: str | None) -> str:
+def _insert_after(text: str, container: JsoncNode, last: JsoncNode, value: Any, key: str | None) -> str:
     end, unit = _line_end(text), _unit(text)
     many_lines = "\n" in text[container.start : last.begin]
     indent = _indent_at(text, last.begin) if many_lines else _indent_at(text, container.start)
@@ -243,13 +243,13 @@ def _after_remark(text: str, start: int, stop: int) -> int:
     return place
 
 
-def put(text: str, node: Node, value: Any) -> str:
+def put(text: str, node: JsoncNode, value: Any) -> str:
     """Return `text` with `value` in place of what stands at `node`."""
     indent = _indent_at(text, node.begin)
     return text[: node.start] + _dump(value, _unit(text), indent, _line_end(text)) + text[node.end :]
 
 
-def remove(text: str, container: Node, key: str) -> str:
+def remove(text: str, container: JsoncNode, key: str) -> str:
     """Return `text` without the member `key`; comments stay, a line that would be left empty goes."""
     node = container.child(key)
     if node is None:
@@ -263,7 +263,7 @@ def remove(text: str, container: Node, key: str) -> str:
     return _cut(text, begin, end)
 
 
-def _before(container: Node, node: Node) -> Node | None:
+def _before(container: JsoncNode, node: JsoncNode) -> JsoncNode | None:
     siblings = container.children
     place = siblings.index(node)
     return siblings[place - 1] if place else None

@@ -26,7 +26,7 @@ class JsoncError(ValueError):
         self.message, self.line, self.column = message, line, column
 
 
-class Node:
+class JsoncNode:
     """Where one value stands: ``text[start:end]``; `key` is where its name begins, `comma` the comma after it."""
 
     __slots__ = ("comma", "end", "items", "key", "last", "members", "start")
@@ -34,9 +34,9 @@ class Node:
     def __init__(self, start: int, key: int | None = None) -> None:
         self.start, self.end, self.key = start, start, key
         self.comma: int | None = None
-        self.members: dict[str, Node] | None = None
-        self.items: list[Node] | None = None
-        self.last: Node | None = None
+        self.members: dict[str, JsoncNode] | None = None
+        self.items: list[JsoncNode] | None = None
+        self.last: JsoncNode | None = None
 
     @property
     def begin(self) -> int:
@@ -44,11 +44,11 @@ class Node:
         return self.start if self.key is None else self.key
 
     @property
-    def children(self) -> list[Node]:
+    def children(self) -> list[JsoncNode]:
         """The members or items, in the order they are written."""
         return list(self.members.values()) if self.members is not None else self.items or []
 
-    def child(self, name: str | int) -> Node | None:
+    def child(self, name: str | int) -> JsoncNode | None:
         """Return the member or item called `name`."""
         if isinstance(name, int):
             return self.items[name] if self.items is not None and 0 <= name < len(self.items) else None
@@ -172,10 +172,10 @@ def _refuse_half_characters(text: str, value: Any) -> None:
         raise JsoncError("half of a surrogate pair is not a character", *position(text, match.start())) from error
 
 
-def tree(text: str) -> Node | None:
+def tree(text: str) -> JsoncNode | None:
     """Return the spans of a text that :func:`parse` accepts, ``None`` for one without a value."""
-    root: Node | None = None
-    open_nodes: list[Node] = []
+    root: JsoncNode | None = None
+    open_nodes: list[JsoncNode] = []
     key: tuple[int, str] | None = None
     last: tuple[int, str] = (0, "")
     for start, token in _tokens(text):
@@ -189,7 +189,7 @@ def tree(text: str) -> Node | None:
         elif token in "}]":
             open_nodes.pop().end = start + 1
         elif not (token.startswith('"') and open_nodes and open_nodes[-1].members is not None and key is None):
-            node = Node(start, key[0] if key else None)
+            node = JsoncNode(start, key[0] if key else None)
             node.end = start + len(token)
             _attach(open_nodes, node, key)
             root, key = root or node, None
@@ -200,7 +200,7 @@ def tree(text: str) -> Node | None:
     return root
 
 
-def _attach(open_nodes: list[Node], node: Node, key: tuple[int, str] | None) -> None:
+def _attach(open_nodes: list[JsoncNode], node: JsoncNode, key: tuple[int, str] | None) -> None:
     if not open_nodes:
         return
     parent = open_nodes[-1]

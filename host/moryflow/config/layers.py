@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from .jsonc import JsoncError, Node, tree
+from .jsonc import JsoncError, JsoncNode, tree
 
 Place = Sequence[str | int]
 MISSING: Any = object()
@@ -34,7 +34,7 @@ class Layer:
     lost: str = ""
 
     @cached_property
-    def _tree(self) -> Node | None:
+    def _tree(self) -> JsoncNode | None:
         try:
             return tree(self.text) if self.text else None
         except (JsoncError, ValueError, IndexError):

@@ -19,7 +19,7 @@ from moryflow_sdk.events import Event
 from moryflow_sdk.support.scripted import ScriptedModel, ScriptedTurn
 
 from .distributions import PLUGINS, EntryPoints, read_project, write_distribution
-from .passing import MovableLoop
+from .movable_loop import MovableLoop
 from .scripted_plugin import MODELS
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class IsolatedHost:
         """Let time pass for what waits on the host's loop, for example the pause before a model is asked again.
 
         Not for time stamps and ages of files, nor for deadlines of plain functions: see
-        :class:`~moryflow.testing.passing.MovableLoop`.
+        :class:`~moryflow.testing.movable_loop.MovableLoop`.
         """
         loop = self._running_loop()
 

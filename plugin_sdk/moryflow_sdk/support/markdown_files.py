@@ -115,7 +115,7 @@ def _split(text: str) -> tuple[Mapping[str, Any], str]:
     import frontmatter
     from frontmatter.default_handlers import BaseHandler
 
-    class Handler(BaseHandler):
+    class YamlHandler(BaseHandler):
         FM_BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
         START_DELIMITER = END_DELIMITER = "---"
 
@@ -126,7 +126,7 @@ def _split(text: str) -> tuple[Mapping[str, Any], str]:
         raise WrongFile("frontmatter", 'such a file begins with a line "---"', 1)
     if len(re.findall(r"^---[ \t]*$", text, re.MULTILINE)) < 2:
         raise WrongFile("frontmatter", 'the frontmatter is not closed with a line "---"', 1)
-    metadata, body = frontmatter.parse(text, handler=Handler())
+    metadata, body = frontmatter.parse(text, handler=YamlHandler())
     return metadata, body
 
 

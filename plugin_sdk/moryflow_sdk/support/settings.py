@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pydantic
 
 
-class Limits(TypedDict, total=False):
+class FieldLimits(TypedDict, total=False):
     """What :class:`Meta` takes; each means what it means in pydantic's ``Field``."""
 
     gt: float
@@ -42,7 +42,7 @@ class Meta(Narrowing):
     __is_annotated_types_grouped_metadata__ = True
 
     def __init__(
-        self, description: str | None = None, *, then: Callable[[Any], Any] | None = None, **limits: Unpack[Limits]
+        self, description: str | None = None, *, then: Callable[[Any], Any] | None = None, **limits: Unpack[FieldLimits]
     ) -> None:
         self.description, self.then, self.limits = description, then, limits
 
