@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from functools import lru_cache
 from pathlib import Path
 
 _FILES = frozenset({"hookspath", "path"})
@@ -42,19 +43,29 @@ def named_by_git(vault: Path) -> tuple[str, ...]:
     A folder of hooks need not be there yet.
     """
     try:
-        text = read_start(vault / ".git" / "config", _LONGEST).decode("utf-8", "surrogateescape")
+        text = read_start(f"{vault}/.git/config", _LONGEST).decode("utf-8", "surrogateescape")
     except OSError:
         return ()
     found: dict[str, None] = {}
+    for name, value, words in _names_in(text):
+        for word in words:
+            found |= dict.fromkeys(_inside(vault, word, there=name not in _FILES))
+        if name == "hookspath" and value and os.path.normpath(vault / value) == str(vault):  # hooks beside everything else
+            found |= dict.fromkeys(_HOOKS)
+    return tuple(found)
+
+
+@lru_cache(maxsize=4)  # every call that is judged asks, and the text is nearly always the same
+def _names_in(text: str) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """Return the settings in a git configuration that may name a file: name, value, and the words of it to look for."""
+    found: list[tuple[str, str, tuple[str, ...]]] = []
     for line in text.replace("\r\n", "\n").replace("\\\n", "").split("\n"):
         key, _, written = line.partition("=")
         name, written = key.rpartition("]")[2].strip().lower(), written.strip()
         for value in dict.fromkeys((_value(written), written)):
             words = [value.strip('"')] if name in _FILES else value.split() if name in _COMMANDS or "!" in value[:2] else []
-            for word in words:
-                found |= dict.fromkeys(_inside(vault, word.strip("\"'!;"), there=name not in _FILES))
-            if name == "hookspath" and value and os.path.normpath(vault / value) == str(vault):  # hooks beside everything else
-                found |= dict.fromkeys(_HOOKS)
+            if words or name == "hookspath":
+                found.append((name, value, tuple(word.strip("\"'!;") for word in words)))
     return tuple(found)
 
 

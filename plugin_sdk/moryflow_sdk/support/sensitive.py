@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from .patterns.globs import braces
 from .protected_files import SECRETS
-
-_PIECES = {
-    max(re.split(r"\[[^]]*\]|[*/]", name.lower()), key=len)
-    for glob in (*SECRETS.files, *SECRETS.folders)
-    for name in braces(glob)
-}
-_TELLING = tuple(sorted(piece for piece in _PIECES if not any(other in piece for other in _PIECES - {piece})))
-"""Pieces of the globs, one of which stands in every name that any of them matches."""
 
 _CREDENTIALS = re.compile(
     r"(?<=://)(?!git@)[^/\s@]+@|^\s*(?:extraheader|\w*(?:token|password|secret)\w*)\s*=.*$", re.IGNORECASE | re.MULTILINE
@@ -34,10 +27,21 @@ def sensitive_among(paths: Iterable[str]) -> set[str]:
     return {path for path in suspects if sensitive(path)}
 
 
+@cache
+def _telling() -> tuple[str, ...]:
+    """Return pieces of the globs, one of which stands in every name that any of them matches."""
+    pieces = {
+        max(re.split(r"\[[^]]*\]|[*/]", name.lower()), key=len)
+        for glob in (*SECRETS.files, *SECRETS.folders)
+        for name in braces(glob)
+    }
+    return tuple(sorted(piece for piece in pieces if not any(other in piece for other in pieces - {piece})))
+
+
 def _containing(listing: str) -> Iterator[str]:
     """Yield the paths of a listing, each between two NUL characters, in which a telling piece stands."""
     lower = listing.lower()
-    for piece in _TELLING:
+    for piece in _telling():
         found = lower.find(piece)
         while found >= 0:
             end = listing.index("\0", found)
