@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import stat
@@ -11,7 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from moryflow_sdk import ToolError
 from moryflow_sdk.support.settings import Meta, Settings
@@ -102,12 +103,16 @@ class Shadow:
                 changed = self._changed()
                 gone = {path for path in changed if _replaced(self.vault, path)}
                 stand_ins = {path: blob for path in changed if path not in gone and (blob := self._stand_in(path))}
-                self._update(gone, "--force-remove")
-                self._update(
-                    [path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace"
-                )
-                self._enter(stand_ins)
-                return VaultTree(self.git("write-tree").decode().strip(), self._next_number())
+                tree = self._tree_of(stand_ins) if len(stand_ins) == len(changed) else None
+                if tree is None:
+                    self._update(gone, "--force-remove")
+                    self._update(
+                        [path for path in changed if path not in gone | stand_ins.keys()], "--add", "--remove", "--replace"
+                    )
+                    self._enter(stand_ins)
+                    tree = self.git("write-tree").decode().strip()
+                    self._note_tree(tree, stand_ins)
+                return VaultTree(tree, self._next_number())
             except ToolError as error:
                 if error.code == "timeout":
                     refuse_pipes(self.vault)
@@ -222,6 +227,26 @@ class Shadow:
         if blobs:
             lines = (os.fsencode(f"{blob.mode} {blob.hash}\t{path}\0") for path, blob in blobs.items())
             self.git("update-index", "--replace", "-z", "--index-info", given=b"".join(lines))
+
+    def _tree_of(self, stand_ins: Mapping[str, Blob]) -> str | None:
+        """Return the newest tree if the index is still the one it was made from; two runs of git are spared then."""
+        try:
+            known = json.loads((self.folder / "tree").read_bytes())
+            return known["tree"] if known["of"] == self._made_from(stand_ins) else None
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    def _note_tree(self, tree: str, stand_ins: Mapping[str, Blob]) -> None:
+        (self.folder / "tree").write_text(json.dumps({"tree": tree, "of": self._made_from(stand_ins)}))
+
+    def _made_from(self, stand_ins: Mapping[str, Blob]) -> list[Any]:
+        """Return what tells the index and the files that it does not hold from all others, as JSON gives it back."""
+        try:
+            found = (self._repository / "index").stat()
+            index = [found.st_mtime_ns, found.st_size, found.st_ino]
+        except FileNotFoundError:  # nothing was ever recorded
+            index = []
+        return [*index, {path: blob.hash for path, blob in stand_ins.items()}]
 
     def _next_number(self) -> int:
         """Return the place of this snapshot among all of the vault; the caller has the lock."""
