@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
 from moryflow_sdk import (
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 SHOW_AFTER = 0.3
 """Seconds of loading after which a person is told why nothing happens."""
 
-NEXT_HEADING = "\n#"
-"""Where an answer ends. So small a model goes on with the document it was shown, heading after heading, up to its limit."""
+ENDS = ("\n#", *(f"\n\n{letter}" for letter in ascii_uppercase))
+"""Where an answer ends: before a heading, and before a second paragraph of prose. So small a model goes on with the document it
+was shown until it reaches its limit. A list or code after a blank line belongs to the answer."""
 
-LONGEST_ANSWER = 256
-"""Tokens."""
+LONGEST_ANSWER, USUAL_ANSWER = 256, 160
+"""Tokens: of any answer, and of an answer to a person when nobody set a limit."""
 
 LOCAL = ModelInfo(
     id="local",
@@ -112,10 +114,11 @@ class LocalModel(BaseProvider):
             yield Status(text="loading the local model")
         client = await self._connected(*await starting)
         params = request.params
-        if request.purpose != "compact":  # the sections of a summary are headings
-            params = params.replace(extra={"stop": [NEXT_HEADING], **params.extra})
-        chat_only = request.replace(tools=(), params=params)
         own_limit = params.max_tokens is None or params.max_tokens >= LONGEST_ANSWER
+        if request.purpose != "compact":  # a summary has sections, each with a heading
+            usual = USUAL_ANSWER if params.max_tokens is None else params.max_tokens
+            params = params.replace(max_tokens=usual, extra={"stop": list(ENDS), **params.extra})
+        chat_only = request.replace(tools=(), params=params)
         async with contextlib.aclosing(client.stream(chat_only, request.model.name)) as events:
             async for event in whole_sentences(events) if own_limit else events:
                 yield event

@@ -52,7 +52,7 @@ class Server:
                 self.send_response(200 if allowed else 401)
                 self.end_headers()
                 seen = {"tools": "tools" in request, "cwd": os.getcwd(), "argv": sys.argv, "env": sorted(os.environ)}
-                seen["stop"] = request.get("stop")
+                seen["stop"], seen["longest"] = request.get("stop"), request.get("max_tokens")
                 answer = {"choices": [{"message": {"content": json.dumps(seen)}, "finish_reason": "stop"}]}
                 self.wfile.write(json.dumps(answer if allowed else {"error": "no"}).encode())
             def log_message(self, *_):
@@ -115,15 +115,21 @@ async def test_it_answers_and_ends_with_its_provider(runtime: Runtime) -> None:
     assert gone(pid)
 
 
-async def test_its_answer_ends_where_the_next_heading_of_the_document_would_begin(runtime: Runtime) -> None:
-    """So small a model goes on with the document up to its limit; a summary keeps its headings (S4.7)."""
+async def test_its_answer_ends_before_a_heading_and_before_a_second_paragraph(runtime: Runtime) -> None:
+    """So small a model goes on with the document up to its limit; a summary keeps its headings and its length (S4.7)."""
     local = LocalModel(runtime)
     try:
         answer, _ = await say(local)
         summary, _ = await say(local, purpose="compact")
     finally:
         await local.aclose()
-    assert json.loads(answer)["stop"] == ["\n#"] and json.loads(summary)["stop"] is None
+    seen, of_summary = json.loads(answer), json.loads(summary)
+    assert {"\n#", "\n\nA", "\n\nZ"} <= set(seen["stop"]) and of_summary["stop"] is None
+    # A list, or code, after a blank line belongs to the answer.
+    assert not {"\n\n", "\n\n1", "\n\n-", "\n\n`"} & set(seen["stop"]), (
+        "a list or code after a blank line belongs to the answer"
+    )
+    assert seen["longest"] < 256 and of_summary["longest"] is None
 
 
 @pytest.mark.parametrize(
@@ -248,6 +254,9 @@ async def test_the_real_model_answers_and_refuses_what_does_not_fit() -> None:
     try:
         answer, finished = await say(local, "What is the capital of France?")
         assert answer.strip() and finished.usage.input > 0 and finished.usage.output > 0
+        page = Path(__file__).parents[3].joinpath("README.md").read_text(encoding="utf-8")
+        answer, finished = await say(local, f"What is this project? One sentence.\n\n{page}")
+        assert finished.reason == "stop" and "\n\n" not in answer.strip() and len(answer) < 800
         with pytest.raises(ModelError) as caught:
             await say(local, "word " * 20_000)
         assert caught.value.code == "context"
