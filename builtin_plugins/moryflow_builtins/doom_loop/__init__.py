@@ -5,9 +5,131 @@ Calls are counted in the gate, in call order, across the steps of a run. A perso
 
 from __future__ import annotations
 
-from moryflow_sdk import Allow, Ask, Remember, Ruling, Stop, ToolCall, ToolResult, Turn, Verdict, hookimpl
+import json
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Annotated, Any, Literal, Self
 
-from .run import DoomLoopSettings, Hit, Run
+from moryflow_sdk import Allow, Ask, Remember, Ruling, Stop, ToolCall, ToolResult, Turn, Verdict, hookimpl
+from moryflow_sdk.support.settings import Meta, Settings
+
+Hit = Literal["same_tool", "too_many"]
+RECENT = 10
+_KEY = "run"
+Limit = Annotated[int, Meta(gt=0, le=1_000_000, strict=True)]
+
+
+class DoomLoopSettings(Settings):
+    """When a run counts as going in circles.
+
+    :ivar max_attempts: how often a loop may be refused, or passed over in full access, in one run; the next hit ends it.
+        What a person agrees to does not count.
+    :ivar max_tool_calls: calls a run may make before somebody is asked.
+    :ivar same_tool_threshold: the call that makes this many in a row with the same tool and effect is asked about.
+    :ivar max_signature_bytes: larger arguments are not compared; the tool's name alone counts.
+    :ivar cooldown_tool_calls: calls after a continuation that are not checked.
+    """
+
+    max_attempts: Limit = 3
+    max_tool_calls: Limit = 60
+    same_tool_threshold: Limit = 5
+    max_signature_bytes: Limit = 8192
+    cooldown_tool_calls: Annotated[int, Meta(ge=0, le=1_000_000, strict=True)] = 3
+    enabled: Annotated[bool, Meta(strict=True)] = True
+
+
+@dataclass
+class Run:
+    """What a run has done so far.
+
+    :ivar total: calls of the whole run; `calls` counts since the last continuation.
+    :ivar recent: names of the last tools called, oldest first.
+    :ivar repeats: how often `signature` was called in a row.
+    :ivar cooldown: calls that are still not checked.
+    :ivar attempts: hits since a person last agreed to go on: refused ones, and those that full access passed over.
+    :ivar mistakes: how often each mistake was made since the last call that a gate has seen.
+    :ivar open: calls that are judged but not decided, with the hit that is being asked about, or ``None``.
+    """
+
+    turn: str
+    total: int = 0
+    calls: int = 0
+    recent: list[str] = field(default_factory=list[str])
+    signature: str = ""
+    repeats: int = 0
+    cooldown: int = 0
+    attempts: int = 0
+    open: dict[str, Hit | None] = field(default_factory=dict[str, "Hit | None"])
+    mistakes: dict[str, int] = field(default_factory=dict[str, int])
+
+    @classmethod
+    def load(cls, state: MutableMapping[str, Any], turn: str, call: str) -> Self:
+        """Return the run that `call` belongs to: the turn's own, or the one it was left open in by an earlier process."""
+        stored = state.get(_KEY) or {}
+        if stored.get("turn") != turn and call not in stored.get("open", ()):
+            return cls(turn)
+        known = {name: stored[name] for name in cls.__dataclass_fields__ if name in stored}
+        run = cls(**{**known, "turn": turn})
+        run.open, run.mistakes = dict(run.open), dict(run.mistakes)
+        return run
+
+    def save(self, state: MutableMapping[str, Any]) -> None:
+        """Put the counters where the next commit finds them."""
+        state[_KEY] = {**vars(self), "recent": list(self.recent), "open": dict(self.open), "mistakes": dict(self.mistakes)}
+
+    def count(self, call: ToolCall, settings: DoomLoopSettings) -> Hit | None:
+        """Count `call` and return the threshold it hits. A call that is judged again after a restart counts once."""
+        if call.id in self.open:
+            return self.open[call.id]
+        self._add(call.tool, signature_of(call, settings.max_signature_bytes))
+        self.mistakes = {}
+        hit: Hit | None = None
+        if self.cooldown:
+            self.cooldown -= 1
+            self.repeats = 1
+        else:
+            hit = self._hit(settings)
+        self.open[call.id] = hit
+        return hit
+
+    def count_mistake(self, call: ToolCall, told: str, settings: DoomLoopSettings) -> Hit | None:
+        """Count a call that was refused before it was judged; what the model was `told` makes two mistakes the same.
+
+        Two mistakes in turn are no better than one: only a call that a gate sees lets their counts begin again.
+        """
+        signature = f"{call.tool}:mistake:{sha256(told.encode('utf-8', 'replace')).hexdigest()}"
+        self._add(call.tool, signature)
+        self.mistakes[signature] = self.mistakes.get(signature, 0) + 1
+        return "same_tool" if self.mistakes[signature] >= settings.same_tool_threshold else self._hit(settings)
+
+    def _hit(self, settings: DoomLoopSettings) -> Hit | None:
+        if self.repeats >= settings.same_tool_threshold:
+            return "same_tool"
+        return "too_many" if self.calls > settings.max_tool_calls else None
+
+    def go_on(self, settings: DoomLoopSettings, *, attempts: int) -> None:
+        """Start counting anew and leave the next calls alone."""
+        self.attempts = attempts
+        self.calls = self.repeats = 0
+        self.mistakes = {}
+        self.signature = ""
+        self.cooldown = settings.cooldown_tool_calls
+
+    def _add(self, tool: str, signature: str) -> None:
+        self.total += 1
+        self.calls += 1
+        self.recent = [*self.recent, tool][-RECENT:]
+        self.repeats = self.repeats + 1 if signature == self.signature else 1
+        self.signature = signature
+
+
+def signature_of(call: ToolCall, limit: int) -> str:
+    """Return what makes two calls the same: the tool and what the call does; of large arguments the tool alone."""
+    text = json.dumps(call.args, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    data = text.encode("utf-8", "surrogatepass")
+    return call.tool if len(data) > limit else f"{call.tool}:{call.effect or sha256(data).hexdigest()}"
+
 
 name = "doom_loop"
 services = ("emit",)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow_builtins import doom_loop
-from moryflow_builtins.doom_loop.run import DoomLoopSettings, Run, signature_of
+from moryflow_builtins.doom_loop import DoomLoopSettings, Run, signature_of
 from moryflow_sdk import Rule, Ruling, ToolCall
 
 JSON = st.recursive(
