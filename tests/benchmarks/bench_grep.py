@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from moryflow.services.files import VaultFiles
-from moryflow_builtins.search import grep, ripgrep
+from moryflow_builtins.search import engines, grep
 from moryflow_sdk import Agent, ToolCall
 
 FOLDERS, FILES, ROUNDS = 200, 100, 9
@@ -52,7 +52,7 @@ def _fill(vault: Path) -> None:
 
 async def _figures(vault: Path) -> list[Figure]:
     home = vault.parent / "home"
-    rg = ripgrep.find_rg(home)
+    rg = engines.find_rg(home)
     context = _context(vault, home)
     rows: list[Figure] = []
     if rg:
@@ -60,7 +60,7 @@ async def _figures(vault: Path) -> list[Figure]:
         plain, ours = await _alternating(lambda: _program(alone, vault), lambda: _grep(context))
         rows += [("grep, 20,000 files, rg alone", plain, "ms", None), ("grep, 20,000 files, the tool", ours, "ms", None),
                  ("grep, the tool beside rg", ours / plain, "x", 1.5)]  # fmt: skip
-    ripgrep._find_rg = lambda: None
+    engines._find_rg = lambda: None
     without = await _median(lambda: _grep(context))
     engine = "google-re2" if shutil.which(sys.executable) and _has_re2() else "the standard library"
     return [*rows, (f"grep, 20,000 files, without rg ({engine})", without, "ms", None)]

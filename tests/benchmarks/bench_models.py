@@ -44,7 +44,7 @@ _LITELLM = """
 import asyncio, sys, time
 from moryflow_sdk import Message, ModelRequest
 t = time.perf_counter()
-from moryflow_builtins.litellm_models.provider import LitellmModels
+from moryflow_builtins.litellm_models import LitellmModels
 from moryflow_sdk.support.provider_settings import ModelsSettings
 settings = {"providers": {"litellm": {"baseUrl": sys.argv[1], "apiKey": "k"}}}
 provider = LitellmModels(ModelsSettings.model_validate(settings), {})

@@ -11,8 +11,17 @@ from typing import Any
 
 from moryflow_sdk import Ask, Command, Event, Ruling, ToolCall, Turn, Verdict, hookimpl
 
-from .log import append, file_of, last_of_call
-from .record import deciding_rule, decision_record, encode, mode_record, refusal_record, stopped_record
+from .log import (
+    append,
+    deciding_rule,
+    decision_record,
+    encode,
+    file_of,
+    last_of_call,
+    mode_record,
+    refusal_record,
+    stopped_record,
+)
 
 name = "audit"
 services = ("emit",)

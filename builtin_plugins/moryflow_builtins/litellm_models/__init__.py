@@ -5,10 +5,264 @@ litellm takes seconds to import, so that happens in a thread, and only once one 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moryflow_sdk import ModelProvider, PluginContext, hookimpl
-from moryflow_sdk.support.provider_settings import ModelsSettings
+from moryflow_sdk import (
+    BaseProvider,
+    ModelError,
+    ModelEvent,
+    ModelInfo,
+    ModelProvider,
+    ModelRequest,
+    PluginContext,
+    Status,
+    hookimpl,
+)
+from moryflow_sdk.support.provider_settings import ModelsSettings, ProviderSettings, with_limits
+
+if TYPE_CHECKING:
+    from moryflow_sdk.chat_completions import Endpoint
+
+
+class LitellmService(NamedTuple):
+    """A service that litellm speaks to.
+
+    :param keys: environment variables, one of which must hold a key; empty when the service finds its own credentials.
+    :param default: the model to use when nobody chose one.
+    :param families: beginnings of bare model names that mean this service.
+    """
+
+    prefix: str
+    keys: tuple[str, ...] = ()
+    default: str = ""
+    families: tuple[str, ...] = ()
+
+    def key(self, environ: Mapping[str, str]) -> str:
+        """Return the key that is set, if any."""
+        return next((environ[name].strip() for name in self.keys if environ.get(name, "").strip()), "")
+
+    def api_key(self, environ: Mapping[str, str]) -> str:
+        """Return the key if it may be handed over as such; tokens of other kinds litellm reads itself."""
+        names = [name for name in self.keys if name.endswith(("API_KEY", "APIKEY"))]
+        return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
+
+
+SEVERAL_SYSTEM_MESSAGES = frozenset({"anthropic", "gemini", "vertex_ai", "bedrock"})
+"""Services that take system messages beside the conversation, as many as there are."""
+
+SERVICES: dict[str, LitellmService] = {
+    service.prefix: service
+    for service in (
+        LitellmService("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), "claude-sonnet-5", ("claude-",)),
+        LitellmService("gemini", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "gemini-flash-latest", ("gemini-",)),
+        LitellmService("cohere_chat", ("COHERE_API_KEY", "CO_API_KEY"), families=("command-",)),
+        LitellmService("cohere", ("COHERE_API_KEY", "CO_API_KEY")),
+        LitellmService("perplexity", ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"), families=("sonar",)),
+        LitellmService("ai21", ("AI21_API_KEY",)),
+        LitellmService("replicate", ("REPLICATE_API_KEY", "REPLICATE_API_TOKEN")),
+        LitellmService("databricks", ("DATABRICKS_API_KEY", "DATABRICKS_TOKEN")),
+        LitellmService("deepinfra", ("DEEPINFRA_API_KEY", "DEEPINFRA_TOKEN")),
+        LitellmService("fireworks_ai", ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY")),
+        LitellmService("together_ai", ("TOGETHERAI_API_KEY", "TOGETHER_API_KEY")),
+        LitellmService("sambanova", ("SAMBANOVA_API_KEY",)),
+        LitellmService("nvidia_nim", ("NVIDIA_NIM_API_KEY",)),
+        LitellmService("cloudflare", ("CLOUDFLARE_API_KEY",)),
+        LitellmService("azure", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")),
+        LitellmService("azure_ai", ("AZURE_AI_API_KEY",)),
+        LitellmService("snowflake", ("SNOWFLAKE_JWT",)),
+        LitellmService("watsonx", ("WATSONX_APIKEY", "WATSONX_API_KEY", "WATSONX_TOKEN")),
+        LitellmService("bedrock"),
+        LitellmService("sagemaker"),
+        LitellmService("vertex_ai"),
+        LitellmService("oci"),
+    )
+}
+"""In the order in which a key makes a service the default."""
+
+ANY = "litellm"
+"""``litellm/<what litellm calls the model>`` reaches every other one."""
+
+
+SHOW_AFTER = 0.3
+"""Seconds of loading after which a person is told why nothing happens."""
+
+
+class LitellmModels(BaseProvider):
+    """Serves ``anthropic/…``, ``gemini/…`` and so on, and ``litellm/<any model litellm knows>``."""
+
+    name = "litellm_models"
+    prefixes = (*SERVICES, ANY)
+
+    def __init__(self, settings: ModelsSettings, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._environ = environ
+
+    def find(self, model: str) -> ModelInfo | None:
+        """Know the prefixes of the table, ``litellm/…``, and bare names of well-known families that litellm lists."""
+        prefix, slash, name = model.partition("/")
+        if slash and name and prefix in self.prefixes:
+            return self._info(prefix, name)
+        if slash or ":" in model:
+            return None
+        for service in SERVICES.values():
+            if model.startswith(service.families or ("\0",)) and self._lists(service.prefix, model):
+                return self._info(service.prefix, model)
+        return None
+
+    def default(self, environ: Mapping[str, str]) -> str | None:
+        """Choose the first service whose key is there."""
+        found = (s for s in SERVICES.values() if s.default and s.key(environ))
+        return next((f"{service.prefix}/{service.default}" for service in found), None)
+
+    async def available(self) -> Sequence[ModelInfo]:
+        """List the models of services with a key, and configured ones."""
+        from .engine import table
+
+        names = [f"{p}/{name}" for p, own in self._settings.providers.items() if p in SERVICES for name in own.models]
+        reached = {p for p, service in SERVICES.items() if service.key(self._environ)}
+        for name, row in table().items():
+            if row.get("mode") == "chat" and row.get("litellm_provider") in reached and not name.startswith("ft:"):
+                prefix = row["litellm_provider"]
+                names.append(name if name.startswith(f"{prefix}/") else f"{prefix}/{name}")
+        return [info for name in dict.fromkeys(names) if (info := self.find(name))]
+
+    def prepare(self, model: ModelInfo) -> None:
+        """Import litellm in a thread."""
+        from .engine import start
+
+        start()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Yield the answer.
+
+        :raises ModelError: the call failed, or the service's key is missing.
+        """
+        from moryflow_sdk.chat_completions import Answer
+        from moryflow_sdk.chat_completions.transport import named_certificates
+
+        from .engine import from_exception, start
+
+        endpoint = self._endpoint(request.model)
+        named_certificates()
+        loading = asyncio.wrap_future(start())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(loading), SHOW_AFTER)
+        if not loading.done():
+            yield Status(text="loading litellm")
+        try:
+            litellm = await loading
+            call = await litellm.acompletion(**self._arguments(request, endpoint))
+        except Exception as error:  # whatever litellm or a provider's library raises means that the call failed
+            raise from_exception(error, endpoint) from error
+        answer = Answer(endpoint)
+        try:
+            async with contextlib.aclosing(_chunks(call)) as chunks:
+                async for chunk in chunks:
+                    for delta in answer.feed(chunk):
+                        yield delta
+        except ModelError:
+            raise
+        except Exception as error:  # likewise
+            failure = from_exception(error, endpoint)
+            if failure.code != "unreachable" or not answer.begun:
+                failure.tool_calls = answer.unfinished_calls()
+                raise failure from error
+        for event in answer.finish():
+            yield event
+
+    def _arguments(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
+        from moryflow_sdk.chat_completions.encode import Encoder
+
+        from .engine import arguments
+
+        prefix, _, name = request.model.id.partition("/")
+        model = name if prefix == ANY else f"{prefix}/{name}"
+        found = arguments(json.loads(Encoder(endpoint).body(request, model)), endpoint.timeout)
+        own = self._own(prefix)
+        if own.base_url:
+            found["api_base"] = own.base_url
+        key = (
+            endpoint.key
+            if own.api_key or own.api_key_env
+            else SERVICES.get(prefix, LitellmService(prefix)).api_key(self._environ)
+        )
+        if key:
+            found["api_key"] = key
+        if own.headers:
+            found["extra_headers"] = dict(own.headers)
+        if "claude" in model or prefix == "anthropic":
+            found["cache_control_injection_points"] = [
+                {"location": "message", "role": "system"},
+                {"location": "message", "index": -1},
+            ]
+        return found
+
+    def _info(self, prefix: str, name: str) -> ModelInfo:
+        from .engine import facts
+
+        known = facts(*name.split("/", 1)) if prefix == ANY and "/" in name else facts(prefix, name)
+        family = "gpt" if "gpt" in name.lower() else "claude" if "claude" in name.lower() else ""
+        info = ModelInfo(id=f"{prefix}/{name}", name=name, provider=self.name, family=family, **known)
+        return with_limits(info, self._own(prefix))
+
+    def _lists(self, prefix: str, name: str) -> bool:
+        from .engine import entry
+
+        return bool(entry(prefix, name)) or name in self._own(prefix).models
+
+    def _own(self, prefix: str) -> ProviderSettings:
+        return self._settings.providers.get(prefix) or ProviderSettings()
+
+    def _endpoint(self, model: ModelInfo) -> Endpoint:
+        """Return what errors say about the service.
+
+        :raises ModelError: its key is not set.
+        """
+        from moryflow_sdk.chat_completions import Endpoint
+
+        prefix = model.id.partition("/")[0]
+        service, own = SERVICES.get(prefix) or LitellmService(prefix), self._own(prefix)
+        key = self._environ.get(own.api_key_env, "") if own.api_key_env else own.api_key or service.key(self._environ)
+        name = own.api_key_env or (service.keys[0] if service.keys else "")
+        if name and not key:
+            raise ModelError(
+                f"{prefix} needs a key, and the environment variable {name} is not set",
+                code="missing",
+                next_step=f"export {name}=…, or choose another model with -m (moryflow model list)",
+            )
+        return Endpoint(
+            own.base_url,
+            prefix,
+            key=key.strip(),
+            key_source=f"the environment variable {name}" if name else f"the credentials of {prefix}",
+            url_source=f"models.providers.{prefix}.baseUrl",
+            system_messages=own.system_messages or ("several" if prefix in SEVERAL_SYSTEM_MESSAGES else "one"),
+            timeout=self._settings.timeout,
+        )
+
+
+async def _chunks(call: Any) -> AsyncGenerator[Any]:
+    """Yield chunks as plain objects.
+
+    At the end of a stream that was cut litellm invents a ``stop``. Only `received_finish_reason` tells the two
+    apart, so an invented reason is taken out.
+    """
+    try:
+        async for chunk in call:
+            found: dict[str, Any] = chunk.model_dump(exclude_none=True)
+            if getattr(call, "received_finish_reason", "unknown") is None:
+                for choice in found.get("choices", ()):
+                    choice.pop("finish_reason", None)
+            yield found
+    finally:
+        with contextlib.suppress(Exception):
+            await call.aclose()
+
 
 name = "litellm_models"
 config_path = "models"
@@ -18,6 +272,4 @@ config_model = ModelsSettings
 @hookimpl(before="local_model")
 def models(ctx: PluginContext) -> list[ModelProvider]:
     """Offer the models that litellm serves."""
-    from .provider import LitellmModels
-
     return [LitellmModels(ctx.config, getattr(ctx, "environ", os.environ))]

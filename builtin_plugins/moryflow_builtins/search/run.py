@@ -14,9 +14,8 @@ from dataclasses import replace
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
 
+from .engines import find_rg, listed, scan, scan_folder, search_folder, search_open_file
 from .results import FileListing, Reader, SearchRequest, SearchResult, named_by, one_line, result_of, with_notes
-from .ripgrep import find_rg, listed, search_folder, search_open_file
-from .scan import scan, scan_folder
 
 WALK_SECONDS = 30.0
 MAX_FILES = 1_000_000

@@ -1,4 +1,4 @@
-"""Finds lines in text. Run as a program it does so in a process that can be stopped, whatever the pattern (see ``slow``).
+"""Finds lines in text. Run as a program it does so in a process that can be stopped, whatever the pattern.
 
 It imports nothing but the standard library, so that it starts at once.
 """

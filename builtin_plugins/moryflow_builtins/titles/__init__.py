@@ -7,9 +7,11 @@ A summary is written when a person asks for one, by the hidden agent ``summary``
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 
-from moryflow_sdk import Command, Event, PluginContext, SlashResult, Turn, hookimpl
+from moryflow_sdk import Command, Event, MoryflowError, PluginContext, SlashResult, Turn, hookimpl
 from moryflow_sdk.support.settings import Settings
 
 
@@ -33,8 +35,6 @@ config_path = "agents.runtime.titles"
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], Awaitable[None]]:
     """Let no title outlive the host."""
-    from .title import cancel_writing
-
     return cancel_writing
 
 
@@ -44,8 +44,6 @@ async def event(event: Event, turn: Turn | None) -> None:
     if event.type != "step.start" or event.step != 1 or turn is None or turn.purpose != "main":
         return
     if turn.config.enabled and turn.session_state.get("titled", "words") == "words":
-        from .title import name_session
-
         await name_session(turn)
 
 
@@ -65,3 +63,88 @@ async def _slash(_: str, turn: Turn) -> SlashResult:
     from .summary import summarize
 
     return SlashResult(text=await summarize(turn))
+
+
+WRITING: dict[str, asyncio.Task[None]] = {}
+"""Titles being written, by session. Each ends within its deadline, and all of them with the host."""
+
+WORDS = 6
+LETTERS = 60
+_TOO_MANY = 10
+"""An answer of more words is a sentence, not a title: its first six would be a torn one."""
+
+_BEHIND = 0.05
+"""Seconds that the turn has to send its own request first; making one costs some milliseconds, then both only wait."""
+
+_SHOWN = 2000
+"""Characters of the prompt that the model is shown."""
+
+_MARKS = re.compile(r"^\s*[#>]+\s|[`*\[\]]|(?<!\w)_+(?=\w)|(?<=\w)_+(?!\w)")
+"""Marks of Markdown; an underscore within a name is none."""
+
+
+async def name_session(turn: Turn) -> None:
+    """Set the title from the first prompt, and ask the model for a better one where that is configured."""
+    named = "titled" in turn.session_state
+    if turn.session in WRITING or (named and not turn.config.model):
+        return
+    prompt = next((str(node.payload.get("text") or "") for node in await turn.history.path() if node.kind == "user"), "")
+    title = title_from_prompt(prompt)
+    turn.session_state["titled"] = "words"
+    if title and not named:
+        await turn.info.set_title(title)
+    if turn.config.model and prompt.strip():
+        task = WRITING[turn.session] = asyncio.create_task(_write(turn, prompt))
+        task.add_done_callback(lambda _: WRITING.pop(turn.session, None))
+
+
+async def cancel_writing() -> None:
+    """Cancel the titles that are being written in this event loop."""
+    here = asyncio.get_running_loop()
+    tasks = [task for task in WRITING.values() if task.get_loop() is here]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def _write(turn: Turn, prompt: str) -> None:
+    """Ask for a title; one that is no title is not taken, and a failure changes nothing (it is in the run's record)."""
+    model = None if turn.config.model == "session" else turn.config.model
+    await asyncio.sleep(_BEHIND)
+    try:
+        answer = await turn.complete(prompt[:_SHOWN], model=model, agent="title", timeout=30.0)
+    except MoryflowError as error:
+        turn.log.info("no title was written: %s", error)
+        answer = ""
+    title = clean_title(answer)
+    turn.session_state["titled"] = "model" if title else "none"
+    if title:
+        await turn.info.set_title(title)
+
+
+def title_from_prompt(prompt: str) -> str:
+    """Return the first words of a prompt: of its first line that says something, without marks of Markdown."""
+    line = next((line for line in prompt.splitlines() if re.search(r"\w", line)), "")
+    return _short(_MARKS.sub("", line), cut="…")
+
+
+def clean_title(answer: str) -> str:
+    """Return a model's title: one line of at most six words, without quotes and full stop; empty when it is none.
+
+    Small models answer the message instead of naming it; what they say is a sentence, and the prompt's own words are better.
+    """
+    lines = [line for line in answer.strip().splitlines() if re.search(r"\w", line)]
+    if len(lines) != 1 or len(lines[0].split()) > _TOO_MANY:
+        return ""
+    text = re.sub(r"^(title|titel)\s*:\s*", "", lines[0].strip(), flags=re.IGNORECASE)
+    return _short(text.strip("\"'“”«»` .*#"), cut="")
+
+
+def _short(text: str, *, cut: str) -> str:
+    """Return at most six words; texts without blanks between words are cut by letters."""
+    words = text.split()
+    kept = " ".join(words[:WORDS])
+    if len(kept) > LETTERS:
+        return kept[: LETTERS - 1].rstrip() + "…"
+    return kept.rstrip(" ,;:.") + cut if len(words) > WORDS else kept

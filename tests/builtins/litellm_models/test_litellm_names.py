@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from moryflow_builtins.litellm_models.provider import LitellmModels
+from moryflow_builtins.litellm_models import LitellmModels
 from moryflow_sdk import ModelError, ModelProvider, ModelRequest
 from moryflow_sdk.support.provider_settings import ModelsSettings
 
@@ -73,7 +73,7 @@ real = socket.getaddrinfo
 socket.getaddrinfo = lambda *a, **k: (asked.append(a[0]), real(*a, **k))[1]
 before = dict(os.environ)
 from moryflow_builtins.litellm_models import engine
-from moryflow_builtins.litellm_models.provider import LitellmModels
+from moryflow_builtins.litellm_models import LitellmModels
 from moryflow_sdk.support.provider_settings import ModelsSettings
 provider = LitellmModels(ModelsSettings(), {})
 assert provider.find("anthropic/claude-sonnet-5") and provider.default({}) is None

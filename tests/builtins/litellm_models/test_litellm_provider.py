@@ -10,7 +10,7 @@ import pytest
 from moryflow.testing.corpus import replies
 from moryflow.testing.replies import Reply, failure
 from moryflow.testing.server import LoopbackServer
-from moryflow_builtins.litellm_models.provider import LitellmModels
+from moryflow_builtins.litellm_models import LitellmModels
 from moryflow_sdk import Message, ModelError, ModelRequest, ReasoningDelta, TextDelta, ToolSchema
 from moryflow_sdk.support.provider_settings import ModelsSettings
 

@@ -126,9 +126,7 @@ async def test_its_answer_ends_before_a_heading_and_before_a_second_paragraph(ru
     seen, of_summary = json.loads(answer), json.loads(summary)
     assert {"\n#", "\n\nA", "\n\nZ"} <= set(seen["stop"]) and of_summary["stop"] is None
     # A list, or code, after a blank line belongs to the answer.
-    assert not {"\n\n", "\n\n1", "\n\n-", "\n\n`"} & set(seen["stop"]), (
-        "a list or code after a blank line belongs to the answer"
-    )
+    assert not {"\n\n", "\n\n1", "\n\n-", "\n\n`"} & set(seen["stop"])
     assert seen["longest"] < 256 and of_summary["longest"] is None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from moryflow.testing.replies import failure, text
 from moryflow.testing.server import LoopbackServer
-from moryflow_builtins.openai_compatible.provider import OpenAICompatible
+from moryflow_builtins.openai_compatible import OpenAICompatible
 from moryflow_sdk import Message, ModelError, ModelProvider, ModelRequest, TextDelta
 from moryflow_sdk.support.provider_settings import ModelsSettings
 from pydantic import ValidationError
@@ -214,7 +214,7 @@ def test_it_is_a_provider_and_loads_no_http_before_it_is_asked() -> None:
     assert isinstance(provider(), ModelProvider)
     code = """
 import sys
-from moryflow_builtins.openai_compatible.provider import OpenAICompatible
+from moryflow_builtins.openai_compatible import OpenAICompatible
 from moryflow_sdk.support.provider_settings import ModelsSettings
 provider = OpenAICompatible(ModelsSettings(), {"OPENAI_API_KEY": "k"})
 info = provider.find(provider.default({"OPENAI_API_KEY": "k"}))

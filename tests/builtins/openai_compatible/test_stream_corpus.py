@@ -11,7 +11,7 @@ import pytest
 from moryflow.kernel.tool_prepare import parse
 from moryflow.testing.corpus import replies
 from moryflow.testing.server import LoopbackServer
-from moryflow_builtins.openai_compatible.provider import OpenAICompatible
+from moryflow_builtins.openai_compatible import OpenAICompatible
 from moryflow_sdk import Finished, Message, ModelError, ModelRequest, TextDelta, ToolError, ToolRequest
 from moryflow_sdk.support.provider_settings import ModelsSettings
 

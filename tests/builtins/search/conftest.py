@@ -29,10 +29,10 @@ HAS_RE2 = importlib.util.find_spec("re2") is not None
 )
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Search with this engine, as on a machine that has no better one."""
-    from moryflow_builtins.search import ripgrep
+    from moryflow_builtins.search import engines
 
     if request.param != "rg":
-        monkeypatch.setattr(ripgrep, "_find_rg", lambda: None)
+        monkeypatch.setattr(engines, "_find_rg", lambda: None)
     if request.param == "stdlib":
         monkeypatch.setitem(sys.modules, "re2", None)
     return request.param

@@ -10,7 +10,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow_builtins.search import glob, grep, results, ripgrep, scan, search_in_file
+from moryflow_builtins.search import engines, glob, grep, results, search_in_file
 from moryflow_builtins.search.worker import by_line, find_lines
 from moryflow_sdk import Rule, ToolError
 
@@ -202,9 +202,9 @@ async def test_a_pattern_that_cannot_be_used_says_why(toolbox, engine: str, patt
 
 async def test_a_pattern_that_takes_for_ever_is_stopped(toolbox, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear engines do not mind; the other one runs where it can be ended, and the loop goes on meanwhile (S2.13)."""
-    from moryflow_builtins.search import scan
+    from moryflow_builtins.search import engines
 
-    monkeypatch.setattr(scan, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(engines, "SLOW_SECONDS", 0.5)
     toolbox.fill({"a": "a" * 40 + "!\n"})
     ticks = 0
 
@@ -298,10 +298,10 @@ async def test_links_pipes_and_strange_names_are_survived(toolbox, engine: str) 
 
 async def test_cancelling_ends_the_process(toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """No search goes on for nobody (S2.13)."""
-    monkeypatch.setattr(ripgrep, "_find_rg", lambda: None)
+    monkeypatch.setattr(engines, "_find_rg", lambda: None)
     monkeypatch.setitem(__import__("sys").modules, "re2", None)
     toolbox.fill({"a": "a" * 40 + "!\n"})
-    monkeypatch.setattr("moryflow_builtins.search.scan.SLOW_SECONDS", 10_000.0)
+    monkeypatch.setattr("moryflow_builtins.search.engines.SLOW_SECONDS", 10_000.0)
     task = asyncio.ensure_future(toolbox.arun(grep, pattern="^(a+)+$"))
     await asyncio.sleep(0.4)
     task.cancel()
@@ -315,11 +315,11 @@ def test_a_program_that_the_vault_brings_is_not_used(tmp_path, monkeypatch: pyte
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    ripgrep._find_rg.cache_clear()
+    engines._find_rg.cache_clear()
     monkeypatch.setenv("PATH", str(program.parent))
-    assert ripgrep.find_rg(tmp_path / "other") == str(program)
-    assert ripgrep.find_rg(tmp_path) is None
-    ripgrep._find_rg.cache_clear()
+    assert engines.find_rg(tmp_path / "other") == str(program)
+    assert engines.find_rg(tmp_path) is None
+    engines._find_rg.cache_clear()
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "ab", "", "needle", "é", " "]), max_size=14)
@@ -352,10 +352,10 @@ def test_the_engines_agree(toolbox, engine: str, words: list[str], pattern: str)
 
 async def test_a_search_without_rg_ends_its_process_without_a_word(toolbox, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     """One in five said "Unknown child process": whoever asks whether it runs takes its exit code away (invariant 9)."""
-    monkeypatch.setattr(ripgrep, "_find_rg", lambda: None)
+    monkeypatch.setattr(engines, "_find_rg", lambda: None)
     monkeypatch.setitem(__import__("sys").modules, "re2", None)
     toolbox.fill({"a.md": "needle\n"})
-    waitpid, take = os.waitpid, scan._take
+    waitpid, take = os.waitpid, engines._take
 
     def late(pid: int, options: int) -> tuple[int, int]:
         """Let whoever else wants the exit code come first: asyncio's own wait begins when it is there."""
@@ -369,7 +369,7 @@ async def test_a_search_without_rg_ends_its_process_without_a_word(toolbox, monk
         await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     monkeypatch.setattr(os, "waitpid", late)
-    monkeypatch.setattr(scan, "_take", taken)
+    monkeypatch.setattr(engines, "_take", taken)
     for _ in range(3):
         assert "a.md:1:needle" in (await toolbox.arun(grep, pattern="needle")).output
         await asyncio.sleep(0.3)

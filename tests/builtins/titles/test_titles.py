@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from moryflow import RunOptions, open_host
 from moryflow.testing import replies
 from moryflow.testing.server import LoopbackServer
-from moryflow_builtins.titles.title import LETTERS, WORDS, WRITING, clean_title, title_from_prompt
+from moryflow_builtins.titles import LETTERS, WORDS, WRITING, clean_title, title_from_prompt
 
 
 @pytest.mark.parametrize(
