@@ -87,7 +87,7 @@ def ls(
     all: Annotated[bool, "also what .gitignore and .ignore leave out"] = False,
 ) -> ToolResult:
     """List a folder: names, sizes, folders with a slash. To find files deeper down use glob."""
-    from .tree import list_target
+    from .reader import list_target
 
     return list_target(ctx, all)
 
@@ -154,7 +154,7 @@ def apply_patch(patch: Annotated[str, "the patch, from '*** Begin Patch' to '***
 @tool(domain="edit", targets=_both_paths, preview=_preview)
 def move(path: Path, to: Annotated[str, "the new path; nothing may be there yet"], ctx: ToolContext) -> ToolResult:
     """Move or rename a file or a folder."""
-    from .tree import move_targets
+    from .editor import move_targets
 
     return move_targets(ctx)
 
@@ -164,7 +164,7 @@ def delete(
     path: Path, ctx: ToolContext, recursive: Annotated[bool, "delete a folder with all that is in it"] = False
 ) -> ToolResult:
     """Delete a file, a link (not what it leads to), or an empty folder."""
-    from .tree import delete_target
+    from .editor import delete_target
 
     return delete_target(ctx, recursive)
 

@@ -1,4 +1,4 @@
-"""``write``, ``edit`` and ``multiedit``: read, change in memory, write all or nothing."""
+"""``write``, ``edit``, ``multiedit``, ``move`` and ``delete``: read, change in memory, write all or nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moryflow_sdk.support.texts import looks_binary
 
 from .diffs import Diff, ShownFile, diff, lines_of, short_diffs
 from .match import Edit, apply_edit
-from .text import MAX_BYTES, FileText, decode, encode_new
+from .reader import MAX_BYTES, FileText, decode, encode_new
 
 
 @dataclass(frozen=True)
@@ -195,3 +195,33 @@ def paired(paths: Sequence[str], targets: Sequence[Target]) -> Iterator[Target]:
     """Yield the judged target of each path; equal paths were declared, and judged, once."""
     by_path = dict(zip(dict.fromkeys(paths), targets, strict=True))
     yield from (by_path[path] for path in paths)
+
+
+def move_targets(ctx: ToolContext) -> ToolResult:
+    """Move the first target to the second."""
+    source, destination = ctx.call.targets
+    if source.identity is not None and source.path == destination.path:
+        what = f"{source.given} and {destination.given} are the same file; it is left where it is"
+        raise ToolError(what, code="exists", next_step="choose another name; mv changes how a name is stored")
+    if source.path and destination.path and destination.path.startswith(source.path.rstrip("/") + "/"):
+        raise ToolError(f"{source.given} cannot be moved into itself", code="invalid_args", next_step="choose another place")
+    ctx.files.move(source, destination)
+    text = f"moved {source.given} to {destination.given}"
+    shown = short_diffs([ShownFile(f"{source.text} → {destination.text}", "moved")])
+    return ToolResult(output=text, title=text, metadata={"targets": [source.text, destination.text], "diff": shown})
+
+
+def delete_target(ctx: ToolContext, recursive: bool) -> ToolResult:
+    """Remove the call's target."""
+    target = ctx.call.targets[0]
+    if target.identity is None and target.lexical is None:
+        raise ToolError(f"{target.given} does not exist", code="not_found", next_step="list the folder with ls")
+    try:
+        ctx.files.remove(target, recursive=recursive)
+    except ToolError as error:
+        if error.code != "not_empty":
+            raise
+        raise ToolError(error.message, code=error.code, next_step="set recursive=true to delete all that is in it") from error
+    text = f"deleted {target.given}"
+    shown = short_diffs([ShownFile(target.text, "deleted")])
+    return ToolResult(output=text, title=text, metadata={"targets": [target.text], "diff": shown})

@@ -12,7 +12,7 @@ from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from .diffs import Diff, ShownFile, diff, short_diffs
 from .editor import FileChange, commit
 from .match import bare, line_end, other_blanks, plain_line, reindent
-from .text import MAX_BYTES, decode, encode_new
+from .reader import MAX_BYTES, decode, encode_new
 
 BEGIN, END = "*** Begin Patch", "*** End Patch"
 END_OF_FILE = "*** End of File"

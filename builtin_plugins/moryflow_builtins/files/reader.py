@@ -1,4 +1,7 @@
-"""``read``: a page of a text file, an image with its size, or what the file is by its first bytes."""
+"""``read`` and ``ls``: a page of a text file, an image with its size, what a file is by its first bytes, what a folder holds.
+
+Bytes become text and bytes again so that nothing but the change differs: encoding, byte-order mark and line ends are kept.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,63 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO
 
-from moryflow_sdk import Image, Target, ToolContext, ToolError, ToolResult
+from moryflow_sdk import Entry, Image, Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
 
-from .text import FALLBACK, MAX_BYTES
+MAX_BYTES = 32 * 1024 * 1024
+"""Files over this are neither edited nor read as one piece."""
+
+FALLBACK = "latin-1"
+"""Takes every byte, so what is not touched comes back as it was."""
+
+
+@dataclass(frozen=True)
+class FileText:
+    """The text of a file and what is needed to write it again."""
+
+    text: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
+
+    def encode(self, text: str, name: str) -> bytes:
+        """Return `text` as bytes of this file.
+
+        :raises ToolError: ``encoding``, the file's encoding cannot write a character of it; ``binary``, a NUL would come in.
+        """
+        try:
+            data = self.mark + text.encode(self.encoding)
+        except UnicodeEncodeError as error:
+            character = ascii(text[error.start])
+            raise ToolError(
+                f"{name} is {self.encoding} text and cannot hold {character}",
+                code="encoding",
+                next_step="leave that character out, or convert the file to UTF-8 first",
+            ) from error
+        if "\0" in text and "\0" not in self.text:
+            message = f"{name} would be a binary file: what is to be written holds a NUL"
+            raise ToolError(message, code="binary", next_step="leave it out; what is no text is made by a program")
+        return data
+
+
+def decode(data: bytes, name: str) -> FileText:
+    """Return `data` as text: by its mark, as UTF-8, or else as :data:`FALLBACK`.
+
+    :raises ToolError: ``binary``.
+    """
+    mark, encoding = mark_of(data)
+    try:
+        if not looks_binary(data):
+            return FileText(data[len(mark) :].decode(encoding or "utf-8"), encoding or "utf-8", mark)
+    except UnicodeDecodeError:
+        if encoding in ("", "utf-8"):
+            return FileText(data.decode(FALLBACK), FALLBACK)
+    raise ToolError(f"{name} is a binary file", code="binary", next_step="change it with a program made for it")
+
+
+def encode_new(text: str, name: str) -> bytes:
+    """Return the content of a new file."""
+    return FileText("").encode(text, name)
+
 
 _KINDS: tuple[tuple[bytes, str], ...] = (
     (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive, or a document in one"), (b"\x1f\x8b", "gzip data"),
@@ -276,3 +332,49 @@ def _image(ctx: ToolContext, picture: Picture, data: bytes, size: int, name: str
         media_type=picture.media_type, data=base64.b64encode(data).decode(), width=picture.width, height=picture.height
     )
     return ToolResult(output=what, title=f"read {name}", images=(image,), metadata={"image": picture.media_type})
+
+
+MAX_ENTRIES = 1000
+
+
+def list_target(ctx: ToolContext, show_all: bool) -> ToolResult:
+    """List the call's target, folders first."""
+    target = ctx.call.targets[0]
+    entries = ctx.files.entries(target, ignore=not show_all)
+    entries.sort(key=lambda entry: (entry.kind != "dir", entry.name))
+    lines = [_entry_line(entry) for entry in entries[:MAX_ENTRIES]]
+    notes: list[str] = []
+    if len(entries) > MAX_ENTRIES:
+        notes.append(f"{len(entries) - MAX_ENTRIES:,} more entries; use glob to narrow it down")
+    hidden = 0 if show_all else len(ctx.files.entries(target)) - len(entries)
+    if hidden:
+        notes.append(f"{hidden} ignored by .gitignore or .ignore; all=true shows them")
+    if not lines:
+        notes.insert(0, "the folder is empty" if not hidden else "nothing else is here")
+    count = f"{len(entries)} entries" if len(entries) != 1 else "1 entry"
+    return ToolResult(
+        output="\n".join([*lines, *(f"[{note}]" for note in notes)]),
+        title=f"ls {target.given} ({count})",
+        metadata={"target": target.text, "entries": len(entries)},
+    )
+
+
+def _entry_line(entry: Entry) -> str:
+    name = entry.name.replace("\n", "\\n").replace("\r", "\\r")  # a line end in a name must not look like another entry
+    match entry.kind:
+        case "dir":
+            return f"{name}/"
+        case "link":
+            return f"{name} (link)"
+        case "other":
+            return f"{name} (not a regular file)"
+        case _:
+            return f"{name} ({_readable_size(entry.size)})"
+
+
+def _readable_size(count: float) -> str:
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if count < 1024 or unit == "GB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "bytes" or count >= 10 else f"{count:.1f} {unit}"

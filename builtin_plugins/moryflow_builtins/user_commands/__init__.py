@@ -6,18 +6,123 @@ The body becomes the prompt. Nothing in it is run.
 
 from __future__ import annotations
 
-from moryflow_sdk import Command, Diagnostic, PluginContext, hookimpl
-from moryflow_sdk.support.own_files import own_files
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from moryflow_sdk import Command, Diagnostic, PluginContext, SlashResult, Turn, hookimpl
+from moryflow_sdk.support.markdown_files import (
+    MAX_FILE_BYTES,
+    MarkdownFile,
+    WrongFile,
+    parse_markdown,
+    read_markdown,
+    shown_path,
+)
+from moryflow_sdk.support.own_files import leads_nowhere, own_files
 
 name = "user_commands"
+CHECK = "moryflow doctor"
+"""What looks at the files again."""
 
 
 @hookimpl
 def commands(ctx: PluginContext) -> list[Command | Diagnostic]:
     """Read every command file; one that is wrong is left out and named."""
-    files, problems = own_files(ctx.home / "commands", ".md", next_step="moryflow doctor")
-    if not files:
-        return list(problems)
-    from .command_file import command_in
+    files, problems = own_files(ctx.home / "commands", ".md", next_step=CHECK)
+    return [item for path in files for item in command_in(path)] or list(problems)
 
-    return [item for path in files for item in command_in(path)]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
+
+
+def command_in(path: Path) -> list[Command | Diagnostic]:
+    """Return the command in a file and what is wrong with it; a file needs no frontmatter."""
+    if not _NAME.match(path.stem):
+        return [_wrong(path, "name", "the name may hold small letters, digits, '-' and '_'")]
+    try:
+        read = read_markdown(path) if _has_head(path) else _without_head(path)
+    except WrongFile as wrong:
+        return [_wrong(path, wrong.code, str(wrong), wrong.line, wrong.column)]
+    except OSError as error:
+        return [_wrong(path, "read", leads_nowhere(path) or f"it cannot be read: {error.strerror}")]
+    body = read.body.strip()
+    if not body:
+        return [_wrong(path, "body", "it has no text: what should the agent be told?")]
+    description = read.metadata.get("description")
+    shown = description if isinstance(description, str) and description.strip() else _first_line(body)
+
+    async def slash(rest: str, _turn: Turn) -> SlashResult:
+        return SlashResult(prompt=fill_in(body, rest))
+
+    return [Command(name=path.stem, help=" ".join(shown.split()), slash=slash, source=str(path)), *_odd_fields(path, read)]
+
+
+def _odd_fields(path: Path, read: MarkdownFile) -> Iterator[Diagnostic]:
+    """Name what the frontmatter says and nobody heeds."""
+    for field, value in read.metadata.items():
+        line = read.line_of(field) if isinstance(cast("object", field), str) else None
+        if field != "description":
+            from difflib import get_close_matches
+
+            hint = "; did you mean 'description'?" if get_close_matches(str(field), ["description"]) else ""
+            yield _wrong(path, "field", f"the field {field!r:.80} is not known and is ignored{hint}", line)
+        elif not isinstance(value, str):
+            yield _wrong(path, "field", "description must be text; it is ignored", line)
+
+
+def _wrong(path: Path, code: str, message: str, line: int | None = None, column: int | None = None) -> Diagnostic:
+    said = Diagnostic(file=shown_path(path), code=f"command_{code}", message=message, line=line, column=column)
+    return said.replace(next_step=CHECK)
+
+
+def fill_in(body: str, rest: str) -> str:
+    """Return `body` with the words of `rest` in their places; without a place they follow at the end."""
+    words = _words(rest)
+
+    def word(match: re.Match[str]) -> str:
+        if match[1] == "ARGUMENTS":
+            return rest
+        place = int(match[1])
+        return words[place - 1] if place <= len(words) else ""
+
+    if _PLACE.search(body):
+        return _PLACE.sub(word, body)
+    return f"{body}\n\n{rest}" if rest else body
+
+
+def _words(rest: str) -> list[str]:
+    try:
+        return shlex.split(rest)
+    except ValueError:
+        return rest.split()
+
+
+def _has_head(path: Path) -> bool:
+    if not path.is_file():
+        return True  # read_markdown says what is wrong with it
+    with path.open("rb") as file:
+        return file.read(7).removeprefix(b"\xef\xbb\xbf").startswith(b"---")
+
+
+def _without_head(path: Path) -> MarkdownFile:
+    """Read a file that is all body.
+
+    :raises WrongFile: it is too large or no text; the line is the one in the file.
+    """
+    head = b"---\n{}\n---\n"
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)  # no more than can be used: the file may be larger than the memory
+    try:
+        return parse_markdown(head + data)
+    except WrongFile as wrong:
+        line = wrong.line - head.count(b"\n") if wrong.line else None
+        raise WrongFile(wrong.code, str(wrong), line, wrong.column) from wrong
+
+
+def _first_line(body: str) -> str:
+    line = body.splitlines()[0].lstrip("# ")
+    return line if len(line) <= 80 else f"{line[:79]}…"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow_builtins.user_commands.command_file import command_in, fill_in
+from moryflow_builtins.user_commands import command_in, fill_in
 from moryflow_sdk import Command, Diagnostic
 
 
