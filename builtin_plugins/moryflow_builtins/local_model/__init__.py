@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from functools import cached_property
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
@@ -58,10 +59,15 @@ class LocalModel(BaseProvider):
     name = "local_model"
     prefixes = ("local",)
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Callable[[], Runtime]) -> None:
+        """Keep how to make the runtime: most starts never ask for it."""
+        self._make_runtime = runtime
         self._process: Process | None = None
         self._client: ChatClient | None = None
+
+    @cached_property
+    def _runtime(self) -> Runtime:
+        return self._make_runtime()
 
     def find(self, model: str) -> ModelInfo | None:
         """Know ``local``, installed or not."""
@@ -91,7 +97,7 @@ class LocalModel(BaseProvider):
 
         :raises ModelError: it did not work.
         """
-        from .installer import install
+        from .runtime import install
 
         install(self._runtime, progress)
 
@@ -186,6 +192,10 @@ name = "local_model"
 @hookimpl(after=("openai_compatible", "litellm_models"))
 def models(ctx: PluginContext) -> list[ModelProvider]:
     """Offer ``local``."""
-    from .runtime import Runtime
 
-    return [LocalModel(Runtime(ctx.home))]
+    def runtime() -> Runtime:
+        from .runtime import Runtime
+
+        return Runtime(ctx.home)
+
+    return [LocalModel(runtime)]

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 from moryflow.cli.commands.model import ensure_model
-from moryflow_builtins.local_model import LocalModel, installer
-from moryflow_builtins.local_model.runtime import REQUIREMENTS, RUNTIME_DOWNLOAD, WEIGHTS, Runtime
+from moryflow_builtins.local_model import LocalModel
+from moryflow_builtins.local_model.runtime import REQUIREMENTS, RUNTIME_DOWNLOAD, WEIGHTS, Runtime, _Meter, install
 from moryflow_sdk import Installable, ModelError, ModelProvider
 
 Seen = list[tuple[str, int, int]]
@@ -63,7 +63,7 @@ def left(runtime: Runtime) -> list[str]:
 
 def fails(runtime: Runtime) -> ModelError:
     with pytest.raises(ModelError) as caught:
-        installer.install(runtime, lambda *_: None)
+        install(runtime, lambda *_: None)
     assert caught.value.code == "missing" and caught.value.next_step
     assert not runtime.installed() and left(runtime) == []
     return caught.value
@@ -78,7 +78,7 @@ def test_it_is_installed_whole_into_a_folder_of_its_own(runtime: Runtime, tool: 
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     seen: Seen = []
     assert not runtime.installed()
-    installer.install(runtime, lambda *step: seen.append(step))
+    install(runtime, lambda *step: seen.append(step))
     assert runtime.installed() and left(runtime) == [runtime.folder.name]
     assert runtime.root.stat().st_mode & 0o077 == 0
     assert seen[0][0] == "preparing" and seen[-1] == ("installed", runtime.download_size(), runtime.download_size())
@@ -87,22 +87,22 @@ def test_it_is_installed_whole_into_a_folder_of_its_own(runtime: Runtime, tool: 
 
 def test_another_pin_is_another_folder_and_the_old_one_goes(runtime: Runtime, wheels: Path) -> None:
     """An update never mixes two versions (R31)."""
-    installer.install(runtime, lambda *_: None)
+    install(runtime, lambda *_: None)
     before = runtime.folder
     lines = wheel(wheels, "xllamacpp", "2.0", {"xllamacpp/__init__.py": b"VERSION = 2\n"})
     lines += runtime.requirements.read_text(encoding="utf-8").splitlines()[1]
     runtime.requirements.write_text(lines, encoding="utf-8")
     assert not runtime.installed()
-    installer.install(runtime, lambda *_: None)
+    install(runtime, lambda *_: None)
     assert left(runtime) == [runtime.folder.name] and before != runtime.folder
 
 
 def test_an_incomplete_folder_is_replaced(runtime: Runtime) -> None:
     """Something else may have removed a file (invariant 5)."""
-    installer.install(runtime, lambda *_: None)
+    install(runtime, lambda *_: None)
     runtime.weights.write_bytes(b"short")
     assert not runtime.installed()
-    installer.install(runtime, lambda *_: None)
+    install(runtime, lambda *_: None)
     assert runtime.installed()
 
 
@@ -112,15 +112,15 @@ def test_what_a_killed_installation_left_is_removed_later(runtime: Runtime) -> N
         folder = runtime.root / name
         folder.mkdir(parents=True)
         os.utime(folder, (time.time() - age, time.time() - age))
-    installer.install(runtime, lambda *_: None)
+    install(runtime, lambda *_: None)
     assert left(runtime) == [".installing-new", runtime.folder.name]
 
 
 def test_an_installation_that_another_process_finished_first_stays(runtime: Runtime) -> None:
     """It may be in use already (R31)."""
-    installer.install(runtime, lambda *_: None)
+    install(runtime, lambda *_: None)
     (runtime.folder / "in-use").touch()
-    installer.install(runtime, lambda *_: None)
+    install(runtime, lambda *_: None)
     assert (runtime.folder / "in-use").exists() and left(runtime) == [runtime.folder.name]
 
 
@@ -153,7 +153,7 @@ def test_a_home_that_cannot_be_written_is_said(runtime: Runtime) -> None:
     runtime.home.mkdir()
     (runtime.home / "runtime").write_text("in the way", encoding="utf-8")
     with pytest.raises(ModelError) as caught:
-        installer.install(runtime, lambda *_: None)
+        install(runtime, lambda *_: None)
     assert str(runtime.root) in caught.value.where and "MORYFLOW_HOME" in caught.value.next_step
 
 
@@ -174,7 +174,7 @@ def test_a_platform_without_a_build_is_refused_before_any_download(runtime: Runt
 def test_progress_adds_up_over_both_downloads() -> None:
     """What pip prints becomes one bar (ARCHITECTURE 8)."""
     seen: Seen = []
-    meter = installer._Meter(lambda *step: seen.append(step), 300)
+    meter = _Meter(lambda *step: seen.append(step), 300)
     for line in (
         "Collecting xllamacpp==2026.10 (from -r requirements.txt (line 4))",
         "  Downloading xllamacpp-2026.10-cp310-abi3-manylinux2014_x86_64.whl (33.8 MB)",
@@ -202,7 +202,7 @@ def test_every_platform_has_its_hash_and_every_line_is_pinned() -> None:
 
 async def test_before_it_is_installed_the_model_says_what_to_do(tmp_path: Path) -> None:
     """It is known, never chosen by itself, and the error is a command (ARCHITECTURE 8)."""
-    local = LocalModel(Runtime(tmp_path))
+    local = LocalModel(lambda: Runtime(tmp_path))
     info = local.find("local")
     assert isinstance(local, ModelProvider) and isinstance(local, Installable)
     assert info is not None and not info.tools and local.find("locl") is None

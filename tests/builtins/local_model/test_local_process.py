@@ -102,7 +102,7 @@ async def say(local: LocalModel, text: str = "hi", purpose: Purpose = "main") ->
 
 async def test_it_answers_and_ends_with_its_provider(runtime: Runtime) -> None:
     """Chat only: no tool is offered to a model that cannot call one (ARCHITECTURE 8, R1)."""
-    local = LocalModel(runtime)
+    local = LocalModel(lambda: runtime)
     assert local.default({}) == "local"
     try:
         answer, _ = await say(local)
@@ -117,7 +117,7 @@ async def test_it_answers_and_ends_with_its_provider(runtime: Runtime) -> None:
 
 async def test_its_answer_ends_before_a_heading_and_before_a_second_paragraph(runtime: Runtime) -> None:
     """So small a model goes on with the document up to its limit; a summary keeps its headings and its length (S4.7)."""
-    local = LocalModel(runtime)
+    local = LocalModel(lambda: runtime)
     try:
         answer, _ = await say(local)
         summary, _ = await say(local, purpose="compact")
@@ -166,7 +166,7 @@ async def test_it_is_given_neither_keys_nor_the_working_directory(
     monkeypatch.chdir(tmp_path)
     for name in ("json.py", "sitecustomize.py", "xllamacpp.py"):
         (tmp_path / name).write_text("raise SystemExit('shadowed')", encoding="utf-8")
-    local = LocalModel(runtime)
+    local = LocalModel(lambda: runtime)
     try:
         answer, _ = await say(local)
     finally:
@@ -211,7 +211,7 @@ def test_it_ends_when_its_owner_is_killed(runtime: Runtime, tmp_path: Path) -> N
 
 async def test_a_process_that_died_is_started_again(runtime: Runtime) -> None:
     """The next call works (invariant 9)."""
-    local = LocalModel(runtime)
+    local = LocalModel(lambda: runtime)
     try:
         await say(local)
         assert local._process is not None and local._process._child is not None
@@ -226,7 +226,7 @@ async def test_a_process_that_died_is_started_again(runtime: Runtime) -> None:
 async def test_weights_that_do_not_load_are_named(runtime: Runtime) -> None:
     """With the runtime's own words and the command that helps (S4.7)."""
     runtime.weights.write_text("broken", encoding="utf-8")
-    local = LocalModel(Runtime(runtime.home, weights_size=6))
+    local = LocalModel(lambda: Runtime(runtime.home, weights_size=6))
     with pytest.raises(ModelError) as caught:
         await say(local)
     await local.aclose()
@@ -236,7 +236,7 @@ async def test_weights_that_do_not_load_are_named(runtime: Runtime) -> None:
 async def test_a_runtime_that_crashes_is_named(runtime: Runtime) -> None:
     """A build for another processor ends at its first instruction (S4.7)."""
     (runtime.folder / "xllamacpp" / "__init__.py").write_text("import os; os.abort()", encoding="utf-8")
-    local = LocalModel(runtime)
+    local = LocalModel(lambda: runtime)
     with pytest.raises(ModelError) as caught:
         await say(local)
     await local.aclose()
@@ -248,7 +248,7 @@ async def test_the_real_model_answers_and_refuses_what_does_not_fit() -> None:
     """A machine without any key has a real model to talk to (ARCHITECTURE 8)."""
     runtime = Runtime(Path(REAL))
     assert (runtime.folder / WEIGHTS).is_file()
-    local = LocalModel(runtime)
+    local = LocalModel(lambda: runtime)
     try:
         answer, finished = await say(local, "What is the capital of France?")
         assert answer.strip() and finished.usage.input > 0 and finished.usage.output > 0
