@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from moryflow_builtins.permission.shell.parser import parse
-from moryflow_builtins.permission.shell.syntax import NotParsed
+from moryflow_builtins.permission.shell.syntax import Arg, NotParsed, arguments
 from moryflow_builtins.permission.shell.walk import FoldersAfter, Walker
-from moryflow_builtins.permission.shell.words import Arg, arguments
 
 BASH = shutil.which("bash")
 pytestmark = pytest.mark.skipif(BASH is None, reason="bash is the reference")

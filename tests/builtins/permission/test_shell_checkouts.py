@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.shell.git_repository import tracked_paths
 from moryflow_builtins.permission.shell.git_store import GitStore
-from moryflow_builtins.permission.shell.repositories import tracked_paths
 
 from .judging import decide, git, rules
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import git_shown, judge_command
-from moryflow_builtins.permission.shell.git_objects import GitUnknown
-from moryflow_builtins.permission.shell.repositories import index_entries
+from moryflow_builtins.permission.shell.git_repository import GitUnknown, index_entries
 
 from .judging import decide, git, rules
 

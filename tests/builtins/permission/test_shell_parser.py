@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.shell.parser import parse
-from moryflow_builtins.permission.shell.syntax import NotParsed, Simple
+from moryflow_builtins.permission.shell.syntax import Arg, NotParsed, Simple, arguments
 from moryflow_builtins.permission.shell.walk import Bases, FoldersAfter, Walker
-from moryflow_builtins.permission.shell.words import Arg, arguments
 
 BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(BASH is None, reason="bash is the reference")

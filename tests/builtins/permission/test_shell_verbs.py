@@ -8,7 +8,7 @@ import pytest
 from moryflow_builtins.permission.policy import Policy
 from moryflow_builtins.permission.shell.options import GUARDED, spec
 from moryflow_builtins.permission.shell.programs import PROGRAMS
-from moryflow_builtins.permission.shell.verb_tables import ABBREVIATES, VERBS
+from moryflow_builtins.permission.shell.verbs import ABBREVIATES, VERBS
 
 from .judging import decide, rules
 

@@ -26,11 +26,11 @@ from moryflow_builtins.permission.files import TooManyPaths, is_folder, judge_fi
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
+from .git_repository import tracked_paths
 from .options import CommandItem
-from .repositories import tracked_paths
+from .syntax import Arg
 from .tree_files import reads_path
 from .trees import Tree
-from .words import Arg
 
 MAX_MEMBERS = 20_000
 """How many files of an archive are looked at."""

@@ -15,11 +15,10 @@ from typing import Literal
 
 from moryflow_sdk.support.git_files import read_start
 
-from .git_objects import FAILURES, MAX_BYTES, GitUnknown
+from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, GitUnknown, pathspec_filter, repository, tracked_paths
 from .git_store import MAX_PATHS, GitStore
 from .options import CommandItem
-from .repositories import PATHSPEC, pathspec_filter, repository, tracked_paths
-from .words import Arg
+from .syntax import Arg
 
 _REVISION = re.compile(r"[~^:]|@\{|-g[0-9a-fA-F]+\Z")
 """What no plain path has, and the name of a commit may have; git tries that first."""

@@ -10,9 +10,8 @@ from .arrivals import Arrival
 from .checkouts import Checkout
 from .git_shown import GitOutput
 from .options import GUARDED, CommandItem
-from .syntax import Word
+from .syntax import Arg, Word, argument
 from .trees import Tree
-from .words import Arg, argument
 
 
 @dataclass(frozen=True, slots=True)

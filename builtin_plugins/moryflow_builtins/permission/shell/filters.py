@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from .facts import CommandFacts
-from .words import Arg
+from .syntax import Arg
 
 _ADDRESS = re.compile(r"\s*(?:\d+~\d+|\d+|\$|[+~]\d+)\s*")
 _ARGUMENT = re.compile(r"[ \t]*[\w.-]*[ \t]*(?=[;\n}]|\Z)", re.ASCII)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from .arrivals import Arrival
 from .checkouts import checkout_of, names_moved_by
 from .facts import CommandFacts, InnerText, WrittenFile, take_option
+from .git_repository import EXCLUDED, PATHSPEC
 from .git_shown import shown_by
 from .options import CommandItem, read_options, spec
 from .patches import git_patch
-from .repositories import EXCLUDED, PATHSPEC
+from .syntax import Arg
 from .trees import Tree, git_trees
-from .words import Arg
 
 _GLOBAL = spec(
     "c=c config-env=c C=d exec-path=r git-dir=r work-tree=r namespace=v super-prefix=v attr-source=v list-cmds=v p=g "

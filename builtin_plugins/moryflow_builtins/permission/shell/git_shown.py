@@ -16,11 +16,10 @@ from typing import Literal
 
 from moryflow_sdk.support.git_files import read_start
 
-from .git_objects import FAILURES, GitUnknown
+from .git_repository import FAILURES, GitUnknown, index_entries, pathspec_filter, repository
 from .git_store import GitStore
 from .options import CommandItem
-from .repositories import index_entries, pathspec_filter, repository
-from .words import Arg
+from .syntax import Arg
 
 MAX_COMMITS = 100
 """How many commits of a history are looked at: so many take a fifth of a second."""

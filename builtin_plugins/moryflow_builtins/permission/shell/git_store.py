@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moryflow_sdk.support.git_files import read_start
 
-from .git_objects import FAILURES, MAX_BYTES, GitObjects, GitUnknown
+from .git_repository import FAILURES, MAX_BYTES, GitObjects, GitUnknown
 
 MAX_PATHS = 5_000
 """How many paths that differ are looked at."""

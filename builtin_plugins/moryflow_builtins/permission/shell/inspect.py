@@ -9,26 +9,24 @@ from urllib.parse import unquote
 
 from moryflow_sdk.support.sensitive import sensitive
 
-from . import interpreters, own_program, scripts, state, transfer, wrappers
+from . import interpreters, own_program, scripts, transfer, wrappers
 from .arrivals import arrivals_of
 from .facts import CommandFacts, SoughtFiles, WrittenFile, guard_telling_name, take_option
 from .git import inspect_dashed_git, inspect_git
-from .options import read_options, spec
+from .options import MAX_PIECES, file_pieces, read_options, spec
 from .patches import plain_patch
 from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS
 from .scripts import inspect_find
+from .syntax import Arg
+from .transfer import inspect_upload
 from .trees import leaves_out, trees_of
-from .uploads import inspect_upload
-from .verb_tables import VERBS
-from .verbs import MAX_PIECES, file_pieces, inspect_verbs
-from .words import Arg
+from .verbs import VERBS, inspect_verbs
 
 Inspector = Callable[[Sequence[Arg], CommandFacts], None]
 
 SPECIAL: dict[str, Inspector] = {
     **wrappers.INSPECTORS,
     **interpreters.INSPECTORS,
-    **state.INSPECTORS,
     **scripts.INSPECTORS,
     **transfer.INSPECTORS,
     "find": inspect_find,

@@ -13,18 +13,17 @@ from moryflow_builtins.permission.policy import CompiledRule, Policy, RuleHit
 
 from .disguises import disguised_commands, rough_commands
 from .facts import CommandFacts, InnerCommand, InnerText
-from .git_objects import GitUnknown
+from .git_repository import GitUnknown
 from .inspect import inspect, name_of
+from .interpreters import CHANGE
 from .line import CommandLine, CommandPlace, assignments, denial_of, fed_in, has_denial
 from .own_program import inspect_own_program, is_own, refusal_in_text
 from .parser import parse
 from .patches import Patch, UnreadablePatch
 from .places import NEUTRAL, UNKNOWN, Places
-from .state import CHANGE
 from .stored_rules import rule_to_remember
-from .syntax import Compound, NotParsed, Redirect, Script, Simple
+from .syntax import Arg, Compound, NotParsed, Redirect, Script, Simple, arguments
 from .walk import Bases, FoldersAfter, Walker
-from .words import Arg, arguments
 from .wrappers import harmless_assignment
 
 MAX_INNER = 8

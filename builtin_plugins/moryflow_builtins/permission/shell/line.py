@@ -16,8 +16,7 @@ from moryflow_builtins.permission.policy import CompiledRule, RuleHit, RuleSet
 from .facts import CommandFacts, Guard
 from .inspect import basename, name_of
 from .parser import parse
-from .syntax import NotParsed, Simple, Word
-from .words import Arg, argument, arguments
+from .syntax import Arg, NotParsed, Simple, Word, argument, arguments
 
 _NAMED = re.compile(r"[\w@%+=:,./~-]+(?: |\Z)", re.ASCII)
 """A pattern that begins with a whole word."""

@@ -21,11 +21,12 @@ written. The letters:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from .words import Arg
+from .syntax import Arg
 
 TAKES_VALUE = frozenset("vrRwdtxch")
 GUARDED = frozenset("Rwxchgi")
@@ -163,3 +164,18 @@ def table_rows(table: str) -> Iterator[tuple[str, str, str]]:
     for line in logical:
         names, operands, options = (part.strip() for part in line.split("|"))
         yield from ((name, operands, options) for name in names.split())
+
+
+_MARKS = re.compile(r"[=@<,;]")
+
+MAX_PIECES = 200
+"""How many parts of one word are looked at as files."""
+
+
+def file_pieces(arg: Arg) -> list[Arg]:
+    """Return a word and the parts of it that may be files: ``a=@b,c`` holds ``@b``, ``b`` and ``c``."""
+    if not _MARKS.search(arg.text):
+        return [arg]
+    parts = _MARKS.split(arg.text, maxsplit=MAX_PIECES)[1:]
+    texts = dict.fromkeys((arg.text.partition("=")[2], arg.text.partition("@")[2], *parts))
+    return [arg, *(Arg(text, arg.why, tilde=text.startswith("~/")) for text in texts if text)]

@@ -13,7 +13,7 @@ from typing import Literal
 
 from .facts import CommandFacts, InnerCommand, InnerText, WrittenFile
 from .options import read_options, spec
-from .words import Arg
+from .syntax import Arg
 
 PROGRAM = "moryflow"
 

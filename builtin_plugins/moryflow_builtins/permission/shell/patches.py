@@ -14,7 +14,7 @@ from moryflow_sdk.support.git_files import read_start
 
 from .facts import CommandFacts, Patch
 from .options import CommandItem
-from .words import Arg
+from .syntax import Arg
 
 MAX_BYTES = 4 * 1024 * 1024
 """The longest patch that is read."""

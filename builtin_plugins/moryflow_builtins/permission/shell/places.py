@@ -19,14 +19,14 @@ from moryflow_builtins.permission.policy import Policy
 from .arrivals import Arrival, judge_arrival
 from .checkouts import Checkout, paths_brought
 from .facts import CommandFacts
+from .git_repository import strange_repository
 from .git_shown import GitOutput, paths_shown
 from .patches import GIT_CONFIGURATION, MAX_BYTES, Patch, UnreadablePatch, merges_by_configuration, paths_in
-from .repositories import strange_repository
 from .stored_rules import changed_file, contents_of
+from .syntax import Arg
 from .tree_files import TreeFiles
 from .trees import Tree
 from .walk import Bases
-from .words import Arg
 
 MAX_MOVES = 100
 """How often a script may change its folder before nobody keeps track of it."""

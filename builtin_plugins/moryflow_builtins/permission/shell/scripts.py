@@ -10,8 +10,8 @@ from .arrivals import Arrival
 from .facts import CommandFacts, InnerCommand, InnerText, WrittenFile, take_option
 from .filters import awk_is_dangerous, inspect_jq, sed_dangers
 from .options import CommandItem, read_options, spec
+from .syntax import Arg
 from .trees import Tree
-from .words import Arg
 
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 

@@ -21,7 +21,7 @@ from moryflow_builtins.permission.judgement import Judgement, stored_rule_answer
 from .facts import CommandFacts, SoughtFiles
 from .line import CommandLine
 from .programs import PROGRAMS
-from .words import Arg
+from .syntax import Arg
 
 
 def rule_to_remember(line: CommandLine, answer: Judgement, folder: str, contents: Mapping[str, str] | None) -> Remember | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 
@@ -127,3 +130,225 @@ class Script:
     """A list of commands."""
 
     chains: tuple[Chain, ...] = ()
+
+
+MAX_WORDS = 512
+"""How many words braces may stand for; more are not known."""
+
+MAX_GROUPS = 32
+"""How many braces may be opened in one word."""
+
+_GLOB = frozenset("*?[")
+_SEQUENCE = re.compile(r"(-?\d{1,6}|[A-Za-z])\.\.(-?\d{1,6}|[A-Za-z])(?:\.\.(-?\d{1,6}))?", re.ASCII)
+_TILDE_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=~")
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """One argument.
+
+    :param text: what the program gets; where that is not known, the part that is not stands as it was written.
+    :param why: why it is not known; empty for a plain literal word, which is all that an allow covers.
+    :param tilde: it begins with the person's home, written ``~``.
+    """
+
+    text: str
+    why: str = ""
+    tilde: bool = False
+
+    @property
+    def static(self) -> bool:
+        """Whether the program surely gets `text`."""
+        return not self.why
+
+    @property
+    def path(self) -> str:
+        """The argument as a path for :meth:`Files.resolve`, to which a leading ``~`` means home."""
+        return self.text if self.tilde or not self.text.startswith("~") else f"./{self.text}"
+
+    def cut(self, start: int) -> Arg:
+        """Return the argument without its first `start` characters, for example the value of ``--file=…``."""
+        rest = self.text[start:]
+        return Arg(rest, self.why, tilde=(self.tilde and start == 0) or rest.startswith("~/"))
+
+
+def literal(text: str) -> Arg:
+    """Return a plain argument."""
+    return Arg(text)
+
+
+def scripts_of(words: Iterable[Word]) -> Iterator[Script]:
+    """Yield the scripts that run while `words` are expanded."""
+    for word in words:
+        for piece in word.pieces:
+            if isinstance(piece, Expansion):
+                yield from piece.scripts
+
+
+def arguments(words: Iterable[Word]) -> list[Arg]:
+    """Return what `words` become."""
+    return [argument for word in words for argument in _arguments(word)]
+
+
+def argument(word: Word) -> Arg:
+    """Return what a word becomes where braces are not expanded, for example an assigned value."""
+    return _finished([*_marks(word.pieces)], word)
+
+
+def _arguments(word: Word) -> list[Arg]:
+    bare = word.bare
+    if bare is not None and not _SPECIAL.search(bare):
+        return [Arg(bare)]
+    marks = [*_marks(word.pieces)]
+    if ("{", False) not in marks:
+        return [_finished(marks, word)]
+    try:
+        expanded = _expand_braces(marks) if marks.count(("{", False)) <= MAX_GROUPS else _give_up()
+    except _TooMany:
+        return [Arg(_joined(marks), "its braces stand for too many words")]
+    if _quirky(marks, expanded):
+        return [Arg(_joined(marks), f"the braces in {_short(word.raw)} can be read in two ways")]
+    # A word that braces leave empty is no word, unless something in it was quoted.
+    return [_finished(item, word) for item in expanded if item]
+
+
+_SPECIAL = re.compile(r"[*?\[{~]")
+
+Mark = tuple[str, bool]
+"""A character and whether it is quoted; an expansion is one quoted mark that holds its source."""
+
+
+def _marks(pieces: Iterable[Piece]) -> Iterator[Mark]:
+    for piece in pieces:
+        if isinstance(piece, Expansion):
+            yield _DYNAMIC + piece.raw, True
+        elif piece.text:
+            yield from ((char, piece.quoted) for char in piece.text)
+        else:
+            yield "", True
+
+
+_DYNAMIC = "\ufdd0"
+"""Stands before the source of an expansion; not a character, so no text holds it."""
+
+
+def _joined(marks: Iterable[Mark]) -> str:
+    return "".join(text.removeprefix(_DYNAMIC) for text, _ in marks)
+
+
+def _finished(marks: list[Mark], word: Word) -> Arg:
+    text = _joined(marks)
+    dynamic = next((mark[len(_DYNAMIC) :] for mark, _ in marks if mark.startswith(_DYNAMIC)), None)
+    if dynamic is not None:
+        return Arg(text, f"{_short(dynamic)} is known only when it runs")
+    if any(char in _GLOB and not quoted for char, quoted in marks) and _may_glob(marks):
+        return Arg(text, f"{_short(text)} is a pattern; what it matches is known only when it runs")
+    if marks and marks[0] == ("~", False):
+        if len(marks) == 1 or marks[1] == ("/", False):
+            return Arg(text, tilde=True)
+        return Arg(text, f"{_short(text)} depends on users and folders")
+    if _TILDE_ASSIGNED.match(word.raw):
+        return Arg(text, f"the ~ in {_short(text)} is expanded")
+    return Arg(text)
+
+
+def _may_glob(marks: list[Mark]) -> bool:
+    """Whether the unquoted pattern characters can match anything; ``[`` alone is the name of a program."""
+    unquoted = "".join(char for char, quoted in marks if not quoted)
+    return "*" in unquoted or "?" in unquoted or ("[" in unquoted and any(char == "]" for char, _ in marks))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}…"
+
+
+# ------------------------------------------------------------------------------------------------
+# Braces
+# ------------------------------------------------------------------------------------------------
+
+
+class _TooMany(Exception):
+    """Braces that stand for more words than are worth looking at."""
+
+
+def _give_up() -> list[list[Mark]]:
+    raise _TooMany
+
+
+def _expand_braces(marks: list[Mark]) -> list[list[Mark]]:
+    """Return the words that ``{a,b}`` and ``{1..3}`` in `marks` stand for, in the order bash makes them."""
+    group = _group(marks)
+    if group is None:
+        return [marks]
+    start, end, choices = group
+    tails = _expand_braces(marks[end + 1 :])
+    heads = [marks[:start] + inner for choice in choices for inner in _expand_braces(choice)]
+    if len(heads) * len(tails) > MAX_WORDS:
+        raise _TooMany
+    return [head + tail for head in heads for tail in tails]
+
+
+def _group(marks: list[Mark]) -> tuple[int, int, list[list[Mark]]] | None:
+    """Return where the first brace group begins and ends and what it offers."""
+    for start, mark in enumerate(marks):
+        if mark != ("{", False):
+            continue
+        end, commas = _closing(marks, start)
+        if end is None:
+            continue
+        if commas:
+            cuts = [start, *commas, end]
+            return start, end, [marks[a + 1 : b] for a, b in pairwise(cuts)]
+        sequence = _sequence(marks[start + 1 : end])
+        if sequence is not None:
+            return start, end, sequence
+    return None
+
+
+def _quirky(marks: list[Mark], expanded: list[list[Mark]]) -> bool:
+    """Whether braces are left over that bash, which has exceptions of its own, may read otherwise."""
+    unquoted = _REFLOG.sub("", "".join(char for char, quoted in marks if not quoted))
+    if "{" not in unquoted or ("," not in unquoted and ".." not in unquoted):
+        return False
+    return any(not quoted and char in "{}" for item in expanded for char, quoted in item)
+
+
+_REFLOG = re.compile(r"@\{[^{},.]*\}")
+"""``HEAD@{1}``, the one common word in which braces stand for themselves."""
+
+
+def _closing(marks: list[Mark], start: int) -> tuple[int | None, list[int]]:
+    level = 0
+    commas: list[int] = []
+    for index in range(start + 1, len(marks)):
+        match marks[index]:
+            case ("{", False):
+                level += 1
+            case ("}", False):
+                if level == 0:
+                    return index, commas
+                level -= 1
+            case (",", False) if level == 0:
+                commas.append(index)
+            case _:
+                pass
+    return None, []
+
+
+def _sequence(marks: list[Mark]) -> list[list[Mark]] | None:
+    text = "".join(char for char, quoted in marks if not quoted)
+    found = _SEQUENCE.fullmatch(text) if len(text) == len(marks) else None
+    if found is None:
+        return None
+    first, last, step = found.groups()
+    if first.isalpha() != last.isalpha():
+        return None
+    low, high = (ord(first), ord(last)) if first.isalpha() else (int(first), int(last))
+    width = abs(int(step or 1)) or 1
+    values = range(low, high + 1, width) if low <= high else range(low, high - 1, -width)
+    if len(values) > MAX_WORDS or (first.isalpha() and first.islower() != last.islower()):
+        raise _TooMany
+    padded = any(re.match(r"-?0\d", end) for end in (first, last))
+    length = max(len(first), len(last)) if padded else 0
+    shown = (chr(value) if first.isalpha() else f"{value:0{length}d}" for value in values)
+    return [[(char, True) for char in item] for item in shown]

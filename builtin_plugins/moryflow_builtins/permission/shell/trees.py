@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .git_repository import PATHSPEC
 from .options import CommandItem
-from .repositories import PATHSPEC
-from .words import Arg
+from .syntax import Arg
 
 Follows = Literal["nothing", "git", "rg", "npm", "docker"]
 """Whose ignore files a program follows."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .syntax import Chain, Command, Compound, Pipeline, Redirect, Script, Simple, Word
-from .words import scripts_of
+from .syntax import Chain, Command, Compound, Pipeline, Redirect, Script, Simple, Word, scripts_of
 
 Bases = frozenset[str | None]
 MAX_BASES = 8

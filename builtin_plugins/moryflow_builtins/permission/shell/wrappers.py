@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from .facts import CommandFacts, InnerCommand, InnerText, WrittenFile, take_option
 from .options import CommandItem, read_options, spec, table_rows
-from .words import Arg
+from .syntax import Arg
 
 _APPENDED = Arg("…", "the words that are added are known only when it runs")
 
