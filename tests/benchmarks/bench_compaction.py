@@ -15,7 +15,7 @@ from typing import Any
 from conversations import Extractive, Item, append, path_of, step
 from measuring import Figure, Place, place
 from moryflow import open_host
-from moryflow.compaction.measure import ESTIMATORS, Meter, limit_of, measured
+from moryflow.compaction.measure import ESTIMATORS, Meter, limit_of, request_tokens
 from moryflow.compaction.plan import plan_job, room_for
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
@@ -49,7 +49,7 @@ def _view() -> list[Figure]:
     builder.build(path[:NODES])
     steps = sorted(_timed(lambda end=end: builder.build(path[:end])) for end in range(NODES + 2, NODES + 100, 2))
     view = builder.build(path)
-    counting = _timed(lambda: measured(path, view, meter, 0.0))
+    counting = _timed(lambda: request_tokens(path, view, meter, 0.0))
     room = room_for(settings, limit_of(128_000, settings), 3000)
     plan = _timed(lambda: plan_job(path, builder, meter, settings, room, 800_000, "threshold"))
     return [

@@ -48,7 +48,7 @@ def _estimator(host: Host) -> Iterator[Problem]:
     name = host.config.get(key)
     if not name or not isinstance(name, str):
         return
-    from moryflow.compaction.memory import known_estimators
+    from moryflow.compaction.measure import known_estimators
 
     known = known_estimators(host.plugin_set)
     if name not in known:

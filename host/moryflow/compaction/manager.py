@@ -13,7 +13,7 @@ from moryflow_sdk import ConfigError, Message, ModelProvider, MoryflowError
 from moryflow.kernel.messages import message_of, placeholders
 from moryflow.store.tree import effective
 
-from .measure import LESS, SHORTER, Meter, does_not_fit, limit_of, measured, too_large
+from .measure import LESS, SHORTER, Meter, does_not_fit, limit_of, request_tokens, too_large
 from .plan import (
     REFUSED,
     Job,
@@ -106,12 +106,12 @@ class TurnCompaction:
                 return
         fresh, paused = answers_since(self._path) < BETWEEN, self._paused
         if not fresh and not paused:
-            if await self._beside():
+            if await self._fits_beside_turn():
                 await self._start_background()
             else:
                 await self._compact("threshold")
         await self._fit()
-        if answers_since(self._path) < BETWEEN and self._asked < self._limit.most / 2:
+        if answers_since(self._path) < BETWEEN and self._prompt_tokens < self._limit.most / 2:
             await self._cut_texts()  # words of old turns give way; the next summary reads them whole
         if await self._excess() and (not self._paused or (paused and await self._excess(self._window))):
             await self._compact("threshold", calm=True)  # in a pause only where nothing else lets the turn go on
@@ -122,7 +122,7 @@ class TurnCompaction:
         if not self._settings.automatic:
             return False
         await self._drop_background()
-        tokens = await self._measured(self._strict)
+        tokens = await self._request_tokens(self._strict)
         most = min(self._window or tokens, tokens * REFUSED)
         compacted = await self._compact("recovery")
         fitted = await self._fit(most)
@@ -137,7 +137,7 @@ class TurnCompaction:
             return
         if self._scope.purpose == "child":  # nobody prompts it again soon, and its parent waits for the answer
             await self._drop_background("the sub-agent ended before it was there")
-        waits = self._memory.working(self._scope.session) and not self._scope.live.kept
+        waits = self._memory.is_writing(self._scope.session) and not self._scope.live.kept
         if waits:  # store the answer first: a crash while the summary is being written must not lose it
             self._journal.event("session.status", status="busy", answered=True, text="writing the summary of what is older")
             await self._journal.commit()
@@ -154,7 +154,7 @@ class TurnCompaction:
         if job is None:
             raise ConfigError("there is nothing to compact: everything that is left is recent", next_step="go on working")
         try:
-            record, error = await self._written(job, focus)
+            record, error = await self._write_summary(job, focus)
         except asyncio.CancelledError:
             await self._journal.commit()  # there is no turn that would write down how it ended
             raise
@@ -182,18 +182,18 @@ class TurnCompaction:
     @property
     def _paused(self) -> bool:
         """Whether a summary failed so recently that another try would only cost."""
-        return self._memory.cooling(self._scope.session, self._seq)
+        return self._memory.is_paused(self._scope.session, self._seq)
 
     def _view(self) -> list[Message]:
         return self._context.build(self._path)
 
     async def _tokens(self) -> float:
-        return await self._measured(self._meter)
+        return await self._request_tokens(self._meter)
 
-    async def _measured(self, meter: Meter) -> float:
+    async def _request_tokens(self, meter: Meter) -> float:
         view = self._view()
         meter.forget(view)
-        return measured(self._path, view, meter, await self._overhead(meter))
+        return request_tokens(self._path, view, meter, await self._overhead(meter))
 
     async def _overhead(self, meter: Meter) -> float:
         """Return the tokens of system prompt and tools."""
@@ -207,14 +207,14 @@ class TurnCompaction:
         """
         if not self._window and most is None:
             return 0.0
-        return max(0.0, await self._measured(self._strict) - (self._limit.most if most is None else most))
+        return max(0.0, await self._request_tokens(self._strict) - (self._limit.most if most is None else most))
 
     async def _too_long(self) -> bool:
         if not self._window:
             return self._meter.characters(self._view()) > self._settings.fallback_char_limit
-        return self._limit.exceeded(await self._tokens()) or await self._excess() > 0
+        return self._limit.is_exceeded_by(await self._tokens()) or await self._excess() > 0
 
-    async def _beside(self) -> bool:
+    async def _fits_beside_turn(self) -> bool:
         """Whether the summary can be written beside the turn: the window has room for one turn more."""
         if self._settings.mode == "background":
             return not await self._excess()
@@ -231,14 +231,14 @@ class TurnCompaction:
         """
         assert self._window is not None
         overhead = await self._overhead(self._strict)
-        asked = self._asked
+        asked = self._prompt_tokens
         if overhead > self._window:
             raise too_large("the system prompt and the tools alone do", overhead, self._window, LESS)
         if overhead + asked > self._window:
             raise too_large("the prompt alone does", overhead + asked, self._window, SHORTER)
 
     @property
-    def _asked(self) -> float:
+    def _prompt_tokens(self) -> float:
         """The tokens of the newest prompt."""
         prompt = next((message for node in reversed(self._path) if node.kind == "user" and (message := message_of(node))), None)
         return self._strict.estimate(prompt.text) if prompt is not None else 0.0
@@ -294,7 +294,7 @@ class TurnCompaction:
     async def _add(self, pruning: Pruning, trigger: str) -> bool:
         """Commit `pruning`; return whether it is one."""
         if pruning:
-            note_pruning(self._journal, pruning, await self._measured(self._strict), trigger)
+            note_pruning(self._journal, pruning, await self._request_tokens(self._strict), trigger)
             await self._journal.commit()
         return bool(pruning)
 
@@ -303,7 +303,7 @@ class TurnCompaction:
     async def _job(self, trigger: Trigger, *, calm: bool = False) -> Job | None:
         """Return what to compact; where the view is too large to be sent, everything is measured with care."""
         meter = self._strict if calm or trigger == "recovery" else self._meter
-        tokens = await self._measured(meter)
+        tokens = await self._request_tokens(meter)
         overhead = min(max(0.0, tokens - meter.view(self._view())), self._limit.most)
         actual = tokens if trigger in ("recovery", "demand") else None
         room = room_for(self._settings, self._limit, overhead, actual, demanded=trigger == "demand")
@@ -319,7 +319,7 @@ class TurnCompaction:
         :param calm: leave less of the newest turns, because the last summary helped for a few answers only. So does every
             summary that comes soon after another: what is left has room for :data:`BETWEEN` answers like those before.
         """
-        if self._memory.working(self._scope.session) and trigger != "recovery":
+        if self._memory.is_writing(self._scope.session) and trigger != "recovery":
             await self._take_finished(wait=True)
             if not await self._too_long():
                 return True
@@ -327,7 +327,7 @@ class TurnCompaction:
         if job is None:
             return False
         await self._drop_background()
-        record, error = await self._written(job, "")
+        record, error = await self._write_summary(job, "")
         if error is None:
             self._memory.succeeded(self._scope.session)
             return True
@@ -337,12 +337,12 @@ class TurnCompaction:
         return False
 
     def _record(self, job: Job, focus: str = "") -> Record:
-        from .summary import Record, Writing, forked  # what most turns never need
+        from .summary import Record, Writing, fork_scope  # what most turns never need
 
-        fork = forked(self._scope, f"t_{secrets.token_hex(6)}")
+        fork = fork_scope(self._scope, f"t_{secrets.token_hex(6)}")
         return Record(Writing(fork, job, self._settings, self._main, focus))
 
-    async def _written(self, job: Job, focus: str) -> tuple[Record, MoryflowError | None]:
+    async def _write_summary(self, job: Job, focus: str) -> tuple[Record, MoryflowError | None]:
         """Write and apply a summary while the turn waits; return what went wrong, if something did."""
         record = self._record(job, focus)
         try:
@@ -367,7 +367,7 @@ class TurnCompaction:
     # ---------------------------------------------------------------- beside the turn
 
     async def _start_background(self) -> None:
-        if self._memory.working(self._scope.session):
+        if self._memory.is_writing(self._scope.session):
             return
         job = await self._job("background")
         if job is None:

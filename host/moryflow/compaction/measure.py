@@ -1,17 +1,26 @@
-"""How large a view is, by what the provider has counted and an estimate for the rest, and how large it may be."""
+"""How large a view is, part by part, by what the provider has counted and an estimate for the rest; how large it may be."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moryflow_sdk import Message, ModelError, Usage
+from moryflow_sdk import Message, ModelError, SystemPrompt, ToolSchema, Usage, thaw
 
 from moryflow.config.schema import CompactionSettings
+from moryflow.kernel.messages import ContextBuilder
+from moryflow.kernel.model_request import RequestBuilder
+from moryflow.kernel.tool_prepare import offered_tools
 
 if TYPE_CHECKING:
+    from moryflow.hooks.plugin_set import PluginSet
+    from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import Node
+
 
 Estimate = Callable[[str], float]
 Counted = tuple[str, Usage]
@@ -27,9 +36,6 @@ _TRUSTED_SHARE = 0.25
 
 _WIDE = r"[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 _MARKS = r"[0-9!-/:-@\[-`{-~]"
-
-UNKNOWN_WINDOW = 32_000
-"""Tokens to reckon with where the window is unknown; the limit is then 120,000 characters, about as much."""
 
 
 def chars(text: str) -> float:
@@ -50,6 +56,34 @@ def script_aware(text: str) -> float:
 
 
 ESTIMATORS: Mapping[str, Estimate] = {"chars": chars, "script": script_aware}
+
+
+def estimator(name: str, plugin_set: PluginSet) -> Estimate:
+    """Return an estimator by name, or a plugin's ``count_tokens``; one that is missing or fails is characters / 4.
+
+    That one is missing, ``config check`` and every start say.
+    """
+    if name in ESTIMATORS:
+        return ESTIMATORS[name]
+    plugin = plugin_set.plugins.get(name)
+    count = getattr(plugin.object, "count_tokens", None) if plugin else None
+    if not callable(count):
+        return chars
+
+    def counted(text: str) -> float:
+        try:
+            value = float(count(text))  # type: ignore[arg-type]
+        except Exception:  # a plugin's tokenizer must not stop a turn
+            return chars(text)
+        return value if 0 <= value < 1e9 else chars(text)
+
+    return counted
+
+
+def known_estimators(plugin_set: PluginSet) -> list[str]:
+    """Return the names that :func:`estimator` takes."""
+    counting = (name for name, plugin in plugin_set.plugins.items() if callable(getattr(plugin.object, "count_tokens", None)))
+    return [*ESTIMATORS, *counting]
 
 
 def careful(text: str) -> float:
@@ -99,7 +133,7 @@ class Meter:
 
     def _measured(self, messages: Sequence[Message]) -> tuple[float, int]:
         """Return tokens and characters of `messages`, from where they differ from the last ones on."""
-        same = _alike(self._view, messages)
+        same = _equal_at_start(self._view, messages)
         del self._view[same:], self._totals[same + 1 :]
         tokens, length = self._totals[-1]
         for message in messages[same:]:
@@ -126,7 +160,7 @@ def _image(width: int | None, height: int | None) -> float:
     return min(1600.0, width * height / _PIXELS_PER_TOKEN) if width and height else IMAGE_TOKENS
 
 
-def _alike(known: list[Message], messages: Sequence[Message]) -> int:
+def _equal_at_start(known: list[Message], messages: Sequence[Message]) -> int:
     """Return how many messages at the beginning are the same."""
     if list(messages[: len(known)]) == known:
         return len(known)
@@ -139,7 +173,7 @@ def _length(message: Message) -> int:
     return len(message.text) + (sum([len(call.name) + len(call.arguments) for call in calls]) if calls else 0)
 
 
-def measured(path: Sequence[Node], view: Sequence[Message], meter: Meter, overhead: float) -> float:
+def request_tokens(path: Sequence[Node], view: Sequence[Message], meter: Meter, overhead: float) -> float:
     """Return the tokens of the next request.
 
     What the last answer's usage covers is taken from it; it covers nothing once the view was shortened after it.
@@ -193,7 +227,7 @@ class Limit(NamedTuple):
     inclusive: bool = False
     most: float = 0.0
 
-    def exceeded(self, tokens: float) -> bool:
+    def is_exceeded_by(self, tokens: float) -> bool:
         """Whether a view of `tokens` is too long."""
         return tokens >= self.tokens if self.inclusive else tokens > self.tokens
 
@@ -246,3 +280,79 @@ def too_large(what: str, tokens: float, window: int, next_step: str) -> ModelErr
     """Return the refusal of `what`, a subject with its verb, as larger than the window."""
     message = f"{what} not fit the window of the model: about {tokens:.0f} tokens of {window}"
     return ModelError(message, code="context", next_step=next_step)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The view of a session and what it costs.
+
+    :ivar tokens: of the next request, the provider's own count where there is one.
+    :ivar parts: estimated tokens of system, tools, instructions, summary and turns.
+    :ivar plugins: estimated tokens that each plugin adds with prompt blocks and tools.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tokens: int
+    parts: Mapping[str, int]
+    plugins: Mapping[str, int]
+    window: int | None
+    limit: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as JSON."""
+        return {
+            "tokens": sum(message["tokens"] for message in self.messages),
+            "request_tokens": self.tokens,
+            "window": self.window,
+            "limit": self.limit,
+            "parts": dict(self.parts),
+            "plugins": dict(self.plugins),
+            "messages": list(self.messages),
+        }
+
+
+async def report(scope: TurnContext, path: Sequence[Node], settings: CompactionSettings) -> Report:
+    """Return what the next request of a session with this active `path` would hold."""
+    meter = Meter(estimator(settings.estimator, scope.plugin_set))
+    context = ContextBuilder()
+    view = context.build(path)
+    parts: Counter[str] = Counter({"system": 0, "tools": 0, "instructions": 0, "summary": 0, "turns": 0})
+    plugins: Counter[str] = Counter()
+    if scope.model is not None:
+        builder = RequestBuilder(scope, context, scope.model)
+        _count_prompt(await builder.system_prompt(), meter, parts, plugins)
+        _count_tools(builder.schemas(), scope, meter, parts, plugins)
+    for message in view:
+        parts["summary" if message.role == "system" else "turns"] += round(meter.message(message))
+    overhead = parts["system"] + parts["tools"] + parts["instructions"]
+    window = scope.model.context_window if scope.model else None
+    return Report(
+        messages=[_message_row(message, meter) for message in view],
+        tokens=round(request_tokens(path, view, meter, overhead)),
+        parts=parts,
+        plugins=plugins,
+        window=window,
+        limit=round(limit_of(window, settings).tokens),
+    )
+
+
+def _count_prompt(prompt: SystemPrompt, meter: Meter, parts: Counter[str], plugins: Counter[str]) -> None:
+    for block in prompt.blocks:
+        tokens = round(meter.estimate(block.text))
+        parts["instructions" if block.plugin else "system"] += tokens
+        if block.plugin:
+            plugins[block.plugin] += tokens
+
+
+def _count_tools(
+    schemas: Sequence[ToolSchema], scope: TurnContext, meter: Meter, parts: Counter[str], plugins: Counter[str]
+) -> None:
+    owners = offered_tools(scope)
+    for schema in schemas:
+        tokens = round(meter.estimate(schema.name + schema.description + json.dumps(thaw(schema.parameters))))
+        parts["tools"] += tokens
+        plugins[owners[schema.name].plugin] += tokens
+
+
+def _message_row(message: Message, meter: Meter) -> dict[str, Any]:
+    return {**message.model_dump(mode="json", exclude_defaults=True), "tokens": round(meter.message(message))}

@@ -11,7 +11,7 @@ from moryflow_sdk import MoryflowError
 
 from moryflow.config.schema import COMPACTION_PATH, CompactionSettings
 
-from .measure import ESTIMATORS, FRAME, Estimate, Meter, careful, chars
+from .measure import FRAME, Meter, careful, chars, estimator
 
 if TYPE_CHECKING:
     from moryflow.config import Config
@@ -52,7 +52,7 @@ class Memory:
 
     # ---------------------------------------------------------------- cool-down
 
-    def cooling(self, session: str, nodes: int) -> bool:
+    def is_paused(self, session: str, nodes: int) -> bool:
         """Whether a failure is so recent that another try would only cost."""
         return session in self._again and nodes < self._again[session][0]
 
@@ -67,7 +67,7 @@ class Memory:
 
     # ---------------------------------------------------------------- beside the turn
 
-    def working(self, session: str) -> bool:
+    def is_writing(self, session: str) -> bool:
         """Whether a fork writes a summary of `session`, or has written one that waits."""
         return session in self._forks
 
@@ -107,36 +107,8 @@ class Memory:
                 await record.abandoned("the host closed before the summary was there")
 
 
-def known_estimators(plugin_set: PluginSet) -> list[str]:
-    """Return the names that :func:`estimator` takes."""
-    counting = (name for name, plugin in plugin_set.plugins.items() if callable(getattr(plugin.object, "count_tokens", None)))
-    return [*ESTIMATORS, *counting]
-
-
 async def _result(record: Record) -> Payload | MoryflowError:
     try:
         return await record.writing.payload()
     except MoryflowError as error:
         return error
-
-
-def estimator(name: str, plugin_set: PluginSet) -> Estimate:
-    """Return an estimator by name, or a plugin's ``count_tokens``; one that is missing or fails is characters / 4.
-
-    That one is missing, ``config check`` and every start say.
-    """
-    if name in ESTIMATORS:
-        return ESTIMATORS[name]
-    plugin = plugin_set.plugins.get(name)
-    count = getattr(plugin.object, "count_tokens", None) if plugin else None
-    if not callable(count):
-        return chars
-
-    def counted(text: str) -> float:
-        try:
-            value = float(count(text))  # type: ignore[arg-type]
-        except Exception:  # a plugin's tokenizer must not stop a turn
-            return chars(text)
-        return value if 0 <= value < 1e9 else chars(text)
-
-    return counted

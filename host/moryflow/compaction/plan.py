@@ -11,8 +11,8 @@ from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder, placeholders
 from moryflow.store.tree import effective
 
-from .facts import Facts
 from .measure import Limit, Meter
+from .sections import Facts
 
 if TYPE_CHECKING:
     from moryflow_sdk import Message
@@ -138,7 +138,7 @@ class Job:
         kept = {*self.protected, self.prompt}
         return sum(size for node, size in zip(self.covered, self.sizes, strict=False) if node.id in kept)
 
-    def moved(self, node: str) -> Job | None:
+    def with_first_kept(self, node: str) -> Job | None:
         """Return the job with another first kept node; ``None`` when that is no place to cut."""
         if node == self.first_kept:
             return self
@@ -148,7 +148,7 @@ class Job:
         at = places[node]
         return replace(self, at=at, turn=turn_of(self.visible, at))
 
-    def protecting(self, ids: Collection[str]) -> Job:
+    def with_protected(self, ids: Collection[str]) -> Job:
         """Return the job with `ids` kept verbatim; a call brings its results, a result its call."""
         wanted = set(ids)
         groups: list[set[str]] = []
@@ -310,7 +310,7 @@ def find_cut(
     places = [place for place in legal_places(nodes) if place >= start]
     if not places:
         return None
-    stays = _staying(nodes, sizes)
+    stays = _tokens_kept_at(nodes, sizes)
     begins = [place for place in places if nodes[place].kind == _TURN]
     left = finished_turns(nodes, turns)
     protected = max(left.start, start) if len(left) else start
@@ -373,7 +373,7 @@ def _has_answer(turn: Sequence[Node], *, newest: bool) -> bool:
     return spoken[-1].kind == "assistant" and not spoken[-1].payload.get("calls")
 
 
-def _staying(nodes: Sequence[Node], sizes: Sequence[float]) -> list[float]:
+def _tokens_kept_at(nodes: Sequence[Node], sizes: Sequence[float]) -> list[float]:
     """Return for each place the tokens that stay when it is cut there: those behind it, and the prompt of a split turn."""
     tail = [*list(accumulate(reversed(sizes)))[::-1], 0.0]
     prompt = 0.0

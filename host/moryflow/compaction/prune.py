@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from moryflow.config.schema import CompactionSettings
+from moryflow.config.schema import UNKNOWN_WINDOW, CompactionSettings
 from moryflow.kernel.messages import with_files
 
-from .measure import IMAGE_TOKENS, UNKNOWN_WINDOW
+from .measure import IMAGE_TOKENS
 from .plan import finished_turns
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Pruning:
     def __bool__(self) -> bool:
         return bool(self.nodes)
 
-    def joined(self, later: Pruning) -> Pruning:
+    def plus(self, later: Pruning) -> Pruning:
         """Return both as one; of a node the later line counts."""
         dropped = Counter(self.dropped) + Counter(later.dropped)
         return Pruning({**self.nodes, **later.nodes}, dict(dropped), self.saved + later.saved)
@@ -140,7 +140,7 @@ def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tool
 
     def new() -> float:
         shown = dict(done) | dict(found.nodes)
-        return sum(size(_shown(node, shown)) for node in nodes[unseen_from(nodes) :] if node.kind == "tool")
+        return sum(size(_output_now(node, shown)) for node in nodes[unseen_from(nodes) :] if node.kind == "tool")
 
     plans: tuple[Callable[[Mapping[str, str], float], Pruning], ...] = (
         lambda done, excess: plan_rescue(nodes, done, excess, tools, size),
@@ -151,7 +151,7 @@ def plan_fit(nodes: Sequence[Node], done: Mapping[str, str], excess: float, tool
     for plan in plans:
         if found.saved >= excess:
             break
-        found = found.joined(plan({**done, **found.nodes}, excess - found.saved))
+        found = found.plus(plan({**done, **found.nodes}, excess - found.saved))
     return found
 
 
@@ -166,7 +166,7 @@ class _Found:
         self.saved = 0.0
 
     def text(self, node: Node) -> str:
-        return _shown(node, self._done)
+        return _output_now(node, self._done)
 
     def tokens(self, node: Node) -> float:
         return self._size(self.text(node))
@@ -183,7 +183,7 @@ class _Found:
         return Pruning(self._nodes, dict(self._dropped), self.saved)
 
 
-def _shown(node: Node, done: Mapping[str, str]) -> str:
+def _output_now(node: Node, done: Mapping[str, str]) -> str:
     return done.get(node.id) or node.payload.get("output", "")
 
 

@@ -27,7 +27,7 @@ from moryflow_sdk import (
 from moryflow.kernel.models import stream
 
 from .measure import script_aware
-from .sections import ASKED, TURN, cleaned, headings_in, is_summary, merged
+from .sections import ASKED, TURN, clean_summary, headings_in, is_summary, merge_sections
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext
@@ -102,22 +102,18 @@ class Summarizer:
 
     async def _fold(self, write: Callable[[int], Sequence[str]], instructions: str, previous: str, room: float) -> str:
         """Read the conversation, piece by piece where it must be, each time with what was written so far."""
-        written, told = previous, _within(self._told, room * _TOLD)
+        written, told = previous, _within("\n\n".join(self.context), room * _TOLD)
         free = room - script_aware(told)
         pieces = whole_or_chunks(write, script_aware, max(free - min(free * _PREVIOUS, script_aware(previous)), 64.0))
         if len(pieces) > 1:
             pieces = whole_or_chunks(write, script_aware, max(free * (1 - _PREVIOUS), 64.0))
         asked = headings_in(instructions)
         for piece in pieces:
-            answer = cleaned(await self._ask(instructions, piece, _within(written, free * _PREVIOUS), told))
+            answer = clean_summary(await self._ask(instructions, piece, _within(written, free * _PREVIOUS), told))
             if not is_summary(answer, asked):
                 raise SummaryFailed("the answer has none of the sections that were asked for, or nothing in them")
-            written = merged(answer, written, asked)
+            written = merge_sections(answer, written, asked)
         return written
-
-    @property
-    def _told(self) -> str:
-        return "\n\n".join(self.context)
 
     def _room(self, instructions: str) -> float:
         window = self.model.context_window or UNKNOWN_WINDOW
@@ -178,7 +174,7 @@ class Summarizer:
             raise SummaryFailed(f"the summarizer tried to call {finished.tool_calls[0].name!r}; it has no tools")
         if finished.reason in _BROKEN and not closed:
             raise SummaryFailed(_BROKEN[finished.reason])
-        if not cleaned(text):
+        if not clean_summary(text):
             raise SummaryFailed("the summary is empty")
         return text
 
@@ -202,7 +198,7 @@ def first_params(model: ModelInfo, most: int) -> ChatParams:
 def _within(text: str, room: float) -> str:
     """Return `text`, its middle left out where it is larger than `room` tokens."""
     tokens = script_aware(text)
-    return text if tokens <= room else shortened(text, max(80, int(len(text) * room / tokens * 0.95)))
+    return text if tokens <= room else shorten(text, max(80, int(len(text) * room / tokens * 0.95)))
 
 
 COMPACT_AGENT_ID = "default_compact_agent"
@@ -289,7 +285,7 @@ def whole_or_chunks(write: Callable[[int], Sequence[str]], size: Size, room: flo
     :param write: returns the entries with outputs of at most so many characters.
     """
     for width in _OUTPUTS:
-        pieces = _packed(write(width), size, room)
+        pieces = _pack(write(width), size, room)
         if len(pieces) <= 1:
             return pieces
     return chunks(write(OUTPUT), size, room)
@@ -300,12 +296,12 @@ def entries(messages: Sequence[Message], output: int = OUTPUT) -> list[str]:
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     found: list[str] = []
     for message in messages:
-        text = _escaped(message.text)
+        text = _escape_fences(message.text)
         if message.role == "tool":
-            found.append(f"[result of {names.get(message.call_id, 'a tool')}]\n{shortened(text, output)}")
+            found.append(f"[result of {names.get(message.call_id, 'a tool')}]\n{shorten(text, output)}")
             continue
         who = {"user": "person", "assistant": "agent", "system": "earlier"}[message.role]
-        calls = [f"[agent calls {c.name}] {shortened(_escaped(c.arguments), ARGUMENTS)}" for c in message.tool_calls]
+        calls = [f"[agent calls {c.name}] {shorten(_escape_fences(c.arguments), ARGUMENTS)}" for c in message.tool_calls]
         images = [f"[{len(message.images)} images]"] if message.images else []
         found.append("\n".join([*([f"[{who}]\n{text}"] if text else []), *images, *calls]))
     return [entry for entry in found if entry]
@@ -317,11 +313,11 @@ def chunks(texts: Sequence[str], size: Size, room: float, most: int = MOST_CHUNK
     Entries become shorter where they are too many; what still does not fit is left out in the middle, with a line that
     says so.
     """
-    pieces = _packed(texts, size, room)
+    pieces = _pack(texts, size, room)
     for width in _SHORTER:
         if len(pieces) <= most:
             return pieces
-        pieces = _packed([shortened(text, width) for text in texts], size, room)
+        pieces = _pack([shorten(text, width) for text in texts], size, room)
     if len(pieces) <= most:
         return pieces
     half = most // 2
@@ -329,7 +325,7 @@ def chunks(texts: Sequence[str], size: Size, room: float, most: int = MOST_CHUNK
     return [*pieces[: half - 1], f"{pieces[half - 1]}\n\n{left_out}", *pieces[-half:]]
 
 
-def shortened(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Return `text` with its middle left out when it is longer than `width` characters."""
     if len(text) <= width:
         return text
@@ -337,7 +333,7 @@ def shortened(text: str, width: int) -> str:
     return f"{text[:head]}\n[… {len(text) - width} characters …]\n{text[-(width - head) :]}"
 
 
-def _packed(texts: Sequence[str], size: Size, room: float) -> list[str]:
+def _pack(texts: Sequence[str], size: Size, room: float) -> list[str]:
     pieces: list[str] = []
     current: list[str] = []
     filled = 0.0
@@ -360,7 +356,7 @@ def _split(text: str, size: Size, room: float) -> list[str]:
     return [part for start in range(0, len(text), width) for part in _split(text[start : start + width], size, room)]
 
 
-def _escaped(text: str) -> str:
+def _escape_fences(text: str) -> str:
     """Keep the conversation from ending its own fence."""
     for tag in ("conversation", "previous-summary", "context"):
         text = text.replace(f"</{tag}>", f"<\\/{tag}>")

@@ -19,9 +19,22 @@ from moryflow.kernel.messages import message_of, pair_results
 from moryflow.kernel.ports import Journal
 from moryflow.store import RunRow
 
-from .facts import LEFT_OUT, Facts, Known, call_ids, collect, effects, first_lines
 from .plan import Job, still_true
-from .sections import ASKED, Records, assembled, bodies, cleaned, language_of
+from .sections import (
+    ASKED,
+    LEFT_OUT,
+    Facts,
+    Known,
+    Records,
+    bodies,
+    call_ids,
+    clean_summary,
+    collect,
+    compose_summary,
+    effects,
+    first_lines,
+    language_of,
+)
 from .summarizer import Summarizer, SummaryFailed, instructions
 
 if TYPE_CHECKING:
@@ -97,16 +110,16 @@ class Writing:
         plan = await self._plan()
         if plan.decline:
             raise Declined(f"declined: {plan.decline}")
-        self.job = self._changed(plan)
+        self.job = self._change_job(plan)
         if plan.summary is not None:
-            written, self.model = _with_heading(cleaned(plan.summary), self.language), ""
+            written, self.model = _with_heading(clean_summary(plan.summary), self.language), ""
         else:
-            written = await self._written(plan)
-        facts = self.job.earlier.joined(await self._facts())
+            written = await self._write_summary(plan)
+        facts = self.job.earlier.merge(await self._facts())
         free = self.job.room.whole - self.job.kept - self.job.meter.estimate(written)
         room = max(min(self.job.room.records, free), 0.0)
         command = f"moryflow session records {self.fork.session}"
-        summary = assembled(written, Records(facts, self.job.meter.estimate, room, self.language, command))
+        summary = compose_summary(written, Records(facts, self.job.meter.estimate, room, self.language, command))
         self._check(written, summary)
         return Payload(summary, self.job.first_kept, self.job.tokens_before, self._details(written, facts))
 
@@ -122,20 +135,20 @@ class Writing:
         plan = first_plan(job.covered, job.first_kept, job.previous, job.tokens_before, self.settings, self.focus)
         return await self.fork.around.dispatcher.transform(self.fork, "compaction", plan)
 
-    def _changed(self, plan: CompactionPlan) -> Job:
+    def _change_job(self, plan: CompactionPlan) -> Job:
         """Return the job as plugins changed it; what they may not ask for is left out and said."""
-        job = self.job.moved(plan.first_kept)
+        job = self.job.with_first_kept(plan.first_kept)
         if job is None:
             self.remarks.append(f"a plugin named {plan.first_kept!r} as first kept node; that is no place to cut")
             job = self.job
         unknown = set(plan.protect) - {node.id for node in job.covered}
         if unknown:
             self.remarks.append(f"a plugin protected {len(unknown)} nodes that are not covered")
-        return job.protecting(set(plan.protect) - unknown)
+        return job.with_protected(set(plan.protect) - unknown)
 
     # ---------------------------------------------------------------- the summary
 
-    async def _written(self, plan: CompactionPlan) -> str:
+    async def _write_summary(self, plan: CompactionPlan) -> str:
         provider, model = self._model()
         self.fork.model, self.model = model, model.id
         most, language = self.settings.max_output_tokens, self.language
@@ -254,7 +267,7 @@ def first_plan(
     )
 
 
-def forked(scope: TurnContext, turn: str) -> TurnContext:
+def fork_scope(scope: TurnContext, turn: str) -> TurnContext:
     """Return the compact agent's scope: same session and generation, own run, ledger and costs."""
     from moryflow.hooks.ledger import Ledger
 
@@ -291,7 +304,7 @@ class Record:
         pen.run(self._run("running", None))
         job, focus = self.writing.job, self.writing.focus
         planned = {"anchor": job.anchor, "first_kept": job.first_kept, **({"focus": focus} if focus else {})}
-        pen.event("compaction", **self._said("pending", **planned))
+        pen.event("compaction", **self._event("pending", **planned))
         await pen.commit()
 
     async def done(self, payload: Payload, live: SessionHandle) -> bool:
@@ -314,7 +327,7 @@ class Record:
         pen.only_after(path[-1].id)
         pen.run(self._run("ended", "completed"))
         about = {"tokens_after": after, "dropped": payload.details["dropped"], "summary_chars": len(payload.summary)}
-        pen.event("compaction", **self._said("done", **about))
+        pen.event("compaction", **self._event("done", **about))
         try:
             await pen.commit()
             await pen.settle()
@@ -338,16 +351,16 @@ class Record:
     def interrupted(self, journal: Journal) -> None:
         """Note in the turn's own journal that the turn was stopped meanwhile."""
         journal.run(self._run("ended", "interrupted"))
-        journal.event("compaction", **self._said("failed", reason="the turn was stopped"))
+        journal.event("compaction", **self._event("failed", reason="the turn was stopped"))
 
     async def _end(self, state: str, reason: str, why: str) -> None:
         pen = TurnJournal(self.writing.fork)
         pen.run(self._run("ended", reason))
-        pen.event("compaction", **self._said(state, reason=why))
+        pen.event("compaction", **self._event(state, reason=why))
         await pen.commit()
         await pen.settle()
 
-    def _said(self, state: str, **more: Any) -> dict[str, Any]:
+    def _event(self, state: str, **more: Any) -> dict[str, Any]:
         job: Job = self.writing.job
         said = {
             "kind": "compact",

@@ -81,6 +81,9 @@ class PermissionRule(Settings):
 Positive = Annotated[int, Meta(gt=0, le=100_000_000)]
 Count = Annotated[int, Meta(ge=0, le=100_000_000)]
 
+UNKNOWN_WINDOW = 32_000
+"""Tokens to reckon with where a model's window is unknown, about as much as `fallback_char_limit`."""
+
 
 class CompactionSettings(Settings):
     """When long conversations are shortened, and by how much."""

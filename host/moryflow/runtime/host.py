@@ -115,10 +115,10 @@ class Host:
         """Return what shortens a turn's view; a turn without a model needs none."""
         if provider is None or requests is None or scope.model is None:
             return NoCompaction()
-        from moryflow.compaction.deferred import deferred
+        from moryflow.compaction import compaction_of
 
         usual = not self.config.section("agents.runtime.compaction") and "compaction" not in self.__dict__
-        return deferred(lambda: self.compaction, scope, journal, provider, requests, usual=usual)
+        return compaction_of(lambda: self.compaction, scope, journal, provider, requests, usual=usual)
 
     @property
     def tools(self) -> Mapping[str, RegisteredTool]:

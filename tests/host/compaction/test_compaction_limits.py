@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from compaction_paths import calls, compaction, path_of, result, says, user
-from moryflow.compaction.measure import IMAGE_TOKENS, Meter, chars, last_counted, limit_of, measured, script_aware, usable
+from moryflow.compaction.measure import IMAGE_TOKENS, Meter, chars, last_counted, limit_of, request_tokens, script_aware, usable
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.messages import ContextBuilder
 from moryflow_sdk import Image, Message
@@ -13,7 +13,7 @@ DEFAULTS = CompactionSettings()
 
 
 def size(path, overhead=0.0):
-    return measured(path, ContextBuilder().build(path), Meter(), overhead)
+    return request_tokens(path, ContextBuilder().build(path), Meter(), overhead)
 
 
 def test_the_default_estimate_is_a_quarter_of_the_characters():
@@ -76,7 +76,7 @@ def test_the_share_of_the_window():
     """Strictly more than 0.8 of what the answer leaves: min(4096, a fifth of the window) (S0.13, S0.14)."""
     assert usable(10_000) == 8000 and usable(128_000) == 128_000 - 4096 and usable(10_000, 500) == 9500
     limit = limit_of(10_000, DEFAULTS)
-    assert not limit.exceeded(6400) and limit.exceeded(6400.25)
+    assert not limit.is_exceeded_by(6400) and limit.is_exceeded_by(6400.25)
 
 
 @pytest.mark.parametrize("window", [None, 0, -5])
@@ -90,8 +90,8 @@ def test_other_policies_are_chosen_by_name():
     """`buffer`: at least window - buffer; `reserve`: more than window - reserve (D13, S4.12)."""
     buffer = limit_of(100_000, CompactionSettings(policy="buffer"))
     reserve = limit_of(100_000, CompactionSettings(policy="reserve"))
-    assert not buffer.exceeded(79_999) and buffer.exceeded(80_000)
-    assert not reserve.exceeded(100_000 - 16_384) and reserve.exceeded(100_000 - 16_383)
+    assert not buffer.is_exceeded_by(79_999) and buffer.is_exceeded_by(80_000)
+    assert not reserve.is_exceeded_by(100_000 - 16_384) and reserve.is_exceeded_by(100_000 - 16_383)
     assert limit_of(8000, CompactionSettings(policy="buffer")).tokens == 4000
 
 

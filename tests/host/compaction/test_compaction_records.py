@@ -9,11 +9,21 @@ from compaction_paths import ANSWERED, calls, path_of, result, user
 from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
-from moryflow.compaction.facts import Facts, collect, effects
 from moryflow.compaction.measure import chars, limit_of, script_aware
 from moryflow.compaction.plan import room_for
-from moryflow.compaction.sections import Records, assembled, cleaned, headings_in, host_sections, is_summary, merged
-from moryflow.compaction.summarizer import chunks, entries, instructions, shortened
+from moryflow.compaction.sections import (
+    Facts,
+    Records,
+    clean_summary,
+    collect,
+    compose_summary,
+    effects,
+    headings_in,
+    host_sections,
+    is_summary,
+    merge_sections,
+)
+from moryflow.compaction.summarizer import chunks, entries, instructions, shorten
 from moryflow.config.schema import CompactionSettings
 from moryflow.runtime.session_commands import compact_now
 from moryflow.store import HookCallRow
@@ -68,7 +78,7 @@ def test_no_number_of_compactions_loses_a_fact(parts):
     """Joined with those of the compaction before, through JSON, every key is still there (S1.13, S1.14)."""
     joined = Facts()
     for part in parts:
-        joined = Facts.from_json(joined.as_json()).joined(part)
+        joined = Facts.from_json(joined.as_json()).merge(part)
     for name in ("changed", "artifacts", "denied", "failed"):
         assert set(getattr(joined, name)) == {key for part in parts for key in getattr(part, name)}
     assert set(joined.read) | set(joined.changed) == {key for part in parts for key in (*part.read, *part.changed)}
@@ -106,9 +116,9 @@ def test_a_models_answer_becomes_the_asked_sections():
     answer = (
         "<think>hm</think>```md\n【会话摘要】\n## Goal\nMend.\n## Files & Artifacts\n- made/up.py\n## Next Steps\nTest.\n```"
     )
-    assert cleaned(answer) == "## Goal\nMend.\n## Next Steps\nTest."
-    assert cleaned("all done") == "all done" and cleaned("  ") == ""
-    whole = assembled(cleaned(answer), Records(collect(PATH), chars, 5000))
+    assert clean_summary(answer) == "## Goal\nMend.\n## Next Steps\nTest."
+    assert clean_summary("all done") == "all done" and clean_summary("  ") == ""
+    whole = compose_summary(clean_summary(answer), Records(collect(PATH), chars, 5000))
     assert whole.startswith("【会话摘要】\n## Goal") and "made/up.py" not in whole
 
 
@@ -127,7 +137,10 @@ def test_a_heading_is_known_however_it_is_written(heading):
     asked = headings_in(instructions())
     text = f"{heading}\nWrite no tests."
     assert is_summary(text, asked)
-    assert merged(text, "## Goal\nMend it.\n## Constraints & Preferences\nBe quick.", asked) == f"{text}\n## Goal\nMend it."
+    assert (
+        merge_sections(text, "## Goal\nMend it.\n## Constraints & Preferences\nBe quick.", asked)
+        == f"{text}\n## Goal\nMend it."
+    )
 
 
 def test_a_conversation_cannot_end_its_own_fence():
@@ -139,7 +152,7 @@ def test_a_conversation_cannot_end_its_own_fence():
 
 def test_long_outputs_are_shortened_in_the_input():
     """Head and tail stay, the middle is counted (S0.22)."""
-    short = shortened("a" * 5000 + "b" * 5000, 300)
+    short = shorten("a" * 5000 + "b" * 5000, 300)
     assert len(short) < 340 and short.startswith("aaa") and short.endswith("bbb") and "9700 characters" in short
 
 

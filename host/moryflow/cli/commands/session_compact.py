@@ -30,7 +30,7 @@ def show_context(ctx: click.Context, session: str | None, model: str | None) -> 
     async def work(host: Host) -> tuple[str, Any]:
         from moryflow_sdk import ConfigError
 
-        from moryflow.compaction.report import report
+        from moryflow.compaction.measure import report
 
         row = await find(host.store, session, flags)
         opened = await host.resume(row.vault, row.id, model=model)
@@ -124,7 +124,7 @@ def show_records(ctx: click.Context, session: str | None) -> None:
     flags = flags_of(ctx)
 
     async def work(store: Store) -> tuple[str, Any]:
-        from moryflow.compaction.facts import Facts
+        from moryflow.compaction.sections import Facts
         from moryflow.store.tree import effective
 
         row = await find(store, session, flags)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from compaction_paths import path_of, says, user
-from moryflow.compaction.deferred import Deferred
-from moryflow.compaction.measure import UNKNOWN_WINDOW
+from moryflow.compaction import LazyCompaction
+from moryflow.config.schema import UNKNOWN_WINDOW
 from moryflow.kernel.ports import NoCompaction
 
 
@@ -43,7 +43,7 @@ async def test_only_a_plainly_short_session_is_not_measured(items, window, asked
     """Small windows, limits of a person, images, large counts and long paths are measured at every step (S0.12)."""
     real = Counted()
     path = path_of(*items)
-    await Deferred(lambda: path, window, Sent(), lambda: real).before_step()
+    await LazyCompaction(lambda: path, window, Sent(), lambda: real).before_step()
     assert real.asked == asked
 
 
@@ -51,20 +51,20 @@ async def test_only_a_plainly_short_session_is_not_measured(items, window, asked
 async def test_large_prompts_and_tools_are_measured(characters, asked):
     """What is sent besides the messages may be most of the window, a token for each character (S0.2, S1.21)."""
     real = Counted()
-    await Deferred(lambda: path_of(user("hello")), 32_000, Sent(characters), lambda: real).before_step()
+    await LazyCompaction(lambda: path_of(user("hello")), 32_000, Sent(characters), lambda: real).before_step()
     assert real.asked == asked
 
 
 async def test_a_session_that_grows_is_measured_once_it_matters():
     """What was weighed before is not weighed again, and a path that became another is weighed anew (S0.12)."""
     real, path = Counted(), path_of(user("hello"))
-    deferred = Deferred(lambda: path, 128_000, Sent(), lambda: real)
-    await deferred.before_step()
+    compaction = LazyCompaction(lambda: path, 128_000, Sent(), lambda: real)
+    await compaction.before_step()
     path = path_of()
-    await deferred.before_step()
+    await compaction.before_step()
     path = path_of(*[user("hello")] * 15_999)
-    await deferred.before_step()
+    await compaction.before_step()
     assert real.asked == 0
     path += path_of(user("hello"), user("hello"))
-    await deferred.before_step()
+    await compaction.before_step()
     assert real.asked == 1
