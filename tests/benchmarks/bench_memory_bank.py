@@ -20,7 +20,7 @@ from typing import Any
 
 from moryflow import RunOptions, open_host
 from moryflow_builtins.memory_bank import system_blocks, tool_after, tool_decided, tool_gate
-from moryflow_builtins.memory_bank.init import files
+from moryflow_builtins.memory_bank.cli import files
 from moryflow_sdk import Ruling, ToolResult
 
 Figure = tuple[str, float, str, float | None]

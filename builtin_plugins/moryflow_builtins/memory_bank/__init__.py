@@ -27,7 +27,18 @@ from moryflow_sdk import (
     tool,
 )
 
-from .bank import MemoryBankSettings, bank_of, bank_path, runs_unseen, usable_bank
+from .bank import (
+    FOLDER,
+    READ_TOOLS,
+    READER,
+    WRITER,
+    MemoryBankSettings,
+    bank_of,
+    bank_path,
+    page_of_skill,
+    runs_unseen,
+    usable_bank,
+)
 
 name = "memory_bank"
 services = ("emit", "files", "history", "spawn")
@@ -41,7 +52,7 @@ def _read_target(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
 
 
 def _writer_target(_: Mapping[str, Any]) -> Sequence[TargetRequest]:
-    return (task_target("memory-bank-writer"),)
+    return (task_target(WRITER),)
 
 
 def _with_a_bank(turn: Turn) -> bool:
@@ -80,10 +91,20 @@ def tools() -> list[Tool]:
 
 @hookimpl
 def agents() -> list[Agent]:
-    """Offer the reader. No agent may call the writer."""
-    from .subagents import reader_agent
-
-    return [reader_agent()]
+    """Offer the reader, which answers with a package. No agent may call the writer."""
+    return [
+        Agent(
+            id=READER,
+            name="Memory reader",
+            description="Reads the memory bank and key sources for a question; answers with a context package.",
+            mode="subagent",
+            prompt=page_of_skill("memory-reader-prompt.md"),
+            tools=READ_TOOLS,
+            max_steps=20,
+            source=name,
+            needs=FOLDER,
+        )
+    ]
 
 
 @hookimpl
@@ -96,7 +117,7 @@ def commands() -> Sequence[Command]:
 def system_blocks(turn: Turn) -> list[SystemBlock]:
     """Add the protocol and MEMORY.md, but not for the reader and the writer, which have their own instructions."""
     bank = usable_bank(turn)
-    if bank is None or (turn.spawned is not None and turn.agent.id in ("memory-reader", "memory-bank-writer")):
+    if bank is None or (turn.spawned is not None and turn.agent.id in (READER, WRITER)):
         return []
     from .guard import get_ready
     from .prompt import block_of
@@ -110,8 +131,7 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
     """Let reads count only while the model sees them; mark messages that speak for reading first or for a proposal."""
     if usable_bank(turn) is None:
         return None
-    from .prompt import add_message_hints
-    from .reads import forget_after_compaction
+    from .prompt import add_message_hints, forget_after_compaction
 
     forget_after_compaction(messages, turn)
     return add_message_hints(messages, turn)
@@ -120,7 +140,7 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
 @hookimpl
 def tool_before(call: ToolCall) -> ToolCall | None:
     """Let the reader work where the person sees it: nobody goes on without what it found."""
-    if call.args.get("agent") != "memory-reader" or not call.args.get("background"):
+    if call.args.get("agent") != READER or not call.args.get("background"):
         return None
     return call.replace(args={**call.args, "background": False})
 

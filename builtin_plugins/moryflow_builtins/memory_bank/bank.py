@@ -1,14 +1,14 @@
 """Where a memory bank is, what belongs to it, the two parts of its files, and what ``agents.runtime.memoryBank`` may say.
 
-A bank is a real folder ``memory-bank`` at the top of the vault. Whether there is one is looked up once a turn; where
-there is none, nothing of this plugin does anything. Of a file of the bank, tools keep one part; the other is the person's.
+A bank is a real folder ``memory-bank`` at the top of the vault; where there is none, nothing of this plugin does anything.
+Tools keep one part of each file of the bank, the person keeps the other.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections import OrderedDict
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -75,12 +75,24 @@ MEMORY = f"{FOLDER}/MEMORY.md"
 PATTERNS = f"{FOLDER}/details/patterns.md"
 PREFIX = f"vault:/{FOLDER}"
 SKILL = Path(__file__).parent / "skills" / "memory-bank"
-REMEMBERED_TURNS = 256
+READER, WRITER = "memory-reader", "memory-bank-writer"
+"""The agents of the bank. Anyone may start the reader, only ``memory_write`` starts the writer; the names grant nothing."""
+READ_TOOLS = ("read", "ls", "glob", "grep")
+PROTOCOL_VERSION = "memory-bank/v1"
+SECTIONS = ("Project", "Routing Rules", "Top Quick Answers", "Drill-Down Protocol", "Write Safety")
+"""What the front page must have, in this order."""
+USER_PLACEHOLDER = "Your own notes. No tool changes this part."
 MADE_BY = "ask the person to run `moryflow memory-bank init`"
 """Who makes a bank: no tool and no command of an agent does."""
 
 UNSEEN = frozenset({"bash", "mcp", "tool"})
 """Domains of calls that do not say which files they write."""
+
+
+@cache
+def page_of_skill(name: str) -> str:
+    """Return a page of the skill that comes with Moryflow."""
+    return (SKILL / "references" / name).read_text(encoding="utf-8")
 
 
 class Bank(NamedTuple):
@@ -104,29 +116,24 @@ class Bank(NamedTuple):
         return next((name for name in (PATTERNS, MEMORY) if self.has(name)), "")
 
 
-_known: OrderedDict[tuple[str, Path], Bank | None] = OrderedDict()
-
-
-def bank_of(turn: Turn) -> Bank | None:
-    """Return the bank of the turn's vault, whether it can be used or not. One look at the disk a turn."""
-    key = (turn.id, turn.vault)
-    if key in _known:
-        return _known[key]
-    found = find_bank(turn.vault)
-    if turn.id:
-        _known[key] = found
-        if len(_known) > REMEMBERED_TURNS:
-            _known.popitem(last=False)
-    return found
-
-
 def usable_bank(turn: Turn) -> Bank | None:
     """Return the bank of the turn's vault if it can be used."""
     bank = bank_of(turn)
     return None if bank is None or bank.problem else bank
 
 
-def find_bank(vault: Path | str) -> Bank | None:
+def bank_of(turn: Turn) -> Bank | None:
+    """Return the bank of the turn's vault, whether it can be used or not."""
+    return _bank_in_turn(turn.id, turn.vault) if turn.id else find_bank(turn.vault)
+
+
+@lru_cache(maxsize=256)
+def _bank_in_turn(_: str, vault: Path) -> Bank | None:
+    """Look for the bank once a turn."""
+    return find_bank(vault)
+
+
+def find_bank(vault: Path) -> Bank | None:
     """Look for the bank of `vault`. A link is not followed: it may lead anywhere."""
     try:
         mode = os.lstat(f"{vault}/{FOLDER}").st_mode

@@ -14,9 +14,8 @@ from moryflow_sdk import ToolError, redact
 from moryflow_sdk.support.sensitive import sensitive
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from .bank import FOLDER, MEMORY, PATTERNS, MemoryBankSettings, as_text, bank_of, problem_of
+from .bank import FOLDER, MEMORY, PATTERNS, SECTIONS, MemoryBankSettings, as_text, bank_of, problem_of
 from .change_guard import take
-from .init import SECTIONS
 
 
 @dataclass(frozen=True)
@@ -238,7 +237,7 @@ BLOCKS = "give the file MACHINE_BLOCK_START and _END, then USER_BLOCK_START and 
 LARGEST = 1024 * 1024
 
 
-def check(turn: Any) -> tuple[list[Finding], int]:
+def check_bank(turn: Any) -> tuple[list[Finding], int]:
     """Return what is wrong with the bank of the turn's vault, and how many files were looked at."""
     bank = bank_of(turn)
     if bank is None:

@@ -1,14 +1,301 @@
-"""``moryflow memory-bank``: init, check, doctor."""
+"""``moryflow memory-bank``: init makes what is missing, check looks at the bank, doctor at protocol, skill and bank together.
+
+``init`` never touches what is the person's. Where protocol, skill and bank differ, the protocol is right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
-from moryflow_sdk import ConfigError
+from moryflow_sdk import ConfigError, MoryflowError, ToolError
 
-from .check import document, rendering
+from .bank import (
+    FOLDER,
+    MACHINE,
+    MEMORY,
+    PROTOCOL_VERSION,
+    READER,
+    SECTIONS,
+    SKILL,
+    USER,
+    USER_PLACEHOLDER,
+    WRITER,
+    MemoryBankSettings,
+    as_text,
+    bank_of,
+    read_text,
+    split,
+)
+from .check import Finding, check_bank, document, read_page, rendering
+from .prompt import protocol
+
+TEMPLATE_VERSION = "7.1"
+
+_FRONT = f'---\nprotocol_version: {PROTOCOL_VERSION}\ntemplate: "{TEMPLATE_VERSION}"\n---\n'
+
+_MEMORY_SECTIONS = {
+    "Project": "- Goal: not written down yet.\n- Current focus: not written down yet.\n- Stack: see [tech](details/tech.md).\n",
+    "Routing Rules": (
+        "By what you want to do, not by topic:\n\n"
+        "- choose a technology, add a module, change a shared one, refactor, migrate → [patterns](details/patterns.md)\n"
+        "- build, run, test, deploy, add a dependency → [tech](details/tech.md)\n"
+        "- pick up where the work stopped → [progress](details/progress.md)\n"
+        "- anything else → `glob memory-bank/details/**`, then read\n"
+    ),
+    "Top Quick Answers": "Conclusion first, its boundary, a pointer:\n\n- none yet → details/patterns.md\n",
+    "Drill-Down Protocol": (
+        "1. Read 1–3 files from the rules above directly.\n"
+        "2. Not enough, or more than 3 files or 300 lines: start the task agent `memory-reader`.\n"
+        "3. Say where an answer comes from: `details/file.md:line`.\n"
+    ),
+    "Write Safety": (
+        "- Before a high-risk write read [patterns](details/patterns.md) in the same turn.\n"
+        "- Nothing here is written without a proposal and the person's `mb:write`; `mb:no` drops it.\n"
+        "- What is between the user markers belongs to the person.\n"
+    ),
+}
+
+_DETAILS = {
+    "patterns": (
+        "Patterns and decisions",
+        "Each entry: conclusion first, where it ends, a pointer to the source.\n\n"
+        "| Decision | Date | Why | Pointer |\n| --- | --- | --- | --- |\n",
+    ),
+    "tech": ("Tech", "How it is built, run, tested and deployed. Commands as they are typed.\n"),
+    "progress": ("Progress", "What works, what is being done, what comes next.\n"),
+}
+
+
+def section(name: str) -> str:
+    """Return a section of the front page."""
+    return f"## {name}\n\n{_MEMORY_SECTIONS[name]}"
+
+
+def memory_page() -> str:
+    """Return a new front page."""
+    return _FRONT + "\n# Memory\n\n" + _blocks("\n".join(section(name) for name in SECTIONS))
+
+
+def details_page(title: str, body: str = "") -> str:
+    """Return a new file of ``details/``."""
+    return f"# {title}\n\n" + _blocks(body)
+
+
+def files() -> dict[str, str]:
+    """Return every file of a new bank by its name in the vault."""
+    pages = {f"memory-bank/details/{name}.md": details_page(*page) for name, page in _DETAILS.items()}
+    return {"memory-bank/MEMORY.md": memory_page(), **pages}
+
+
+def _blocks(machine: str) -> str:
+    inner = machine.strip("\n")
+    return f"{MACHINE[0]}\n{inner}\n{MACHINE[1]}\n\n{USER[0]}\n{USER_PLACEHOLDER}\n{USER[1]}\n"
+
+
+Done = dict[str, str]
+"""File → ``created``, ``extended``, ``unchanged``, or why it was left alone."""
+
+
+def make_bank(turn: Any) -> Done:
+    """Make the bank of the turn's vault and return what was done to each file.
+
+    :raises MoryflowError: something that is not a folder of the vault stands in the way.
+    """
+    bank = bank_of(turn)
+    folders = sorted({str(Path(name).parent) for name in files()})
+    wrong = [name for name in folders if (place := Path(turn.vault, name)).exists() and not place.is_dir()]
+    problem = bank.problem if bank and bank.problem else f"{wrong[0]} is there and is not a folder" if wrong else ""
+    if problem:
+        place = Path(turn.vault, wrong[0] if wrong else FOLDER)
+        raise MoryflowError(problem, where=str(place), next_step="move it away, then moryflow memory-bank init")
+    return {name: _file(turn, name, text) for name, text in files().items()}
+
+
+def _file(turn: Any, name: str, text: str) -> str:
+    target = turn.files.resolve(name, domain="edit")
+    if target.error or target.text != f"vault:/{name}":
+        return "left alone: it is reached through a link"
+    if target.identity is None:
+        turn.files.write(target, text.encode())
+        return "created"
+    if name != MEMORY:
+        return "unchanged"
+    try:
+        return _extend(turn, target)
+    except ToolError as error:
+        return f"left alone: {error.message}"
+
+
+def _extend(turn: Any, target: Any) -> str:
+    """Add the sections that the front page lacks to its machine block, each where it belongs."""
+    data = turn.files.read(target, limit=1024 * 1024)
+    text = as_text(data)
+    if text is None:
+        return "left alone: it is not UTF-8 text"
+    blocks = split(text)
+    if blocks is None:
+        return "left alone: it has no machine block"
+    missing = [name for name in SECTIONS if not _heading(name).search(text)]
+    if not missing:
+        return "unchanged"
+    if b"\r\n" in data:
+        return f"left alone: it lacks {', '.join(missing)}, and its lines end in CR LF"
+    inner = blocks.machine_text.strip("\n")
+    for name in missing:
+        inner = _with_section(inner, name)
+    turn.files.write(target, blocks.with_machine(inner).encode())
+    return f"extended: {', '.join(missing)}"
+
+
+def _with_section(inner: str, name: str) -> str:
+    """Return the machine block with a new section before the first of those that come after it."""
+    later = [found.start() for other in SECTIONS[SECTIONS.index(name) + 1 :] if (found := _heading(other).search(inner))]
+    place = min(later, default=len(inner))
+    return "\n\n".join(part for part in (inner[:place].strip("\n"), section(name).strip("\n"), inner[place:]) if part)
+
+
+def _heading(name: str) -> re.Pattern[str]:
+    return re.compile(rf"^##\s+{re.escape(name)}\s*$", re.MULTILINE)
+
+
+def install_skill(home: Path, *, replace: bool) -> tuple[Path, str]:
+    """Put the skill among the person's own, and return where it is and what was done."""
+    place = home / "skills" / "memory-bank"
+    pages = sorted(SKILL.rglob("*.md"))
+    if all(_same(page, place / page.relative_to(SKILL)) for page in pages):
+        return place, "unchanged"
+    if place.exists() and not replace:
+        return place, "kept: it differs from the one that came with Moryflow"
+    for page in pages:
+        goal = place / page.relative_to(SKILL)
+        goal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        goal.write_bytes(page.read_bytes())
+    return place, "installed"
+
+
+def _same(page: Path, other: Path) -> bool:
+    try:
+        return page.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
+
+
+PAGES = ("SKILL.md", "references/reader.md", "references/writer.md", "references/memory-reader-prompt.md")
+SKILL_AGAIN = "moryflow memory-bank init --skill"
+
+
+def diagnose(turn: Any) -> list[Finding]:
+    """Return where the parts disagree."""
+    settings: MemoryBankSettings = turn.config
+    return [
+        *_skill(SKILL, settings, shipped=True),
+        *_installed(turn.home, settings),
+        *_bank(turn, settings),
+        *_agents(turn.home),
+    ]
+
+
+def _skill(folder: Path, settings: MemoryBankSettings, *, shipped: bool) -> Iterator[Finding]:
+    """Hold a skill against the protocol."""
+    step = "reinstall moryflow" if shipped else SKILL_AGAIN
+    for name in PAGES:
+        if not (folder / name).is_file():
+            yield Finding("missing", str(folder / name), "this page of the skill is missing", step)
+    try:
+        text = (folder / "SKILL.md").read_text(encoding="utf-8")
+    except (OSError, UnicodeError):
+        return
+    front = read_page("SKILL.md", text).front or {}
+    said = (front.get("metadata") or {}).get("protocol_version") if isinstance(front.get("metadata"), dict) else None
+    if said != PROTOCOL_VERSION:
+        message = f"the skill is for {said or 'no protocol'}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
+        yield Finding("drift", str(folder / "SKILL.md"), message, step, 1)
+    yield from _numbers(folder / "references" / "reader.md", settings, step)
+
+
+def _numbers(file: Path, settings: MemoryBankSettings, step: str) -> Iterator[Finding]:
+    """Compare the thresholds that a page names with those that hold."""
+    try:
+        text = " ".join(file.read_text(encoding="utf-8").split())
+    except (OSError, UnicodeError):
+        return
+    yield from _thresholds(text, str(file), settings, step)
+
+
+def _thresholds(text: str, file: str, settings: MemoryBankSettings, step: str) -> Iterator[Finding]:
+    match = re.search(r"more than (\d+) files or (\d+) lines", text)
+    held = (settings.reader_files, settings.reader_lines)
+    if match and (int(match[1]), int(match[2])) != held:
+        message = f"it says {match[0]}, the protocol says more than {held[0]} files or {held[1]} lines; the protocol wins"
+        yield Finding("drift", file, message, step)
+
+
+def _installed(home: Path, settings: MemoryBankSettings) -> Iterator[Finding]:
+    place = home / "skills" / "memory-bank"
+    if not place.exists():
+        return
+    yield from _skill(place, settings, shipped=False)
+    for name in PAGES:
+        try:
+            same = (place / name).read_bytes() == (SKILL / name).read_bytes()
+        except OSError:
+            continue
+        if not same:
+            yield Finding("drift", str(place / name), "it differs from the page that came with Moryflow", SKILL_AGAIN)
+
+
+def _bank(turn: Any, settings: MemoryBankSettings) -> Iterator[Finding]:
+    bank = bank_of(turn)
+    if bank is not None and bank.problem:
+        yield Finding("link", FOLDER, bank.problem, "moryflow memory-bank check")
+    if bank is None or bank.problem or not bank.has(MEMORY):
+        return
+    text = read_text(turn, MEMORY)
+    if text is None:
+        yield Finding("encoding", MEMORY, "it cannot be read as text", "moryflow memory-bank check")
+        return
+    page = read_page(MEMORY, text)
+    front = page.front or {}
+    if front.get("protocol_version") != PROTOCOL_VERSION:
+        said = front.get("protocol_version", "no protocol")
+        message = f"the bank is for {said}, the protocol is {PROTOCOL_VERSION}; the protocol wins"
+        yield Finding("drift", MEMORY, message, f"write `protocol_version: {PROTOCOL_VERSION}` in its front matter", 1)
+    if str(front.get("template", TEMPLATE_VERSION)) != TEMPLATE_VERSION:
+        message = f"the bank has template {front['template']}, Moryflow brings {TEMPLATE_VERSION}"
+        yield Finding("drift", MEMORY, message, "moryflow memory-bank init", 1)
+    missing = [name for name in SECTIONS if name not in [text for _, text, _ in page.headings]]
+    if missing:
+        yield Finding("drift", MEMORY, f"the section {missing[0]!r} is missing", "moryflow memory-bank init", 1)
+    yield from _thresholds(" ".join(text.split()), MEMORY, settings, f"edit {MEMORY}")
+
+
+def _agents(home: Path) -> Iterator[Finding]:
+    """Name agents of the person's that are called like the plugin's own, whatever their files are; they get nothing by it."""
+    from moryflow_sdk.support.agent_files import read_agent
+
+    for file in sorted((home / "agents").glob("[!.]*.md")):
+        agent, _ = read_agent(file)
+        if agent is not None and agent.id.lower() in (READER, WRITER):
+            message = f"an agent called {agent.id} has no part in the memory bank: it may not write there"
+            yield Finding("shadow", str(file), message, "give the agent another name")
+
+
+def facts(turn: Any) -> dict[str, Any]:
+    """Return what holds here, for ``--json``."""
+    bank = bank_of(turn)
+    settings: MemoryBankSettings = turn.config
+    return {
+        "protocol_version": PROTOCOL_VERSION,
+        "protocol_lines": len(protocol(settings).splitlines()),
+        "guard_mode": settings.guard_mode,
+        "bank": None if bank is None else bank.problem or "usable",
+        "required": "" if bank is None or bank.problem else bank.required(),
+        "skill": str(SKILL),
+    }
 
 
 def _within(context: Any, work: Callable[[Any], Any]) -> Any:
@@ -35,10 +322,7 @@ def memory_bank() -> None:
 @click.pass_obj
 def init(context: Any, skill: bool) -> None:
     """Create what is missing in memory-bank/ and install its skill. Existing files stay; user blocks are never touched."""
-    from .init import init as make
-    from .init import install_skill
-
-    done = _within(context, make)
+    done = _within(context, make_bank)
     place, installed = install_skill(context.home, replace=skill)
     lines = [f"{name}: {what}" for name, what in done.items()]
     text = "\n".join([*lines, f"skill {place}: {installed}"])
@@ -52,9 +336,7 @@ def init(context: Any, skill: bool) -> None:
 @click.pass_context
 def check(ctx: click.Context, context: Any) -> None:
     """Validate structure, schema, links, pointers and sizes. Exit code 3 when something is wrong."""
-    from .check import check as look
-
-    found, count = _within(context, look)
+    found, count = _within(context, check_bank)
     context.print(document("memory_bank.check", found, files=count), text=rendering(found, f"{count} files, nothing is wrong"))
     ctx.exit(3 if found else 0)
 
@@ -64,8 +346,6 @@ def check(ctx: click.Context, context: Any) -> None:
 @click.pass_context
 def doctor(ctx: click.Context, context: Any) -> None:
     """Check that protocol, skill and bank agree. Exit code 3 if they differ."""
-    from .doctor import diagnose, facts
-
     found, known = _within(context, lambda turn: (diagnose(turn), facts(turn)))
     state = known["bank"] or "none here"
     fine = f"protocol {known['protocol_version']}, guard mode {known['guard_mode']}, bank {state}: no drift"

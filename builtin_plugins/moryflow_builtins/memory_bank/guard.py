@@ -17,10 +17,9 @@ from moryflow_sdk.risk import Risk, RiskFunction, risk_functions
 from moryflow_sdk.support.protected_files import RUNS_LATER, SECRETS
 from moryflow_sdk.support.sensitive import sensitive
 
-from .bank import FOLDER, MADE_BY, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
+from .bank import FOLDER, MADE_BY, READER, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
 from .change_guard import compare, is_held
-from .reads import READER, add_file_dates, escalation, note_package, note_reads, satisfied
-from .subagents import is_reader_task
+from .prompt import add_file_dates, escalation, note_package, note_reads, satisfied
 from .writer import Grant, check_written, grant_of
 
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -284,7 +283,7 @@ async def after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | 
             return refused
     note_reads(call, result, turn)
     final = add_file_dates(result, call) if turn.agent.id == READER and turn.parent is not None else result
-    if is_reader_task(call) and result.status == "ok":
+    if _starts_reader(call) and result.status == "ok":
         from .reader import check_package
 
         final, whole = await check_package(result, turn, bank.required())
@@ -292,3 +291,8 @@ async def after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | 
             note_package(turn)
     final = add_result_hints(call, final, turn)
     return None if final is result else final
+
+
+def _starts_reader(call: ToolCall) -> bool:
+    """Whether a call starts the memory reader, whatever the tool that does it is called."""
+    return any(target.kind == "task" and target.text == f"task:{READER}" for target in call.targets)

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from moryflow_sdk import ToolResult, Turn
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from .init import PROTOCOL_VERSION
-from .reads import READER, shown_lines
+from .bank import PROTOCOL_VERSION, READER
+from .prompt import shown_lines
 
 
 def _stamp(value: object) -> object:

@@ -14,15 +14,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moryflow_sdk import ToolCall, ToolContext, ToolError, ToolResult, Turn, redact
+from moryflow_sdk import Agent, ToolCall, ToolContext, ToolError, ToolResult, Turn, redact
 
-from .bank import MARKERS, as_text, problem_of, split
+from .bank import MARKERS, READ_TOOLS, USER_PLACEHOLDER, WRITER, as_text, page_of_skill, problem_of, split
 from .change_guard import note_change, take
-from .init import USER_PLACEHOLDER
 from .proposals import Proposal, answer_to, load, newest_of, plain_line, prompts, save
-from .subagents import writer_agent
 
 PLUGIN = "memory_bank"
+
+
+def writer_agent() -> Agent:
+    """Return the writer. Its id gives it nothing; the grant of its session does."""
+    return Agent(
+        id=WRITER,
+        name="Memory bank writer",
+        description="Carries out one confirmed proposal.",
+        mode="subagent",
+        prompt=page_of_skill("writer.md"),
+        tools=(*READ_TOOLS, "write", "edit", "multiedit", "apply_patch"),
+        hidden=True,
+        max_steps=12,
+        source=PLUGIN,
+    )
 
 
 @dataclass

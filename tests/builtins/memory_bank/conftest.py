@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from moryflow import RunOptions, open_host
 from moryflow.base.builtins import BUILTINS
-from moryflow_builtins.memory_bank.init import files
+from moryflow_builtins.memory_bank.cli import files
 
 LEFT_OUT = {"snapshots", "instructions", "titles", "external_tools", "config_hooks", "litellm_models", "local_model"}
 """Built-in plugins that no test here is about."""

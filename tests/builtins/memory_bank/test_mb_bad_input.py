@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from moryflow_builtins.memory_bank.check import check
-from moryflow_builtins.memory_bank.init import init
+from moryflow_builtins.memory_bank.check import check_bank
+from moryflow_builtins.memory_bank.cli import make_bank
 
 PATTERNS = "memory-bank/details/patterns.md"
 MEMORY = "memory-bank/MEMORY.md"
@@ -84,8 +84,8 @@ async def test_a_front_page_that_cannot_be_shown(project, rows, data, said):
         assert talk.last["status"] == "denied" and talk.result.end_reason == "completed"
     async with project.host() as host, host.looking(str(project.vault)) as scope:
         turn = scope.view("memory_bank")
-        assert MEMORY in [finding.file for finding in check(turn)[0]]
-        assert init(turn)[MEMORY].startswith("left alone")
+        assert MEMORY in [finding.file for finding in check_bank(turn)[0]]
+        assert make_bank(turn)[MEMORY].startswith("left alone")
     assert page.read_bytes() == data
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from moryflow_builtins.memory_bank.bank import MARKERS, problem_of, split
-from moryflow_builtins.memory_bank.check import check
-from moryflow_builtins.memory_bank.cli import memory_bank
-from moryflow_builtins.memory_bank.doctor import diagnose
-from moryflow_builtins.memory_bank.init import SECTIONS, files, init, install_skill, section
+from moryflow_builtins.memory_bank.bank import MARKERS, SECTIONS, problem_of, split
+from moryflow_builtins.memory_bank.check import check_bank
+from moryflow_builtins.memory_bank.cli import diagnose, files, install_skill, make_bank, memory_bank, section
 
 MEMORY = "memory-bank/MEMORY.md"
 PATTERNS = "memory-bank/details/patterns.md"
@@ -24,7 +22,7 @@ async def run(project, work, **settings):
 
 
 async def checked(project, **settings):
-    found, _ = await run(project, check, **settings)
+    found, _ = await run(project, check_bank, **settings)
     return found
 
 
@@ -85,7 +83,7 @@ async def test_init_leaves_what_is_there(project):
     page.write_bytes(mine.encode())
     project.patterns.write_text("no blocks at all\n")
     before = project.tree()
-    done = await run(project, init)
+    done = await run(project, make_bank)
     assert set(done.values()) == {"unchanged"} and project.tree() == before
 
 
@@ -96,11 +94,11 @@ async def test_init_adds_missing_sections_to_the_machine_block_only(project):
     old = whole[: whole.index("## Drill-Down Protocol")] + whole[whole.index("<!-- MACHINE_BLOCK_END -->") :]
     old = old.replace("Your own notes. No tool changes this part.", "mine")
     page.write_text(old)
-    done = await run(project, init)
+    done = await run(project, make_bank)
     new = page.read_text()
     assert done[MEMORY] == "extended: Drill-Down Protocol, Write Safety"
     assert split(new).around == split(old).around and "## Write Safety" in split(new).machine
-    assert (await run(project, init))[MEMORY] == "unchanged" and await checked(project) == []
+    assert (await run(project, make_bank))[MEMORY] == "unchanged" and await checked(project) == []
 
 
 @pytest.mark.parametrize("gone", SECTIONS)
@@ -110,7 +108,7 @@ async def test_init_puts_a_section_where_it_belongs(project, gone):
     whole = page.read_text()
     page.write_text(whole.replace(f"{section(gone).strip()}\n", "", 1))
     assert page.read_text() != whole
-    assert (await run(project, init))[MEMORY] == f"extended: {gone}"
+    assert (await run(project, make_bank))[MEMORY] == f"extended: {gone}"
     assert await checked(project) == [] and page.read_text().split() == whole.split()
 
 
@@ -118,7 +116,7 @@ async def test_init_without_blocks_leaves_the_file_alone(project):
     """And says so; check names the line (S3.1)."""
     page = project.vault / MEMORY
     page.write_text("# My own memory\n")
-    assert "no machine block" in (await run(project, init))[MEMORY] and page.read_text() == "# My own memory\n"
+    assert "no machine block" in (await run(project, make_bank))[MEMORY] and page.read_text() == "# My own memory\n"
 
 
 async def test_init_installs_the_skill_and_keeps_a_changed_one(bare):
@@ -266,5 +264,5 @@ async def test_init_says_what_an_old_page_with_other_line_ends_lacks(project):
     page = project.vault / MEMORY
     page.write_bytes(page.read_bytes().replace(b"## Write Safety\n", b"").replace(b"\n", b"\r\n"))
     before = project.tree()
-    done = await run(project, init)
+    done = await run(project, make_bank)
     assert "lacks Write Safety" in done[MEMORY] and "CR LF" in done[MEMORY] and project.tree() == before

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from moryflow_builtins.memory_bank import agents
 from moryflow_builtins.memory_bank import bank as bank_module
+from moryflow_builtins.memory_bank.bank import SKILL
 from moryflow_builtins.memory_bank.check import read_page
-from moryflow_builtins.memory_bank.subagents import SKILL, reader_agent, writer_agent
+from moryflow_builtins.memory_bank.writer import writer_agent
 
 DOCS = Path(__file__).parents[3] / "docs" / "memory-bank.md"
 REFERENCES = ("reader.md", "writer.md", "memory-reader-prompt.md")
@@ -64,9 +66,10 @@ def test_the_skill_falls_back_only_without_the_protocol():
 
 def test_the_pages_are_the_prompts():
     """Reader and writer are told what the skill says (S3.2, S3.5, S3.12, D70)."""
-    assert reader_agent().prompt == page("references/memory-reader-prompt.md")
+    reader = agents()[0]
+    assert reader.prompt == page("references/memory-reader-prompt.md")
     assert writer_agent().prompt == page("references/writer.md")
-    assert reader_agent().mode == "subagent" and writer_agent().hidden
+    assert reader.mode == "subagent" and writer_agent().hidden
 
 
 def test_the_example_in_the_readers_prompt_fits_the_schema():

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from moryflow import RunOptions
 from moryflow.base.builtins import BUILTINS
 from moryflow_builtins.memory_bank.bank import MARKERS, split
+from moryflow_builtins.memory_bank.cli import files
 from moryflow_builtins.memory_bank.guard import _writer
-from moryflow_builtins.memory_bank.init import files
 from moryflow_builtins.memory_bank.proposals import Proposal
 from moryflow_builtins.memory_bank.writer import _live, difference, grant_of, granted
 from moryflow_sdk import Deny, Target, ToolCall
