@@ -15,7 +15,6 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -26,11 +25,10 @@ from moryflow_builtins.permission.files import TooManyPaths, is_folder, judge_fi
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
+from .facts import Arrival
 from .git_repository import tracked_paths
-from .options import CommandItem
 from .syntax import Arg
 from .tree_files import reads_path
-from .trees import Tree
 
 MAX_MEMBERS = 20_000
 """How many files of an archive are looked at."""
@@ -45,55 +43,6 @@ _HOLDERS = frozenset(
     for name in plain_names(path)[:-1]
 )
 """Names of folders in which some places run later: ``.github`` holds ``workflows``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Something whose content arrives somewhere.
-
-    :param why: the program.
-    :param sources: folders, or an archive.
-    :param goal: where it arrives, or the folder that it arrives in.
-    :param how: what becomes of the sources.
-    :param strip: how many names are taken off the front of a path in an archive.
-    :param tree: says what is left out.
-    :param outside: the paths begin in the folder of the shell, not in the one that an option names.
-    """
-
-    why: str
-    sources: tuple[Arg, ...]
-    goal: Arg = field(default_factory=lambda: Arg("."))
-    how: str = "copied"
-    strip: int = 0
-    tree: Tree | None = None
-    outside: bool = False
-
-
-_UNPACKERS = frozenset({"7z", "7za", "7zr", "rar", "unrar"})
-_CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
-"""Programs that change a folder with everything below it where it is."""
-
-
-def arrivals_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], trees: Sequence[Tree]) -> list[Arrival]:
-    """Return what a program of the tables brings; `files` are its operands."""
-    into = [item.value for item in found if item.name in ("t", "target-directory") and item.value is not None]
-    sources, goal = (tuple(files), into[-1]) if into else (tuple(files[:-1]), files[-1] if files else Arg("."))
-    letters = {item.name for item in found if not item.operand}
-    if name == "ln" or (name in ("cp", "gcp") and letters & {"l", "link", "s", "symbolic-link"}):
-        return [Arrival(name, sources or tuple(files), goal if sources else Arg("."), "linked")]
-    if name in _CHANGE and letters & {"r", "R", "recursive"}:
-        return [Arrival(name, tuple(files), how="changed")]
-    if name in ("mv", "gmv") and sources:
-        return [Arrival(name, sources, goal, "moved")]
-    if name in ("cp", "gcp", "rsync", "scp") and sources and trees:
-        return [Arrival(name, sources, goal, tree=trees[0] if name == "rsync" else None)]
-    if name in _UNPACKERS and files[:1] and files[0].text in ("x", "e"):
-        goals = [item.value for item in found if item.name == "o" and item.value is not None]
-        return [Arrival(name, tuple(files[1:2]), goals[-1] if goals else Arg("."), "unpacked")]
-    if name == "unzip" and files and not letters & {"l", "t", "p", "v", "z", "Z"}:
-        goals = [item.value for item in found if item.name == "d" and item.value is not None]
-        return [Arrival(name, tuple(files[:1]), goals[-1] if goals else Arg("."), "unpacked")]
-    return []
 
 
 Resolve = Callable[[str, str, str | None], Target]

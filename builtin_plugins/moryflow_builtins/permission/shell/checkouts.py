@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from moryflow_sdk.support.git_files import read_start
 
+from .facts import Checkout
 from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, GitUnknown, pathspec_filter, repository, tracked_paths
 from .git_store import MAX_PATHS, GitStore
 from .options import CommandItem
@@ -22,29 +22,6 @@ from .syntax import Arg
 
 _REVISION = re.compile(r"[~^:]|@\{|-g[0-9a-fA-F]+\Z")
 """What no plain path has, and the name of a commit may have; git tries that first."""
-Against = Literal["HEAD", "parents", "stash", "list"]
-
-
-@dataclass(frozen=True, slots=True)
-class Checkout:
-    """Commits whose content a command brings.
-
-    :param against: what they are compared with; ``parents``: only what each commit changed itself; ``list``: the commits
-        are those that an unfinished command has still to bring.
-    :param revisions: the commits, or the stash.
-    :param or_path: the first of them may be a path instead.
-    :param paths: only what is below them; without any, everything.
-    :param unknown: why nothing can be told before it runs.
-    """
-
-    verb: str
-    revisions: tuple[Arg, ...] = ()
-    against: Against = "HEAD"
-    or_path: bool = False
-    paths: tuple[Arg, ...] = ()
-    unknown: str = ""
-
-
 _ON_THE_WAY = frozenset({"continue", "abort", "quit", "show-current-patch", "edit-todo"})
 """What brings nothing new: ``--abort`` goes back to what was there, ``merge --continue`` is a commit."""
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from .arrivals import Arrival
-from .checkouts import Checkout
-from .git_shown import GitOutput
 from .options import GUARDED, CommandItem
 from .syntax import Arg, Word, argument
-from .trees import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +30,101 @@ class Patch:
     given: bool = False
     outside: bool = False
     may_merge: bool = False
+
+
+Follows = Literal["nothing", "git", "rg", "npm", "docker"]
+"""Whose ignore files a program follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Folders that a command reads with what is below them.
+
+    :param why: the program and the option, for the question.
+    :param roots: where it begins; without any, the folder it runs in.
+    :param only: globs of files; others are left out, unless `others`.
+    :param without: globs of files and folders that are left out; `whole_path`: matched against the path as it was given.
+    :param hidden: names that begin with a dot are read too.
+    :param depth: how many folders down it reads.
+    :param links: links are followed.
+    :param repository: it never reads git's own folder.
+    """
+
+    why: str
+    roots: tuple[Arg, ...] = ()
+    only: tuple[str, ...] = ()
+    others: bool = False
+    without: tuple[str, ...] = ()
+    without_folders: tuple[str, ...] = ()
+    whole_path: bool = False
+    hidden: bool = True
+    depth: int | None = None
+    links: bool = False
+    follows: Follows = "nothing"
+    repository: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Something whose content arrives somewhere.
+
+    :param why: the program.
+    :param sources: folders, or an archive.
+    :param goal: where it arrives, or the folder that it arrives in.
+    :param how: what becomes of the sources.
+    :param strip: how many names are taken off the front of a path in an archive.
+    :param tree: says what is left out.
+    :param outside: the paths begin in the folder of the shell, not in the one that an option names.
+    """
+
+    why: str
+    sources: tuple[Arg, ...]
+    goal: Arg = field(default_factory=lambda: Arg("."))
+    how: str = "copied"
+    strip: int = 0
+    tree: Tree | None = None
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """Commits whose content a command brings.
+
+    :param against: what they are compared with; ``parents``: only what each commit changed itself; ``list``: the commits
+        are those that an unfinished command has still to bring.
+    :param revisions: the commits, or the stash.
+    :param or_path: the first of them may be a path instead.
+    :param paths: only what is below them; without any, everything.
+    :param unknown: why nothing can be told before it runs.
+    """
+
+    verb: str
+    revisions: tuple[Arg, ...] = ()
+    against: Literal["HEAD", "parents", "stash", "list"] = "HEAD"
+    or_path: bool = False
+    paths: tuple[Arg, ...] = ()
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GitOutput:
+    """Content that a verb of git prints.
+
+    :param why: the verb, for the question.
+    :param how: ``files``: all of the revisions, or of the index; ``differences``: between revisions, the index and the
+        files; ``commits``: what each of them changed; ``history``: the same for those before them; ``stash``; ``object``.
+    :param words: revisions, then paths, as git tells them apart; `paths` stand behind ``--``.
+    :param most: how many commits of a history; `several`: of all branches and tags, whatever is named.
+    :param every: it may show everything that is tracked.
+    """
+
+    why: str
+    how: Literal["files", "differences", "commits", "history", "stash", "object"]
+    words: tuple[Arg, ...] = ()
+    paths: tuple[Arg, ...] = ()
+    most: int = 0
+    several: bool = False
+    every: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .arrivals import Arrival
 from .checkouts import checkout_of, names_moved_by
-from .facts import CommandFacts, InnerText, WrittenFile, take_option
+from .facts import Arrival, CommandFacts, InnerText, Tree, WrittenFile, take_option
 from .git_repository import EXCLUDED, PATHSPEC
 from .git_shown import shown_by
 from .options import CommandItem, read_options, spec
 from .patches import git_patch
 from .syntax import Arg
-from .trees import Tree, git_trees
 
 _GLOBAL = spec(
     "c=c config-env=c C=d exec-path=r git-dir=r work-tree=r namespace=v super-prefix=v attr-source=v list-cmds=v p=g "
@@ -233,6 +231,44 @@ def _arriving(name: str, found: Sequence[CommandItem], facts: CommandFacts) -> N
     elif name == "checkout" or (name == "restore" and (not letters & {"S", "staged"} or letters & {"W", "worktree"})):
         named = tuple(path for path in paths if not _REVISION.fullmatch(path.text) and not PATHSPEC.search(path.text))
         facts.arrivals.append(Arrival(f"git {name}", named, how="restored"))
+
+
+_NAMED_REVISION = re.compile(r"[~^:@]|\AHEAD")
+
+
+def git_trees(verb: str, found: Sequence[CommandItem]) -> list[Tree]:
+    """Return what a verb of git reads below folders: into its store, from where it can be shown, or to search it."""
+    letters = {option.name for option in found if not option.operand}
+    operands = [option.value for option in found if option.operand and option.value is not None]
+    paths = tuple(arg for arg in operands if not PATHSPEC.search(arg.text)) if operands else ()
+    paths = paths if len(paths) == len(operands) else (Arg("."),)
+    match verb:
+        case "add" | "stage" if operands or letters & {"A", "all", "no-ignore-removal", "pathspec-from-file"}:
+            forced = letters & {"f", "force"}
+            return [Tree(f"git {verb}", paths, follows="nothing" if forced else "git", repository=True)]
+        case "stash" if letters & {"a", "all", "u", "include-untracked"}:
+            every = letters & {"a", "all"}
+            return [Tree(f"git stash {'-a' if every else '-u'}", follows="nothing" if every else "git", repository=True)]
+        case "grep":
+            return _git_grep(letters, operands)
+        case "diff" if "no-index" in letters:
+            return [Tree("git diff --no-index", paths)]
+        case _:
+            return []
+
+
+def _git_grep(letters: set[str], operands: Sequence[Arg]) -> list[Tree]:
+    """Return what it reads besides the files that git tracks."""
+    patterns = letters & {"e", "f", "regexp", "file"}
+    paths = tuple(arg for arg in (operands if patterns else operands[1:]) if not _NAMED_REVISION.search(arg.text))
+    roots = () if any(PATHSPEC.search(arg.text) for arg in paths) else paths
+    if "no-index" in letters:
+        follows = "git" if "exclude-standard" in letters else "nothing"
+        return [Tree("git grep --no-index", roots, follows=follows, repository=True)]
+    if "untracked" in letters:
+        follows = "nothing" if "no-exclude-standard" in letters else "git"
+        return [Tree("git grep --untracked", roots, follows=follows, repository=True)]
+    return []
 
 
 _PROSE = frozenset({"m", "message", "grep", "author", "committer", "trailer", "S", "G", "word-diff-regex", "format", "date"})

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha1
 from pathlib import Path
-from typing import Literal
 
 from moryflow_sdk.support.git_files import read_start
 
+from .facts import GitOutput
 from .git_repository import FAILURES, GitUnknown, index_entries, pathspec_filter, repository
 from .git_store import GitStore
 from .options import CommandItem
@@ -24,29 +24,9 @@ from .syntax import Arg
 MAX_COMMITS = 100
 """How many commits of a history are looked at: so many take a fifth of a second."""
 
+
 _LARGEST = 1 << 22
 """The largest file whose content is compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class GitOutput:
-    """Content that a verb of git prints.
-
-    :param why: the verb, for the question.
-    :param how: ``files``: all of the revisions, or of the index; ``differences``: between revisions, the index and the
-        files; ``commits``: what each of them changed; ``history``: the same for those before them; ``stash``; ``object``.
-    :param words: revisions, then paths, as git tells them apart; `paths` stand behind ``--``.
-    :param most: how many commits of a history; `several`: of all branches and tags, whatever is named.
-    :param every: it may show everything that is tracked.
-    """
-
-    why: str
-    how: Literal["files", "differences", "commits", "history", "stash", "object"]
-    words: tuple[Arg, ...] = ()
-    paths: tuple[Arg, ...] = ()
-    most: int = MAX_COMMITS
-    several: bool = False
-    every: bool = False
 
 
 _PATCH = frozenset(

@@ -10,16 +10,14 @@ from urllib.parse import unquote
 from moryflow_sdk.support.sensitive import sensitive
 
 from . import interpreters, own_program, scripts, transfer, wrappers
-from .arrivals import arrivals_of
 from .facts import CommandFacts, SoughtFiles, WrittenFile, guard_telling_name, take_option
 from .git import inspect_dashed_git, inspect_git
 from .options import MAX_PIECES, file_pieces, read_options, spec
 from .patches import plain_patch
-from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS
+from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, arrivals_of, leaves_out, trees_of
 from .scripts import inspect_find
 from .syntax import Arg
 from .transfer import inspect_upload
-from .trees import leaves_out, trees_of
 from .verbs import VERBS, inspect_verbs
 
 Inspector = Callable[[Sequence[Arg], CommandFacts], None]

@@ -6,7 +6,11 @@ and as commands. Being here only means that they are understood.
 
 from __future__ import annotations
 
-from .options import table_rows
+from collections.abc import Sequence
+
+from .facts import Arrival, Tree
+from .options import CommandItem, table_rows
+from .syntax import Arg
 
 OPERANDS = {
     "-": "no files",
@@ -201,3 +205,146 @@ LOOKS_FOR: dict[str, tuple[tuple[tuple[str, ...], bool], ...]] = {
     for program in programs.split()
 }
 """Files of commands that a program looks for by itself, in its order, and whether in the folders above too."""
+
+
+# ------------------------------------------------------------------------------------------------
+# Folders that a program reads with everything below them
+# ------------------------------------------------------------------------------------------------
+
+_GREPS = frozenset({"grep", "egrep", "fgrep", "zgrep", "rgrep", "bzgrep", "xzgrep", "zstdgrep"})
+_RECURSIVE = frozenset({"r", "R", "recursive", "dereference-recursive"})
+_DEEP_LETTERS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("cp", "gcp"), frozenset({"r", "R", "a", "recursive", "archive"})),
+    **dict.fromkeys(("scp", "sftp"), frozenset({"r"})),
+    "rsync": frozenset({"r", "a", "recursive", "archive", "d", "dirs", "files-from"}),
+    "zip": frozenset({"r", "R", "recurse-paths", "recurse-patterns"}),
+    **dict.fromkeys(("gzip", "bzip2", "xz", "zstd", "lzma", "compress"), frozenset({"r", "recursive"})),
+}
+_ALWAYS = frozenset({"ack", "ag", "ugrep", "rga", "7z", "7za", "7zr", "rar"})
+_FOLLOW_LINKS = frozenset({"R", "dereference-recursive", "L", "H", "h", "dereference", "copy-links", "follow"})
+_TYPES: dict[str, tuple[str, ...]] = {
+    "py": ("*.py", "*.pyi"), "python": ("*.py", "*.pyi"), "js": ("*.js", "*.jsx", "*.mjs", "*.cjs", "*.vue"), "rust": ("*.rs",),
+    "ts": ("*.ts", "*.tsx", "*.mts", "*.cts"), "go": ("*.go",), "java": ("*.java", "*.jsp"), "c": ("*.c", "*.h"),
+    "cpp": ("*.cpp", "*.cc", "*.hpp", "*.h", "*.cxx"), "md": ("*.md", "*.markdown", "*.mdx"), "html": ("*.html", "*.htm"),
+    "css": ("*.css", "*.scss"), "ruby": ("*.rb", "*.erb", "Gemfile", "Rakefile"), "rb": ("*.rb",), "php": ("*.php",),
+    "markdown": ("*.md", "*.markdown", "*.mdx"),
+}  # fmt: skip
+"""Types of files that ``rg -t`` and its like know, and that no file of secrets has."""
+
+
+def leaves_out(name: str, option: CommandItem) -> bool:
+    """Whether the value of `option` surely is a glob of what is not read, in every version of the program."""
+    if name in ("diff", "zip", "rsync") and option.name in ("x", "exclude"):
+        return True
+    left_out = option.value is not None and option.value.text.startswith("!")
+    return option.name in ("exclude", "exclude-dir") or (name == "rg" and option.name in ("g", "glob", "iglob") and left_out)
+
+
+def trees_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], *, pattern: bool = False) -> list[Tree]:
+    """Return what a program of the tables reads below folders.
+
+    :param files: its operands.
+    :param pattern: an option held the pattern, so that no operand does.
+    """
+    operands = tuple(files if pattern else files[1:])
+    letters = {option.name for option in found if not option.operand}
+    if name in _GREPS:
+        return _grep(name, found, letters, operands)
+    if name in ("rg", "ripgrep"):
+        return [] if letters & {"files", "type-list"} else [_rg(found, letters, operands)]
+    if name in ("diff", "colordiff", "gdiff"):
+        depth = None if letters & {"r", "recursive"} else 1
+        without = _values(found, "x", "exclude")
+        links = "no-dereference" not in letters
+        return [Tree("diff -r" if depth is None else "diff", tuple(files), without=without, depth=depth, links=links)]
+    if name in _ALWAYS:
+        return [
+            Tree(name, tuple(files[1:]) if name in ("7z", "7za", "7zr", "rar") else operands, repository=name in ("ag", "ack"))
+        ]
+    deep = letters & _DEEP_LETTERS.get(name, frozenset())
+    return [_copied(name, found, letters, files, min(deep))] if deep else []
+
+
+def _grep(name: str, found: Sequence[CommandItem], letters: set[str], operands: tuple[Arg, ...]) -> list[Tree]:
+    values = _values(found, "d", "directories")
+    deep = letters & _RECURSIVE or name == "rgrep" or any("recurse".startswith(value) and value != "r" for value in values)
+    if not deep:
+        return []
+    choices = [option.name for option in found if option.name in ("include", "exclude")]
+    tree = Tree(
+        f"{name} -r",
+        operands,
+        only=_values(found, "include"),
+        others=choices[:1] == ["exclude"],
+        without=_values(found, "exclude"),
+        without_folders=_values(found, "exclude-dir"),
+        links=bool(letters & {"R", "dereference-recursive"}),
+    )
+    return [tree]
+
+
+def _rg(found: Sequence[CommandItem], letters: set[str], operands: tuple[Arg, ...]) -> Tree:
+    import os
+
+    unrestricted = sum(option.name in ("u", "unrestricted") for option in found)
+    configured = "RIPGREP_CONFIG_PATH" in os.environ
+    hidden = bool(letters & {"hidden", "."}) or unrestricted > 1 or configured
+    all_ignored = unrestricted or configured or any(letter.startswith("no-ignore") for letter in letters)
+    globs = _values(found, "g", "glob", "iglob")
+    types = _values(found, "t", "type")
+    known = () if "type-add" in letters else tuple(glob for kind in types for glob in _TYPES.get(kind, ("*",)))
+    return Tree(
+        "rg",
+        operands,
+        only=tuple(glob for glob in globs if not glob.startswith("!")) or known,
+        without=tuple(glob[1:] for glob in globs if glob.startswith("!")),
+        hidden=hidden or any(not glob.startswith("!") for glob in globs),
+        links=bool(letters & {"L", "follow"}),
+        follows="nothing" if all_ignored or any(not glob.startswith("!") for glob in globs) else "rg",
+    )
+
+
+def _copied(name: str, found: Sequence[CommandItem], letters: set[str], files: Sequence[Arg], deep: str) -> Tree:
+    into = letters & {"t", "target-directory"} or name not in ("cp", "gcp", "scp", "sftp", "rsync")
+    sources = files[1:] if name == "zip" else files if into else files[:-1]
+    left_out = _values(found, "exclude", "x") if name in ("rsync", "zip") else ()
+    why = f"{name} -{deep}" if len(deep) == 1 else f"{name} --{deep}"
+    links = bool(letters & _FOLLOW_LINKS)
+    return Tree(why, tuple(sources), without=left_out, whole_path=name == "zip", links=links)
+
+
+def _values(found: Sequence[CommandItem], *names: str) -> tuple[str, ...]:
+    return tuple(
+        option.value.text for option in found if option.name in names and option.value is not None and option.value.static
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# Files that a program copies, moves, links or unpacks
+# ------------------------------------------------------------------------------------------------
+
+_UNPACKERS = frozenset({"7z", "7za", "7zr", "rar", "unrar"})
+_CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
+"""Programs that change a folder with everything below it where it is."""
+
+
+def arrivals_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], trees: Sequence[Tree]) -> list[Arrival]:
+    """Return what a program of the tables brings; `files` are its operands."""
+    into = [item.value for item in found if item.name in ("t", "target-directory") and item.value is not None]
+    sources, goal = (tuple(files), into[-1]) if into else (tuple(files[:-1]), files[-1] if files else Arg("."))
+    letters = {item.name for item in found if not item.operand}
+    if name == "ln" or (name in ("cp", "gcp") and letters & {"l", "link", "s", "symbolic-link"}):
+        return [Arrival(name, sources or tuple(files), goal if sources else Arg("."), "linked")]
+    if name in _CHANGE and letters & {"r", "R", "recursive"}:
+        return [Arrival(name, tuple(files), how="changed")]
+    if name in ("mv", "gmv") and sources:
+        return [Arrival(name, sources, goal, "moved")]
+    if name in ("cp", "gcp", "rsync", "scp") and sources and trees:
+        return [Arrival(name, sources, goal, tree=trees[0] if name == "rsync" else None)]
+    if name in _UNPACKERS and files[:1] and files[0].text in ("x", "e"):
+        goals = [item.value for item in found if item.name == "o" and item.value is not None]
+        return [Arrival(name, tuple(files[1:2]), goals[-1] if goals else Arg("."), "unpacked")]
+    if name == "unzip" and files and not letters & {"l", "t", "p", "v", "z", "Z"}:
+        goals = [item.value for item in found if item.name == "d" and item.value is not None]
+        return [Arrival(name, tuple(files[:1]), goals[-1] if goals else Arg("."), "unpacked")]
+    return []

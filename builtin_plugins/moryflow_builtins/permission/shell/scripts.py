@@ -6,12 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from .arrivals import Arrival
-from .facts import CommandFacts, InnerCommand, InnerText, WrittenFile, take_option
+from .facts import Arrival, CommandFacts, InnerCommand, InnerText, Tree, WrittenFile, take_option
 from .filters import awk_is_dangerous, inspect_jq, sed_dangers
 from .options import CommandItem, read_options, spec
 from .syntax import Arg
-from .trees import Tree
 
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 

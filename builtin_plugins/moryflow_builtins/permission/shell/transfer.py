@@ -9,11 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .arrivals import Arrival
-from .facts import CommandFacts, WrittenFile, guard_telling_name, take_option
+from .facts import Arrival, CommandFacts, Follows, Tree, WrittenFile, guard_telling_name, take_option
 from .options import CommandItem, read_options, spec, table_rows
 from .syntax import Arg
-from .trees import Follows, Tree
 from .verbs import VERBS, file_pieces
 
 _CURL = """

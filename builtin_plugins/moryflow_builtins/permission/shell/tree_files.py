@@ -17,8 +17,8 @@ from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
+from .facts import Tree
 from .git_repository import repository
-from .trees import Tree
 
 _LONGEST = 256 * 1024
 _MOST_STARS = 3

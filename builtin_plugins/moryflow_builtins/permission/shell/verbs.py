@@ -12,10 +12,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .facts import CommandFacts, InnerCommand, guard_telling_name, take_option
+from .facts import CommandFacts, InnerCommand, Tree, guard_telling_name, take_option
 from .options import CommandItem, file_pieces, read_options, spec, table_rows
 from .syntax import Arg
-from .trees import Tree
 
 _REGISTRY = "registry=h proxy=h https-proxy=h http-proxy=h noproxy=v local-address=h cafile=r ca=v key=v cert=v"
 _NODE = f"""script-shell=x shell=x node-options=c {_REGISTRY} loglevel=v filter=v F=v w=n workspace=v tag=v otp=v access=v
