@@ -272,7 +272,7 @@ def test_no_rule_is_offered_for_a_script_that_cannot_be_compared(bench, make_pol
     """What is not known cannot be promised (R18)."""
     file = bench.vault / "build.sh"
     if kind == "large":
-        monkeypatch.setattr("moryflow_builtins.permission.shell.stored_rules.MAX_BYTES", 3)
+        monkeypatch.setattr("moryflow_builtins.permission.shell.command_line.MAX_BYTES", 3)
     elif kind == "pipe":
         file.unlink()
         os.mkfifo(file)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.shell import git_shown, judge_command
+from moryflow_builtins.permission.shell import git_output as git_shown
+from moryflow_builtins.permission.shell import judge_command
 from moryflow_builtins.permission.shell.git_repository import GitUnknown, index_entries
 
 from .judging import decide, git, rules

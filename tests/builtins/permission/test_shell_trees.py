@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.shell import judge_command, tree_files
+from moryflow_builtins.permission.shell import folder_scan as tree_files
+from moryflow_builtins.permission.shell import judge_command
 
 from .judging import git
 

@@ -32,7 +32,7 @@ def judge_command(policy: Policy, command: str, base: str | None = None) -> Deci
 
     :param base: the folder it starts in, an absolute path; the vault when it is not given.
     """
-    from .disguises import character_name, odd_character
+    from .hidden_commands import character_name, odd_character
     from .judge import Judge
     from .parser import parse
     from .syntax import NotParsed

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .checkouts import checkout_of, names_moved_by
-from .facts import Arrival, CommandFacts, InnerText, Tree, WrittenFile, take_option
+from .effects import Arrival, CommandFacts, InnerText, Tree, WrittenFile, take_option
+from .git_checkout import checkout_of, names_moved_by
+from .git_output import shown_by
 from .git_repository import EXCLUDED, PATHSPEC
-from .git_shown import shown_by
 from .options import CommandItem, read_options, spec
 from .patches import git_patch
 from .syntax import Arg

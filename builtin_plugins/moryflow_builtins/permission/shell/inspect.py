@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from moryflow_sdk.support.sensitive import sensitive
 
 from . import interpreters, own_program, scripts, transfer, wrappers
-from .facts import CommandFacts, SoughtFiles, WrittenFile, guard_telling_name, take_option
+from .effects import CommandFacts, SoughtFiles, WrittenFile, guard_telling_name, take_option
 from .git import inspect_dashed_git, inspect_git
 from .options import MAX_PIECES, file_pieces, read_options, spec
 from .patches import plain_patch

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from .facts import CommandFacts, InnerText, SoughtFiles, WrittenFile
+from .effects import CommandFacts, InnerText, SoughtFiles, WrittenFile
 from .options import file_pieces, read_options, spec
 from .own_program import inspect_module
 from .syntax import Arg

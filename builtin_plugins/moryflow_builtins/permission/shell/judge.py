@@ -11,17 +11,16 @@ from moryflow_sdk import FrozenDict
 from moryflow_builtins.permission.judgement import MOST, Judgement, place_of
 from moryflow_builtins.permission.policy import CompiledRule, Policy, RuleHit
 
-from .disguises import disguised_commands, rough_commands
-from .facts import CommandFacts, InnerCommand, InnerText
+from .command_line import CommandLine, CommandPlace, assignments, fed_in, rule_to_remember
+from .effects import CommandFacts, InnerCommand, InnerText
+from .file_judge import NEUTRAL, UNKNOWN, Places
 from .git_repository import GitUnknown
+from .hidden_commands import denial_of, disguised_commands, has_denial, rough_commands
 from .inspect import inspect, name_of
 from .interpreters import CHANGE
-from .line import CommandLine, CommandPlace, assignments, denial_of, fed_in, has_denial
 from .own_program import inspect_own_program, is_own, refusal_in_text
 from .parser import parse
 from .patches import Patch, UnreadablePatch
-from .places import NEUTRAL, UNKNOWN, Places
-from .stored_rules import rule_to_remember
 from .syntax import Arg, Compound, NotParsed, Redirect, Script, Simple, arguments
 from .walk import Bases, FoldersAfter, Walker
 from .wrappers import harmless_assignment

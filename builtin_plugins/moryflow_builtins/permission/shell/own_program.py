@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .facts import CommandFacts, InnerCommand, InnerText, WrittenFile
+from .effects import CommandFacts, InnerCommand, InnerText, WrittenFile
 from .options import read_options, spec
 from .syntax import Arg
 

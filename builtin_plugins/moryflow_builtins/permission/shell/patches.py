@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from moryflow_sdk.support.git_files import read_start
 
-from .facts import CommandFacts, Patch
+from .effects import CommandFacts, Patch
 from .options import CommandItem
 from .syntax import Arg
 

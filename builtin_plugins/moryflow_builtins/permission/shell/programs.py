@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .facts import Arrival, Tree
+from .effects import Arrival, Tree
 from .options import CommandItem, table_rows
 from .syntax import Arg
 

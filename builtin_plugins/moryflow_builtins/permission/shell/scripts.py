@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from .facts import Arrival, CommandFacts, InnerCommand, InnerText, Tree, WrittenFile, take_option
+from .effects import Arrival, CommandFacts, InnerCommand, InnerText, Tree, WrittenFile, take_option
 from .filters import awk_is_dangerous, inspect_jq, sed_dangers
 from .options import CommandItem, read_options, spec
 from .syntax import Arg

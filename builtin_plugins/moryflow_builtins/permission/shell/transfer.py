@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .facts import Arrival, CommandFacts, Follows, Tree, WrittenFile, guard_telling_name, take_option
+from .effects import Arrival, CommandFacts, Follows, Tree, WrittenFile, guard_telling_name, take_option
 from .options import CommandItem, read_options, spec, table_rows
 from .syntax import Arg
 from .verbs import VERBS, file_pieces

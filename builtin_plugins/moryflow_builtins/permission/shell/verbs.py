@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .facts import CommandFacts, InnerCommand, Tree, guard_telling_name, take_option
+from .effects import CommandFacts, InnerCommand, Tree, guard_telling_name, take_option
 from .options import CommandItem, file_pieces, read_options, spec, table_rows
 from .syntax import Arg
 

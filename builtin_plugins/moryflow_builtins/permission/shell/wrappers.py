@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from .facts import CommandFacts, InnerCommand, InnerText, WrittenFile, take_option
+from .effects import CommandFacts, InnerCommand, InnerText, WrittenFile, take_option
 from .options import CommandItem, read_options, spec, table_rows
 from .syntax import Arg
 

@@ -25,10 +25,10 @@ from moryflow_builtins.permission.files import TooManyPaths, is_folder, judge_fi
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
-from .facts import Arrival
+from .effects import Arrival
+from .folder_scan import reads_path
 from .git_repository import tracked_paths
 from .syntax import Arg
-from .tree_files import reads_path
 
 MAX_MEMBERS = 20_000
 """How many files of an archive are looked at."""

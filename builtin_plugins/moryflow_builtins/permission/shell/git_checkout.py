@@ -14,7 +14,7 @@ from typing import Literal
 
 from moryflow_sdk.support.git_files import read_start
 
-from .facts import Checkout
+from .effects import Checkout
 from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, GitUnknown, pathspec_filter, repository, tracked_paths
 from .git_store import MAX_PATHS, GitStore
 from .options import CommandItem

@@ -7,6 +7,8 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from moryflow_builtins.permission.policy import CompiledRule, RuleHit, RuleSet
+
 _ODD = re.compile(r"[^\t\n -~]")
 _LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0")
 _LIKE_SIGNS = frozenset(
@@ -106,3 +108,18 @@ def _after_options(rest: Sequence[str]) -> Iterator[int]:
             yield index
             if not before.startswith("-"):
                 return
+
+
+def denial_of(rules: RuleSet, text: str) -> RuleHit | None:
+    """Return the denial that a text would get if it were a command."""
+
+    def probe(compiled: CompiledRule) -> RuleHit | None:
+        return RuleHit(compiled.rule, compiled.rule.decision) if compiled.matches(f"shell:{text}") else None
+
+    hit = rules.last_for((text.partition(" ")[0],), probe)
+    return hit if hit is not None and hit.decision == "deny" else None
+
+
+def has_denial(rules: RuleSet) -> bool:
+    """Whether any rule denies a command; without one, hidden commands need not be searched."""
+    return any(compiled.rule.decision == "deny" for compiled in rules.of("bash"))

@@ -17,7 +17,7 @@ from moryflow_builtins.permission.files import judge_file
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
-from .facts import Tree
+from .effects import Tree
 from .git_repository import repository
 
 _LONGEST = 256 * 1024

@@ -16,15 +16,15 @@ from moryflow_builtins.permission.files import judge_file, judge_paths
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
-from .arrivals import judge_arrival
-from .checkouts import paths_brought
-from .facts import Arrival, Checkout, CommandFacts, GitOutput, Tree
+from .bulk_changes import judge_arrival
+from .command_line import changed_file, contents_of
+from .effects import Arrival, Checkout, CommandFacts, GitOutput, Tree
+from .folder_scan import TreeFiles
+from .git_checkout import paths_brought
+from .git_output import paths_shown
 from .git_repository import strange_repository
-from .git_shown import paths_shown
 from .patches import GIT_CONFIGURATION, MAX_BYTES, Patch, UnreadablePatch, merges_by_configuration, paths_in
-from .stored_rules import changed_file, contents_of
 from .syntax import Arg
-from .tree_files import TreeFiles
 from .walk import Bases
 
 MAX_MOVES = 100

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from moryflow_sdk.support.git_files import read_start
 
-from .facts import GitOutput
+from .effects import GitOutput
 from .git_repository import FAILURES, GitUnknown, index_entries, pathspec_filter, repository
 from .git_store import GitStore
 from .options import CommandItem
