@@ -1,21 +1,46 @@
-"""Shell commands: parsed whole, every simple command, redirection and known operand judged.
+"""Shell commands: parsed whole; every simple command, redirection and known operand is judged.
 
 The parser is ours because the judge has to see what bash runs. tree-sitter-bash reads some texts otherwise, without an error:
 in ``echo "${a:-'$(touch x)'}"`` it sees ``echo`` alone, and so it sees ``cat`` alone in a ``cat <<-E`` whose indented lines
 hold ``$(touch x)``; bash runs ``touch`` in both. What our parser does not read surely is asked about.
 
-===============================================================  ==================================================
-reading a text                                                   syntax, lexer, words, simple, compound, parser
-following it from folder to folder, judging each command         walk, judge, line, places
-what a command reads, writes and runs                            inspect, facts, options
-programs by tables                                               programs, verb_tables, verbs
-programs with rules of their own                                 wrappers, interpreters, state, scripts, filters, transfer,
-                                                                 own_program
-git                                                              git, checkouts, git_shown; repositories, git_store, git_objects
-what is touched without being named                              trees, tree_files, uploads, arrivals, patches
-texts that are not understood                                    disguises
-what *always* stores                                             stored_rules
-===============================================================  ==================================================
+===================  ===========================================================================================
+reading a text
+``syntax``           the parsed text, and the arguments that its words stand for
+``lexer``            words: quotes, expansions, substitutions
+``simple``           simple commands, redirections, here-documents
+``parser``           lists, pipelines, compound commands
+
+judging it
+``judge``            the whole text: each command by the rules, then what it touches, then what it runs
+``walk``             the order of the commands, and the folders that ``cd`` leads to
+``command_line``     one command as rules see it: what a rule has to spell out, and what *always* stores
+``hidden_commands``  denied commands in texts that are not understood, misleading characters
+``file_judge``       files that a command names, in every folder it may run in
+``folder_scan``      folders that are read with everything below them, and what ignore files leave out
+``bulk_changes``     folders that are moved, copied, linked or removed, archives that are unpacked
+``patches``          the files that a patch changes
+
+what a command does
+``effects``          the value that is filled: files read and written, commands run, words that need a rule
+``inspect``          the way from a program to the module that knows it
+``options``          options and operands, read by a table
+``programs``         ordinary programs, as tables: ``grep``, ``cp``, ``rsync`` …
+``verbs``            programs with verbs, as tables: ``npm``, ``docker``, ``kubectl`` …
+``wrappers``         programs that run another command: ``sudo``, ``xargs``, ``ssh`` …
+``interpreters``     shells and their builtins, ``python``, ``perl``, editors …
+``scripts``          programs with rules of their own: ``find``, ``tar``, ``make`` …
+``filters``          the languages of ``sed``, ``awk`` and ``jq``
+``transfer``         ``curl``, ``wget``, file stores, and what builds from a folder or publishes it
+``own_program``      ``moryflow`` itself
+
+git
+``git``              verbs and options
+``git_checkout``     files that ``checkout``, ``merge``, ``stash pop`` … bring
+``git_output``       content that ``diff``, ``log -p``, ``show`` … print
+``git_store``        names, commits and trees
+``git_repository``   which repository git would use in a folder, its index, its objects
+===================  ===========================================================================================
 """
 
 from __future__ import annotations

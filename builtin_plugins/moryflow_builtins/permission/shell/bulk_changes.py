@@ -1,4 +1,4 @@
-"""What a command brings: folders that are moved, copied or linked, and archives that are unpacked, by every path in them.
+"""Changes to files that a command does not name: folders that are moved, copied, linked or removed, archives that are unpacked.
 
 What is read of an archive is bounded. One that cannot be read, or that the command may have changed before, asks.
 """
@@ -25,7 +25,7 @@ from moryflow_builtins.permission.files import TooManyPaths, is_folder, judge_fi
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
-from .effects import Arrival
+from .effects import BulkChange
 from .folder_scan import reads_path
 from .git_repository import tracked_paths
 from .syntax import Arg
@@ -48,35 +48,37 @@ _HOLDERS = frozenset(
 Resolve = Callable[[str, str, str | None], Target]
 
 
-def judge_arrival(policy: Policy, resolve: Resolve, arrival: Arrival, base: str, *, changed: bool) -> Iterator[Judgement]:
+def judge_bulk_change(policy: Policy, resolve: Resolve, change: BulkChange, base: str, *, changed: bool) -> Iterator[Judgement]:
     """Yield an answer for each path that is not simply allowed where it arrives.
 
     :param changed: the command changes files before it gets there.
     """
-    for source in arrival.sources:
-        if source.static and arrival.goal.static:
+    for source in change.sources:
+        if source.static and change.goal.static:
             found = resolve(source.path, "read", base)
             name = PurePosixPath(source.text).name
-            goals = [arrival.goal.path, *([f"{arrival.goal.path}/{name}"] if name not in ("", "..") else [])]
-            if arrival.how == "unpacked":
-                yield from _unpacked(policy, arrival, found, resolve(arrival.goal.path, "edit", base), changed=changed)
-            elif arrival.how == "changed":
-                yield from _changed(policy, arrival, found)
-            elif arrival.how == "restored":
-                yield from _restored(policy, resolve(source.path, "edit", base))
-            elif arrival.how == "linked":
-                yield from _linked(policy, resolve, source, goals, base)
+            goals = [change.goal.path, *([f"{change.goal.path}/{name}"] if name not in ("", "..") else [])]
+            if change.how == "unpacked":
+                yield from _judge_unpacked(policy, change, found, resolve(change.goal.path, "edit", base), changed=changed)
+            elif change.how == "changed":
+                yield from _judge_changed(policy, change, found)
+            elif change.how == "restored":
+                yield from _judge_restored(policy, resolve(source.path, "edit", base))
+            elif change.how == "linked":
+                yield from _judge_linked(policy, resolve, source, goals, base)
             else:
-                yield from _brought(policy, arrival, found, [resolve(goal, "edit", base) for goal in goals], changed=changed)
+                yield from _judge_copied(
+                    policy, change, found, [resolve(goal, "edit", base) for goal in goals], changed=changed
+                )
 
 
-def _brought(
-    policy: Policy, arrival: Arrival, source: Target, goals: Sequence[Target], *, changed: bool
+def _judge_copied(
+    policy: Policy, change: BulkChange, source: Target, goals: Sequence[Target], *, changed: bool
 ) -> Iterator[Judgement]:
     if ":" in source.given.partition("/")[0] and source.identity is None:
-        yield _unknown(goals[0], f"what {arrival.why} brings from another machine is not known before it runs")
+        yield _unknown(goals[0], f"what {change.why} brings from another machine is not known before it runs")
     if (changed or source.identity is None) and any(_holds(goal.text) for goal in goals):
-        yield _unknown(goals[0], f"what {arrival.why} brings to it is not known before it runs")
+        yield _unknown(goals[0], f"what {change.why} brings to it is not known before it runs")
     if not is_folder(source):
         return
     try:
@@ -84,27 +86,27 @@ def _brought(
     except (TooManyPaths, OSError):
         yield _unknown(goals[0], f"{source.text} holds more than can be looked at, so what it brings is not known")
         return
-    if arrival.tree is not None:
-        tree = arrival.tree
+    if change.tree is not None:
+        tree = change.tree
         below = [path for path in below if reads_path(tree, source, path)]
-    for place in (*((source,) if arrival.how == "moved" else ()), *goals):
+    for place in (*((source,) if change.how == "moved" else ()), *goals):
         yield from judge_paths(policy, place, below)
 
 
-def _changed(policy: Policy, arrival: Arrival, folder: Target) -> Iterator[Judgement]:
-    if not is_folder(folder) or (arrival.why == "rm" and "node_modules" in folder.text.split("/")):
+def _judge_changed(policy: Policy, change: BulkChange, folder: Target) -> Iterator[Judgement]:
+    if not is_folder(folder) or (change.why == "rm" and "node_modules" in folder.text.split("/")):
         return
-    if arrival.tree is None:
+    if change.tree is None:
         yield from judge_folder(policy, folder)
         return
-    tree, tracked = arrival.tree, tracked_paths(Path(folder.path or ""))
+    tree, tracked = change.tree, tracked_paths(Path(folder.path or ""))
     for part in judge_folder(policy, folder):
         path = part.target.removeprefix(f"{folder.text.rstrip('/')}/")
         if reads_path(tree, folder, path) and not (tracked is not None and tracked(Path(folder.path or "") / path)):
             yield part
 
 
-def _restored(policy: Policy, target: Target) -> Iterator[Judgement]:
+def _judge_restored(policy: Policy, target: Target) -> Iterator[Judgement]:
     part = judge_file(policy, target, whole=False)
     if part.decision != "allow" and target.text.startswith("vault:"):
         yield part
@@ -112,7 +114,7 @@ def _restored(policy: Policy, target: Target) -> Iterator[Judgement]:
         yield _unknown(target, "what arrives there is not known before it runs")
 
 
-def _linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence[str], base: str) -> Iterator[Judgement]:
+def _judge_linked(policy: Policy, resolve: Resolve, source: Arg, goals: Sequence[str], base: str) -> Iterator[Judgement]:
     """Through a link, what it leads to is written; what a symbolic link names begins where the link is."""
     places = dict.fromkeys((source.path, *(f"{goal.rpartition('/')[0] or '.'}/{source.path}" for goal in goals)))
     for place in places if not source.text.startswith(("/", "~")) else (source.path,):
@@ -155,7 +157,7 @@ class _Bounded(io.RawIOBase):
         return data
 
 
-def _unpacked(policy: Policy, arrival: Arrival, source: Target, goal: Target, *, changed: bool) -> Iterator[Judgement]:
+def _judge_unpacked(policy: Policy, change: BulkChange, source: Target, goal: Target, *, changed: bool) -> Iterator[Judgement]:
     try:
         if changed:
             raise _TooLarge
@@ -165,7 +167,7 @@ def _unpacked(policy: Policy, arrival: Arrival, source: Target, goal: Target, *,
     except (_TooLarge, OSError, EOFError, ValueError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError):
         yield _unknown(goal, f"what is unpacked from {source.text.removeprefix('vault:/')} is not known before it runs")
         return
-    yield from judge_paths(policy, goal, list(dict.fromkeys(path for name in names for path in _stripped(name, arrival.strip))))
+    yield from judge_paths(policy, goal, list(dict.fromkeys(path for name in names for path in _stripped(name, change.strip))))
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
             yield _unknown(goal, f"the archive holds {name!r}, which leads elsewhere")

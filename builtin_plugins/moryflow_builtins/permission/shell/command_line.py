@@ -19,7 +19,7 @@ from moryflow_sdk.targets import UNKNOWN_FOLDER
 from moryflow_builtins.permission.judgement import Judgement, stored_rule_answers
 from moryflow_builtins.permission.policy import CompiledRule, RuleHit
 
-from .effects import CommandFacts, Guard, SoughtFiles
+from .effects import CommandEffects, Guard, SoughtFiles
 from .inspect import basename, name_of
 from .parser import parse
 from .programs import PROGRAMS
@@ -61,12 +61,12 @@ class CommandLine:
     :ivar views: all the ways in which a rule that asks or denies may have meant this command.
     """
 
-    __slots__ = ("_firm", "args", "assigned", "facts", "plain", "quoted", "views", "words")
+    __slots__ = ("_firm", "args", "assigned", "effects", "plain", "quoted", "views", "words")
 
-    def __init__(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], facts: CommandFacts, raw: str) -> None:
+    def __init__(self, assigned: tuple[Arg, ...], args: tuple[Arg, ...], effects: CommandEffects, raw: str) -> None:
         self.assigned = assigned
         self.args = args
-        self.facts = facts
+        self.effects = effects
         self.words = (*assigned, *args) if assigned else args
         self.plain = " ".join([word.text for word in self.words])
         one_each = self.plain.count(" ") == len(self.words) - 1 and all(word.text for word in self.words)
@@ -76,14 +76,14 @@ class CommandLine:
         self.views = tuple(dict.fromkeys((self.plain, self.quoted, raw, *self._other_views())))
 
     def _other_views(self) -> Iterator[str]:
-        """Yield the command without assignments, without the folder of its program, and as its facts say."""
+        """Yield the command without assignments, without the folder of its program, and as its effects say."""
         rest = [word.text for word in self.args[1:]]
         name = name_of(self.args)
         if self.assigned and self.args:
             yield " ".join((self.args[0].text, *rest))
         if name and name != self.args[0].text:
             yield " ".join((name, *rest))
-        for view in self.facts.views:
+        for view in self.effects.views:
             yield " ".join((basename(view[0]), *[word.text for word in view[1:]]))
 
     @property
@@ -168,9 +168,9 @@ class CommandLine:
     @property
     def _guards(self) -> tuple[Guard, ...]:
         if not self.assigned:
-            return tuple(self.facts.guards)
+            return tuple(self.effects.guards)
         shift = len(self.assigned)
-        own = (Guard(guard.index + shift, guard.why, guard.unseen) for guard in self.facts.guards)
+        own = (Guard(guard.index + shift, guard.why, guard.unseen) for guard in self.effects.guards)
         names = ((index, word.text.partition("=")[0]) for index, word in enumerate(self.assigned))
         return (*(Guard(index, f"{name}=… changes how the command runs") for index, name in names), *own)
 
@@ -254,7 +254,7 @@ def rule_to_remember(line: CommandLine, answer: Judgement, folder: str, contents
 def _wider(line: CommandLine) -> str:
     """Return a pattern for more commands of the same kind, where it covers nothing but plain words of one program."""
     name = line.args[0].text if line.args else ""
-    if line.assigned or line.facts.guards or line.facts.inner or line.facts.texts or name not in _WIDENED:
+    if line.assigned or line.effects.guards or line.effects.inner or line.effects.texts or name not in _WIDENED:
         return ""
     if name not in _WITH_VERBS:
         return f"{name} *"
@@ -281,7 +281,7 @@ _MOST_KNOWN = 256
 
 
 def contents_of(
-    args: Sequence[Arg], facts: CommandFacts, base: str | None, inner: str | None, vault: str
+    args: Sequence[Arg], effects: CommandEffects, base: str | None, inner: str | None, vault: str
 ) -> dict[str, str] | None:
     """Return the state of every file whose content `args` run; ``None`` when one of them cannot be told.
 
@@ -289,13 +289,13 @@ def contents_of(
     """
     found: dict[str, str] = {}
     named = [(args[0], base)] if args and "/" in args[0].text else []
-    for word, folder in (*named, *((word, inner) for word in facts.runs)):
+    for word, folder in (*named, *((word, inner) for word in effects.runs)):
         if word.static and (folder or word.tilde or word.text.startswith("/")):
             path = os.path.join(folder or "/", Path(word.text).expanduser() if word.tilde else word.text)  # noqa: PTH118
             found.update(_one(path, vault))
         else:
             return None
-    for sought in facts.sought:
+    for sought in effects.sought:
         if inner is None:
             return None
         found.update(_sought(sought, inner, vault))

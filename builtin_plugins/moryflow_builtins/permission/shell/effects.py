@@ -1,4 +1,4 @@
-"""What is known about one command: what it reads, writes and runs, and what a wildcard does not cover."""
+"""What one command does: what it reads, writes and runs, and the words that a wildcard does not cover."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class BulkChange:
     """Something whose content arrives somewhere.
 
     :param why: the program.
@@ -191,7 +191,7 @@ class SoughtFiles:
 
 
 @dataclass
-class CommandFacts:
+class CommandEffects:
     """Collected while a command is looked at.
 
     :ivar known: the program's operands are understood, so other words of it are not looked at as paths or commands.
@@ -203,7 +203,7 @@ class CommandFacts:
     :ivar trees: folders that it reads with everything below them.
     :ivar refusals: why no rule and no mode lets it run; `insists`: why it is asked about in every mode.
     :ivar moves: where ``cd`` leads; `moved` when the folder changes in a way that is not known.
-    :ivar patches: texts that say what it changes; `arrivals`: folders and archives whose content arrives somewhere.
+    :ivar patches: texts that say what it changes; `bulk_changes`: folders and archives whose content arrives somewhere.
     :ivar checkout: commits whose content it brings; `moves_names`: which names of git mean something else afterwards.
     :ivar shown: content that it prints from git's store.
     :ivar stdin: a here-document or here-string that is fed in; `stdin_file`: a file that is.
@@ -229,7 +229,7 @@ class CommandFacts:
     moves: Arg | None = None
     moved: bool = False
     patches: list[Patch] = field(default_factory=list[Patch])
-    arrivals: list[Arrival] = field(default_factory=list[Arrival])
+    bulk_changes: list[BulkChange] = field(default_factory=list[BulkChange])
     checkout: Checkout | None = None
     shown: GitOutput | None = None
     moves_names: str = ""
@@ -265,25 +265,25 @@ _WHAT = {
 }
 
 
-def take_option(option: CommandItem, facts: CommandFacts, args: Sequence[Arg]) -> None:
+def take_option(option: CommandItem, effects: CommandEffects, args: Sequence[Arg]) -> None:
     """Note what an option means."""
     if option.operand or not option.role:
         return
     value = option.value
     shown = f"-{option.name}" if len(option.name) == 1 else f"--{option.name}"
     if option.role in GUARDED:
-        facts.guards.append(Guard(option.index, f"{args[0].text} {shown} {_WHAT[option.role]}"))
+        effects.guards.append(Guard(option.index, f"{args[0].text} {shown} {_WHAT[option.role]}"))
     if value is None or value.text == "-":
         return
     match option.role:
         case "r" | "R":
-            facts.reads.append(value)
+            effects.reads.append(value)
         case "w":
-            facts.writes.append(WrittenFile(value))
+            effects.writes.append(WrittenFile(value))
         case "d":
-            facts.base = value
+            effects.base = value
         case "x" | "t":
-            facts.texts.append(InnerText(value))
+            effects.texts.append(InnerText(value))
         case _:
             pass
 
@@ -299,8 +299,8 @@ _TELLING = frozenset(
 _NEGATED = frozenset({"no", "ignore", "skip", "without", "disable", "list", "show", "print"})
 
 
-def guard_telling_name(option: CommandItem, facts: CommandFacts, args: Sequence[Arg]) -> None:
+def guard_telling_name(option: CommandItem, effects: CommandEffects, args: Sequence[Arg]) -> None:
     """Guard an option that is not in the table when its name says that it names a program, a host or what to configure."""
     parts = re.split(r"[-.:_]", option.name.lower())
     if not option.operand and not option.role and len(option.name) > 1 and parts[0] not in _NEGATED and _TELLING & set(parts):
-        facts.guard(option.index, f"{args[0].text} --{option.name} may name a program, a host or what to configure")
+        effects.guard(option.index, f"{args[0].text} --{option.name} may name a program, a host or what to configure")

@@ -16,9 +16,9 @@ from moryflow_builtins.permission.files import judge_file, judge_paths
 from moryflow_builtins.permission.judgement import Judgement
 from moryflow_builtins.permission.policy import Policy
 
-from .bulk_changes import judge_arrival
+from .bulk_changes import judge_bulk_change
 from .command_line import changed_file, contents_of
-from .effects import Arrival, Checkout, CommandFacts, GitOutput, Tree
+from .effects import BulkChange, Checkout, CommandEffects, GitOutput, Tree
 from .folder_scan import TreeFiles
 from .git_checkout import paths_brought
 from .git_output import paths_shown
@@ -40,7 +40,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 UNKNOWN: Bases = frozenset((None,))
 
 
-class Places:
+class FileJudge:
     """Judges paths of a command that starts in `folder`; `add` takes the answers."""
 
     def __init__(self, policy: Policy, folder: str, add: Callable[[Judgement], None]) -> None:
@@ -78,17 +78,17 @@ class Places:
             if part is not None:
                 self._add(part)
 
-    def arrival(self, arrival: Arrival, bases: Bases, *, changed: bool, exact: bool) -> None:
+    def bulk_change(self, change: BulkChange, bases: Bases, *, changed: bool, exact: bool) -> None:
         """Judge what a folder or an archive brings, by every path in it; what cannot be told, a rule may spell out."""
         for base in sorted(filter(None, bases)):
-            for part in judge_arrival(self._policy, self._resolved, arrival, base, changed=changed):
+            for part in judge_bulk_change(self._policy, self._resolved, change, base, changed=changed):
                 if part.decision == "deny" or part.rule is not None or not exact:
                     self._add(part)
 
     def checkout(self, checkout: Checkout, bases: Bases, moved: str) -> None:
         """Judge the files that git brings.
 
-        :raises Unknown: they cannot be told before it runs.
+        :raises GitUnknown: they cannot be told before it runs.
         """
         for base in sorted(filter(None, bases)):
             found = paths_brought(checkout, base, moved)
@@ -96,10 +96,10 @@ class Places:
                 for part in judge_paths(self._policy, self._resolved(str(found[0]), "edit", None), found[1]):
                     self._add(_asked(part))
 
-    def shown(self, shown: GitOutput, bases: Bases, moved: str, *, changed: bool) -> None:
+    def output(self, shown: GitOutput, bases: Bases, moved: str, *, changed: bool) -> None:
         """Ask where git prints a file that is asked about.
 
-        :raises Unknown: what it prints cannot be told before it runs.
+        :raises GitUnknown: what it prints cannot be told before it runs.
         """
         for base in sorted(filter(None, bases)):
             found = paths_shown(shown, base, moved, changed=changed)
@@ -109,10 +109,10 @@ class Places:
                 if part is not None:
                     self._add(part)
 
-    def patched(self, patch: Patch, bases: Bases) -> list[str]:
+    def paths_of_patch(self, patch: Patch, bases: Bases) -> list[str]:
         """Return the paths that a patch changes.
 
-        :raises Unreadable: it is not there, may not be read unasked, or is not understood.
+        :raises UnreadablePatch: it is not there, may not be read unasked, or is not understood.
         """
         if patch.may_merge and merges_by_configuration(self._resolved(one, "read", None).path for one in GIT_CONFIGURATION):
             raise UnreadablePatch("am.threeWay is set, which lets it follow renames")
@@ -142,7 +142,7 @@ class Places:
             raise UnreadablePatch(f"{file.text} is no file of at most {MAX_BYTES // 1024 // 1024} MiB")
         return content.decode("utf-8", "surrogateescape")
 
-    def here(self, bases: Bases) -> None:
+    def working_folder(self, bases: Bases) -> None:
         """Judge the folder a command works in: the vault is fine, elsewhere is like reading there."""
         for base in sorted(bases, key=str):
             if base is None:
@@ -177,11 +177,11 @@ class Places:
         target = self._resolved(".", "read", base) if base is not None else None
         return UNKNOWN_FOLDER if target is None or target.error is not None else target.text
 
-    def contents(self, args: Sequence[Arg], facts: CommandFacts, base: str | None) -> Mapping[str, str] | None:
+    def contents(self, args: Sequence[Arg], effects: CommandEffects, base: str | None) -> Mapping[str, str] | None:
         """Return the state of the files whose content a command runs, by name; ``None`` when that cannot be told."""
-        inner = {base} if facts.base is None else self.moved(facts.base, frozenset((base,)))
+        inner = {base} if effects.base is None else self.after_cd(effects.base, frozenset((base,)))
         where = min(filter(None, inner), default=None) if len({*map(self.folder, inner)}) == 1 else None
-        return contents_of(args, facts, base, where, str(self._policy.vault))
+        return contents_of(args, effects, base, where, str(self._policy.vault))
 
     def changed_file(self, rule: Rule) -> str:
         """Return which file is not as it was when `rule` was stored."""
@@ -191,7 +191,7 @@ class Places:
         """Whether a command may run in another folder than the vault's root."""
         return bases != {str(self._policy.vault)}
 
-    def perhaps(self, path: Arg, bases: Bases, *, known: bool, exact: bool) -> None:
+    def possible_file(self, path: Arg, bases: Bases, *, known: bool, exact: bool) -> None:
         """Judge a word that may be a file: what is not one raises no question, what an exact rule names neither.
 
         :param known: the program only reads its words; another one may write what they name.
@@ -228,7 +228,7 @@ class Places:
             self._targets[key] = self._policy.resolve(path, domain, base)
         return self._targets[key]
 
-    def moved(self, path: Arg, bases: Bases) -> Bases:
+    def after_cd(self, path: Arg, bases: Bases) -> Bases:
         """Return where ``cd path`` leads from each of `bases`: where its links end, and by its name.
 
         A later ``..`` goes up from the name, while a program's own ``..`` goes up from where the links ended.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .effects import CommandFacts
+from .effects import CommandEffects
 from .syntax import Arg
 
 _ADDRESS = re.compile(r"\s*(?:\d+~\d+|\d+|\$|[+~]\d+)\s*")
@@ -256,7 +256,7 @@ _LETTERS = {"f": "from-file", "L": "library-path", "i": "in-place"}
 _WITH_FILE = frozenset({"library-path", "run-tests"})
 
 
-def inspect_jq(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_jq(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``jq``: its filter may read the environment, modules and other files."""
     words: list[tuple[int, bool]] = []
     from_file, data, options, index = False, True, True, 1
@@ -267,16 +267,16 @@ def inspect_jq(args: Sequence[Arg], facts: CommandFacts) -> None:
         elif text == "--":
             options = False
         elif text in _PAIRS:
-            facts.reads += args[index + 2 : index + 3] if _PAIRS[text] else ()
+            effects.reads += args[index + 2 : index + 3] if _PAIRS[text] else ()
             index += 2
         elif text in ("--args", "--jsonargs"):
             data = False
         else:
             names = _options(text)
             from_file |= "from-file" in names
-            index += _note(args, index, names, facts)
+            index += _note(args, index, names, effects)
         index += 1
-    _take(args, words, facts, from_file=from_file)
+    _take(args, words, effects, from_file=from_file)
 
 
 def _options(text: str) -> set[str]:
@@ -287,29 +287,29 @@ def _options(text: str) -> set[str]:
     return {known for known in (*_GUARDED, "indent") if known.startswith(name)}
 
 
-def _note(args: Sequence[Arg], index: int, names: set[str], facts: CommandFacts) -> int:
+def _note(args: Sequence[Arg], index: int, names: set[str], effects: CommandEffects) -> int:
     """Note what options mean; return how many words after them belong to them."""
     text = args[index].text
     for name in names & set(_GUARDED):
-        facts.guard(index, f"{args[0].text} {text} {_GUARDED[name]}")
+        effects.guard(index, f"{args[0].text} {text} {_GUARDED[name]}")
     attached = text[2:] if text.startswith("-L") else text.partition("=")[2]
     if attached:
-        facts.reads += [args[index].cut(len(text) - len(attached))] if names & set(_GUARDED) else []
+        effects.reads += [args[index].cut(len(text) - len(attached))] if names & set(_GUARDED) else []
         return 0
-    facts.reads += args[index + 1 : index + 2] if names & _WITH_FILE else ()
+    effects.reads += args[index + 1 : index + 2] if names & _WITH_FILE else ()
     return 1 if names & {"library-path", "indent"} else 0
 
 
-def _take(args: Sequence[Arg], words: list[tuple[int, bool]], facts: CommandFacts, *, from_file: bool) -> None:
+def _take(args: Sequence[Arg], words: list[tuple[int, bool]], effects: CommandEffects, *, from_file: bool) -> None:
     """The first word is the filter, unless that comes from a file; the others are files, where they are not data."""
     verbs = args[0].text.endswith("yq")  # has subcommands, and options with values of their own: any word may be a filter
     for place, (index, data) in enumerate(words):
         if (place == 0 and not from_file) or verbs:
             text = _without_strings(args[index].text)
             if _READS.search(text) or (verbs and _READS_IN_YQ.search(text)):
-                facts.guard(index, "the filter reads the environment or other files")
+                effects.guard(index, "the filter reads the environment or other files")
         if (place > 0 and data) or (place == 0 and from_file):
-            facts.reads += [args[index]] if args[index].text != "-" else []
+            effects.reads += [args[index]] if args[index].text != "-" else []
 
 
 def _without_strings(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .effects import Arrival, CommandFacts, InnerText, Tree, WrittenFile, take_option
+from .effects import BulkChange, CommandEffects, InnerText, Tree, WrittenFile, take_option
 from .git_checkout import checkout_of, names_moved_by
 from .git_output import shown_by
 from .git_repository import EXCLUDED, PATHSPEC
@@ -124,87 +124,87 @@ _SHORT: dict[str, str] = {
 }
 
 
-def inspect_git(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_git(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look at a ``git`` command."""
     verb = len(args)
     for found in read_options(args, _GLOBAL, stop_at_operand=True):
         if found.operand:
             verb = found.index
         elif found.name in _GUARDED_GLOBAL:
-            facts.guard(found.index, f"git {'-' * (1 + (len(found.name) > 1))}{found.name} changes what git runs or where")
+            effects.guard(found.index, f"git {'-' * (1 + (len(found.name) > 1))}{found.name} changes what git runs or where")
             if found.role == "r" and found.value is not None:
-                facts.reads.append(found.value)
+                effects.reads.append(found.value)
         elif found.name == "C" and found.value is not None:
-            facts.base = found.value
-    facts.reads_here = facts.trusts_here = True
+            effects.base = found.value
+    effects.reads_here = effects.trusts_here = True
     if verb >= len(args):
         return
     if verb > 1:
-        facts.views.append((args[0], *args[verb:]))
-    _verb(args, verb, facts)
+        effects.views.append((args[0], *args[verb:]))
+    _verb(args, verb, effects)
 
 
-def inspect_dashed_git(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_dashed_git(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look at ``git-push`` and its like, which are ``git push``."""
     verb = args[0].text.rpartition("/")[2].removeprefix("git-")
-    facts.views.append((Arg("git"), Arg(verb), *args[1:]))
-    facts.guard(len(args) - 1, f"git-{verb} is a program of git of its own")
-    facts.perhaps += args[1:]
+    effects.views.append((Arg("git"), Arg(verb), *args[1:]))
+    effects.guard(len(args) - 1, f"git-{verb} is a program of git of its own")
+    effects.perhaps += args[1:]
 
 
-def _verb(args: Sequence[Arg], verb: int, facts: CommandFacts) -> None:
+def _verb(args: Sequence[Arg], verb: int, effects: CommandEffects) -> None:
     name = args[verb].text
     last = len(args) - 1
-    facts.brings_files = name in _BRINGS_FILES
+    effects.brings_files = name in _BRINGS_FILES
     if name not in _ORDINARY and not name.startswith("-"):
-        facts.guard(last, f"git {name} may run programs or change configuration")
-        facts.texts += [InnerText(_rest(args, start)) for start in _commands_in(args, verb)]
+        effects.guard(last, f"git {name} may run programs or change configuration")
+        effects.texts += [InnerText(_rest(args, start)) for start in _commands_in(args, verb)]
     following = args[verb + 1].text if verb < last else ""
     if f"{name} {following}" in _GUARDED_WORDS:
-        facts.guard(last, f"git {name} {following} reaches outside or changes configuration")
+        effects.guard(last, f"git {name} {following} reaches outside or changes configuration")
     if name == "init" or name == "clone" or f"{name} {following}" in ("worktree add", "bundle create"):
-        facts.guard(last if name != "init" or verb < last else verb, f"git {name} writes a folder of its own")
-    _operands(args, verb, name, facts)
+        effects.guard(last if name != "init" or verb < last else verb, f"git {name} writes a folder of its own")
+    _operands(args, verb, name, effects)
 
 
-def _operands(args: Sequence[Arg], verb: int, name: str, facts: CommandFacts) -> None:
+def _operands(args: Sequence[Arg], verb: int, name: str, effects: CommandEffects) -> None:
     table = spec(_COMMON + (_DIFF if name in _PRINTS_DIFFERENCES else "") + _SHORT.get(name, ""))
     following = list(read_options(args, table, verb + 1, files=True))
-    facts.trees += git_trees(name, following)
-    _arriving(name, following, facts)
+    effects.trees += git_trees(name, following)
+    _note_bulk_changes(name, following, effects)
     first_path = next((index for index in range(verb, len(args)) if args[index].text == "--"), len(args))
-    facts.checkout, facts.moves_names = (
+    effects.checkout, effects.moves_names = (
         checkout_of(name, following, first_path, marked=first_path < len(args)),
         names_moved_by(name),
     )
-    facts.shown = shown_by(name, args, following, first_path)
+    effects.shown = shown_by(name, args, following, first_path)
     if name in ("apply", "am"):
-        git_patch(name, following, facts)
+        git_patch(name, following, effects)
     creates = name in ("clone", "init") or (name == "worktree" and verb + 1 < len(args) and args[verb + 1].text == "add")
     for found in following:
         if not found.operand:
-            take_option(found, facts, args)
-            facts.perhaps += [found.value] if found.value is not None and not found.role else []
+            take_option(found, effects, args)
+            effects.perhaps += [found.value] if found.value is not None and not found.role else []
             if found.role == "v" and found.value is not None and found.name not in _PROSE:
-                facts.perhaps += _paths(found.value) if found.name == "L" or found.value is args[found.index] else []
+                effects.perhaps += _paths(found.value) if found.name == "L" or found.value is args[found.index] else []
             if found.name in ("format", "pretty") and found.value is not None and "%G" in found.value.text:
-                facts.guard(found.index, "%G in a format of git runs the program that checks signatures")
+                effects.guard(found.index, "%G in a format of git runs the program that checks signatures")
             if found.name == "format" and found.value is not None and "%(raw" in found.value.text:
-                facts.guard(found.index, "%(raw) in a format of git shows what a name stands for, whatever that is")
+                effects.guard(found.index, "%(raw) in a format of git shows what a name stands for, whatever that is")
             if found.name == "pathspec-from-file" and found.value is not None and found.value.text == "-":
-                facts.guard(found.index, "git takes the names of files from what it is fed")
+                effects.guard(found.index, "git takes the names of files from what it is fed")
             if found.name in ("X", "strategy-option") and found.value is not None and found.value.text.startswith("sub"):
-                facts.guard(found.index, "git merge -X subtree brings files to another folder")
+                effects.guard(found.index, "git merge -X subtree brings files to another folder")
             if found.name == "strategy" or (found.name == "s" and name in ("merge", "rebase", "pull")):
-                _strategy(found, facts)
+                _strategy(found, effects)
         elif found.value is not None:
             if "::" in found.value.text.partition("/")[0]:
-                facts.guard(found.index, "a transport of git can run programs")
+                effects.guard(found.index, "a transport of git can run programs")
             if creates and "://" not in found.value.text:
-                facts.writes.append(WrittenFile(found.value, asks=True))
-            facts.perhaps += [] if EXCLUDED.match(found.value.text) else _paths(found.value)
-    if name == "init" and not facts.writes:
-        facts.writes.append(WrittenFile(Arg("."), asks=True))
+                effects.writes.append(WrittenFile(found.value, asks=True))
+            effects.perhaps += [] if EXCLUDED.match(found.value.text) else _paths(found.value)
+    if name == "init" and not effects.writes:
+        effects.writes.append(WrittenFile(Arg("."), asks=True))
 
 
 _SPEAKS = frozenset({"push", "pull", "fetch", "ls-remote"})
@@ -213,24 +213,24 @@ _SPEAKS = frozenset({"push", "pull", "fetch", "ls-remote"})
 _REVISION = re.compile(r"(?i)(?:.*/)?(?:[A-Z]+_)?HEAD(?:[~^@:].*)?|.*[~^].*|.*@\{.*")
 
 
-def _arriving(name: str, found: Sequence[CommandItem], facts: CommandFacts) -> None:
+def _note_bulk_changes(name: str, found: Sequence[CommandItem], effects: CommandEffects) -> None:
     """Note what a verb brings to a path that it names, and a repository that is named by its address."""
     operands = [item for item in found if item.operand and item.value is not None]
     paths = tuple(item.value for item in operands if item.value is not None)
     letters = {item.name for item in found if not item.operand}
     if name in _SPEAKS and paths and ":" in paths[0].text:
-        facts.guard(operands[0].index, f"git {name} speaks with the repository at {paths[0].text}")
+        effects.guard(operands[0].index, f"git {name} speaks with the repository at {paths[0].text}")
     if name == "mv" and len(paths) > 1:
-        facts.writes += [WrittenFile(path) for path in paths]
-        facts.arrivals.append(Arrival("git mv", paths[:-1], paths[-1], "moved"))
+        effects.writes += [WrittenFile(path) for path in paths]
+        effects.bulk_changes.append(BulkChange("git mv", paths[:-1], paths[-1], "moved"))
     elif name == "clean" and not letters & {"n", "dry-run"}:
         tree = Tree("git clean", follows="nothing" if letters & {"x", "X"} else "git", repository=True)
-        facts.arrivals.append(Arrival("git clean", paths or (Arg("."),), how="changed", tree=tree))
+        effects.bulk_changes.append(BulkChange("git clean", paths or (Arg("."),), how="changed", tree=tree))
     elif name == "rm" and not letters & {"cached", "n", "dry-run"}:
-        facts.writes += [WrittenFile(path) for path in paths if not PATHSPEC.search(path.text)]
+        effects.writes += [WrittenFile(path) for path in paths if not PATHSPEC.search(path.text)]
     elif name == "checkout" or (name == "restore" and (not letters & {"S", "staged"} or letters & {"W", "worktree"})):
         named = tuple(path for path in paths if not _REVISION.fullmatch(path.text) and not PATHSPEC.search(path.text))
-        facts.arrivals.append(Arrival(f"git {name}", named, how="restored"))
+        effects.bulk_changes.append(BulkChange(f"git {name}", named, how="restored"))
 
 
 _NAMED_REVISION = re.compile(r"[~^:@]|\AHEAD")
@@ -278,10 +278,10 @@ _STRATEGIES = frozenset({"ort", "recursive", "resolve", "octopus", "ours", "subt
 _MAGIC = re.compile(r"\A(?:\([^)]*\)|[/!^]+)?")
 
 
-def _strategy(found: CommandItem, facts: CommandFacts) -> None:
+def _strategy(found: CommandItem, effects: CommandEffects) -> None:
     """``git merge -s x`` runs the program ``git-merge-x``."""
     if found.value is not None and found.value.text not in _STRATEGIES:
-        facts.guard(found.index, f"git runs the program git-merge-{found.value.text}")
+        effects.guard(found.index, f"git runs the program git-merge-{found.value.text}")
 
 
 def _paths(word: Arg) -> list[Arg]:

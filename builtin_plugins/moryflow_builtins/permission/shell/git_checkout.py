@@ -91,7 +91,7 @@ def paths_brought(checkout: Checkout, base: str, moved: str) -> tuple[Path, list
     """Return the folder of the repository and the paths below it that may change; ``None`` where there is no repository.
 
     :param moved: which names an earlier part of the command may have changed.
-    :raises Unknown: it cannot be told.
+    :raises GitUnknown: it cannot be told.
     """
     try:
         git = repository(Path(base))

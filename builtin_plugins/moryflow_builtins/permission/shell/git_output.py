@@ -132,7 +132,7 @@ def paths_shown(shown: GitOutput, base: str, moved: str, *, changed: bool) -> Sh
     """Return what a verb may show; ``None`` where there is no repository.
 
     :param moved: which names an earlier part of the command may have changed; `changed`: it may have changed files.
-    :raises Unknown: it cannot be told.
+    :raises GitUnknown: it cannot be told.
     """
     try:
         git = repository(Path(base))

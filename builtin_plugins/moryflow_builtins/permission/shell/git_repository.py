@@ -230,7 +230,7 @@ def _is_worktree_of(found: Path, own: Path) -> bool:
 def index_entries(git: Path) -> dict[str, str]:
     """Return the paths in the index of a git directory with the hashes of their content; none for what is not merged.
 
-    :raises Unknown: it is not understood.
+    :raises GitUnknown: it is not understood.
     """
     try:
         data = read_start(git / "index", _LONGEST_INDEX)

@@ -231,7 +231,7 @@ class GitStore:
     def changes(self, one: str, other: str) -> list[str]:
         """Return the paths that differ between two commits or trees, either of which may be nothing: ``""``.
 
-        :raises Unknown: there are more than :data:`MAX_PATHS`, or something is not there.
+        :raises GitUnknown: there are more than :data:`MAX_PATHS`, or something is not there.
         """
         found = list(islice(self.differing(one, other), MAX_PATHS + 1))
         if len(found) > MAX_PATHS:

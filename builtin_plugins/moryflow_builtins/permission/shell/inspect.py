@@ -10,17 +10,17 @@ from urllib.parse import unquote
 from moryflow_sdk.support.sensitive import sensitive
 
 from . import interpreters, own_program, scripts, transfer, wrappers
-from .effects import CommandFacts, SoughtFiles, WrittenFile, guard_telling_name, take_option
+from .effects import CommandEffects, SoughtFiles, WrittenFile, guard_telling_name, take_option
 from .git import inspect_dashed_git, inspect_git
 from .options import MAX_PIECES, file_pieces, read_options, spec
 from .patches import plain_patch
-from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, arrivals_of, leaves_out, trees_of
+from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, bulk_changes_of, leaves_out, trees_of
 from .scripts import inspect_find
 from .syntax import Arg
 from .transfer import inspect_upload
 from .verbs import VERBS, inspect_verbs
 
-Inspector = Callable[[Sequence[Arg], CommandFacts], None]
+Inspector = Callable[[Sequence[Arg], CommandEffects], None]
 
 SPECIAL: dict[str, Inspector] = {
     **wrappers.INSPECTORS,
@@ -44,38 +44,38 @@ def name_of(args: Sequence[Arg]) -> str:
     return basename(args[0]) if args and args[0].static else ""
 
 
-def inspect(args: Sequence[Arg], facts: CommandFacts) -> None:
-    """Fill `facts` with what is known about the command `args`."""
+def inspect(args: Sequence[Arg], effects: CommandEffects) -> None:
+    """Fill `effects` with what is known about the command `args`."""
     name = name_of(args)
     special = SPECIAL.get(name) or _by_family(name)
     if special is not None:
-        facts.known = True
-        special(args, facts)
+        effects.known = True
+        special(args, effects)
     elif name in VERBS:
-        inspect_verbs(name, args, facts)
-        _words(args, facts)
+        inspect_verbs(name, args, effects)
+        _words(args, effects)
     elif name in PROGRAMS:
-        facts.known = True
+        effects.known = True
         operands, options = PROGRAMS[name]
-        inspect_by_table(args, facts, operands, options)
-        _running(name, args, facts)
+        inspect_by_table(args, effects, operands, options)
+        _running(name, args, effects)
         if name in _PAGERS:
-            _first_commands(args, facts)
+            _first_commands(args, effects)
     else:
-        _unknown(name, args, facts)
-    inspect_upload(name, args, facts)
-    if not facts.runs:  # what is named is run in place of what would be found
-        facts.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
-    own_program.inspect_carriers(args, facts)
+        _unknown(name, args, effects)
+    inspect_upload(name, args, effects)
+    if not effects.runs:  # what is named is run in place of what would be found
+        effects.sought += [SoughtFiles(names, upward) for names, upward in LOOKS_FOR.get(name, ())]
+    own_program.inspect_carriers(args, effects)
     for index, arg in enumerate(args[1:], 1):
-        _file_addresses(index, arg, facts)
+        _file_addresses(index, arg, effects)
 
 
 _FILE_ADDRESS = re.compile(r"(?:\A|[=@,<+\"'(])fileb?:(//)?", re.IGNORECASE)
 _PATTERN = re.compile(r"[\[{]")
 
 
-def _file_addresses(index: int, arg: Arg, facts: CommandFacts) -> None:
+def _file_addresses(index: int, arg: Arg, effects: CommandEffects) -> None:
     """Take ``file:`` addresses for the files that they name, in any letters, with a host or without, escaped or not."""
     for found in islice(_FILE_ADDRESS.finditer(arg.text), MAX_PIECES):
         rest = arg.text[found.end() :]
@@ -84,9 +84,9 @@ def _file_addresses(index: int, arg: Arg, facts: CommandFacts) -> None:
             whole = unquote(text, errors="surrogateescape")
             pattern = _PATTERN.search(whole)
             if pattern:
-                facts.guard(index, f"{arg.text[:80]} stands for several files")
+                effects.guard(index, f"{arg.text[:80]} stands for several files")
                 whole = whole[: pattern.start()].rpartition("/")[0]
-            facts.reads += [Arg(whole, arg.why)] if whole and "\0" not in whole else []
+            effects.reads += [Arg(whole, arg.why)] if whole and "\0" not in whole else []
 
 
 def _by_family(name: str) -> Inspector | None:
@@ -100,71 +100,71 @@ def _by_family(name: str) -> Inspector | None:
     return inspect_dashed_git if name.startswith("git-") else None
 
 
-def inspect_by_table(args: Sequence[Arg], facts: CommandFacts, operands: str, options: str) -> None:
+def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str, options: str) -> None:
     """Look at a command whose operands and options stand in the table."""
     found = list(read_options(args, spec(options), files=True))
     patterns = False
     after_operand = False
     for option in found:
         patterns |= option.name in ("e", "f", "regexp", "file", "files", "type-list")
-        take_option(option, facts, args)
-        guard_telling_name(option, facts, args)
+        take_option(option, effects, args)
+        guard_telling_name(option, effects, args)
         value = option.value
         a_word = option.role == "v" and value is not None and value is args[option.index]
         if value is not None and a_word and (after_operand or operands[0] != "p") and not leaves_out(name_of(args), option):
-            _no_value_after_all(value, facts)
+            _no_value_after_all(value, effects)
         after_operand |= option.operand
-        facts.perhaps += (
+        effects.perhaps += (
             file_pieces(option.value) if not option.operand and not option.role and option.value is not None else []
         )
     files = [item.value for item in found if item.operand and item.value is not None]
-    _take_operands(operands, files, facts, args, has_pattern=patterns)
+    _take_operands(operands, files, effects, args, has_pattern=patterns)
     if name_of(args) in ("patch", "gpatch"):
-        plain_patch(found, facts)
+        plain_patch(found, effects)
     trees = trees_of(name_of(args), found, [item for item in files if item.text != "-"], pattern=patterns)
-    facts.trees += trees
-    facts.arrivals += arrivals_of(name_of(args), found, files, trees)
+    effects.trees += trees
+    effects.bulk_changes += bulk_changes_of(name_of(args), found, files, trees)
 
 
-def _take_operands(kind: str, files: list[Arg], facts: CommandFacts, args: Sequence[Arg], *, has_pattern: bool) -> None:
+def _take_operands(kind: str, files: list[Arg], effects: CommandEffects, args: Sequence[Arg], *, has_pattern: bool) -> None:
     files = [arg for arg in files if arg.text != "-"]
-    facts.reads_here |= kind.endswith(".") and len(files) < (1 if kind == "r." or has_pattern else 2)
+    effects.reads_here |= kind.endswith(".") and len(files) < (1 if kind == "r." or has_pattern else 2)
     match kind:
         case "r" | "r.":
-            facts.reads += files
+            effects.reads += files
         case "p" | "p.":
-            facts.reads += files if has_pattern else files[1:]
+            effects.reads += files if has_pattern else files[1:]
         case "w":
             # With a folder to work in and no file, as for patch, what is changed there is said by what it reads.
-            facts.writes += [WrittenFile(arg) for arg in files or ([Arg(".")] if facts.base else [])]
+            effects.writes += [WrittenFile(arg) for arg in files or ([Arg(".")] if effects.base else [])]
         case "W":
-            facts.writes += [WrittenFile(arg, whole=True) for arg in files]
+            effects.writes += [WrittenFile(arg, whole=True) for arg in files]
         case "rw" | "Ww":
-            _copied(kind, files, facts)
+            _copied(kind, files, effects)
         case "r1w":
-            facts.reads += files[:1]
+            effects.reads += files[:1]
             if len(files) > 1:
-                facts.writes += [WrittenFile(arg) for arg in files[1:]]
-                facts.guard(len(args) - 1, f"the second operand of {args[0].text} is written")
+                effects.writes += [WrittenFile(arg) for arg in files[1:]]
+                effects.guard(len(args) - 1, f"the second operand of {args[0].text} is written")
         case "rw1":
-            facts.writes += [WrittenFile(arg) for arg in files[:1]]
-            facts.reads += files[1:]
+            effects.writes += [WrittenFile(arg) for arg in files[:1]]
+            effects.reads += files[1:]
         case "1w":
-            facts.writes += [WrittenFile(arg, whole=True) for arg in files[1:] or files]
+            effects.writes += [WrittenFile(arg, whole=True) for arg in files[1:] or files]
         case _:
             pass
 
 
-def _copied(kind: str, files: list[Arg], facts: CommandFacts) -> None:
+def _copied(kind: str, files: list[Arg], effects: CommandEffects) -> None:
     """Take the last operand as the destination, unless an option named one."""
-    sources, last = (files, None) if facts.writes or len(files) < 2 else (files[:-1], files[-1])
+    sources, last = (files, None) if effects.writes or len(files) < 2 else (files[:-1], files[-1])
     elsewhere = list(filter(_remote, sources))
     sources = [arg for arg in sources if not _remote(arg)]
     if kind == "Ww":
-        facts.writes += [WrittenFile(arg, whole=True) for arg in sources]
-    facts.reads += sources
+        effects.writes += [WrittenFile(arg, whole=True) for arg in sources]
+    effects.reads += sources
     if last is not None and not _remote(last):
-        facts.writes += [WrittenFile(last), *(WrittenFile(transfer.path_in_folder(last, arg)) for arg in elsewhere)]
+        effects.writes += [WrittenFile(last), *(WrittenFile(transfer.path_in_folder(last, arg)) for arg in elsewhere)]
 
 
 def _remote(arg: Arg) -> bool:
@@ -176,24 +176,24 @@ def _remote(arg: Arg) -> bool:
 _OUTSIDE = re.compile(r"/.|~|\.\.(?:/|\Z)")
 
 
-def _no_value_after_all(word: Arg, facts: CommandFacts) -> None:
+def _no_value_after_all(word: Arg, effects: CommandEffects) -> None:
     """Versions of a program differ in which letters take a value and where options end; the word may be a file."""
     if len(word.text) > 1 and (_OUTSIDE.match(word.text) or "/" in word.text or sensitive(word.text)):
-        facts.perhaps.append(word)
+        effects.perhaps.append(word)
 
 
 _PAGERS = frozenset({"less", "more", "most", "pg"})
 _MOVES = re.compile(r"\+\+?(?:[Fg]|\d*G?|/[ -~]*)")
 
 
-def _first_commands(args: Sequence[Arg], facts: CommandFacts) -> None:
+def _first_commands(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``less +command``: what is not a place in the file can be a program."""
     for index, arg in enumerate(args):
         if arg.text.startswith("+") and not _MOVES.fullmatch(arg.text):
-            facts.guard(index, f"{args[0].text} {arg.text} gives the pager a command")
+            effects.guard(index, f"{args[0].text} {arg.text} gives the pager a command")
 
 
-def _running(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
+def _running(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look for options of programs without a table that run something, which may be abbreviated."""
     running = OPTIONS_THAT_RUN.get(name, frozenset())
     for arg in args[1:]:
@@ -204,24 +204,24 @@ def _running(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
         if head.startswith("-") and (
             head in running or inside or (part and any(option.startswith(head) for option in running))
         ):
-            facts.guard(len(args) - 1, f"{name} {arg.text} runs or configures what the rule does not show")
+            effects.guard(len(args) - 1, f"{name} {arg.text} runs or configures what the rule does not show")
             return
 
 
-def _unknown(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
+def _unknown(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Take every word that looks like a path for one, and every group of words for what may be a command."""
-    facts.known = name in OPTIONS_THAT_RUN
-    _running(name, args, facts)
-    _words(args, facts)
+    effects.known = name in OPTIONS_THAT_RUN
+    _running(name, args, effects)
+    _words(args, effects)
     if name in transfer.STORES:
-        transfer.inspect_store(name, args, facts)
+        transfer.inspect_store(name, args, effects)
 
 
-def _words(args: Sequence[Arg], facts: CommandFacts) -> None:
+def _words(args: Sequence[Arg], effects: CommandEffects) -> None:
     for index, arg in enumerate(args[1:], 1):
         found = file_pieces(arg)
-        facts.perhaps += [word for word in dict.fromkeys(found) if not word.text.startswith("-")]
+        effects.perhaps += [word for word in dict.fromkeys(found) if not word.text.startswith("-")]
         if len(found) > MAX_PIECES:
-            facts.guard(index, "a word has more parts than are looked at")
+            effects.guard(index, "a word has more parts than are looked at")
         if arg.text[:1] == "-" != arg.text[1:2]:
-            _no_value_after_all(arg.cut(2), facts)
+            _no_value_after_all(arg.cut(2), effects)

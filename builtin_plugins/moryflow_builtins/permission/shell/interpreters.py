@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from .effects import CommandFacts, InnerText, SoughtFiles, WrittenFile
+from .effects import CommandEffects, InnerText, SoughtFiles, WrittenFile
 from .options import file_pieces, read_options, spec
 from .own_program import inspect_module
 from .syntax import Arg
@@ -79,7 +79,7 @@ _SAYS_BY_LETTER = {
 """Where a letter asks for a version or for help; elsewhere it names a host, or makes the program talk while it runs."""
 
 
-def inspect_shell(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_shell(args: Sequence[Arg], effects: CommandEffects) -> None:
     """A shell: ``-c`` is a text that is judged, a here-document too; anything else it runs is not seen."""
     table = spec("o=v O=v rcfile=x init-file=x init-command=x C=x D=v c=t command=t Command=t")
     text_follows = False
@@ -89,29 +89,29 @@ def inspect_shell(args: Sequence[Arg], facts: CommandFacts) -> None:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             if table.long.get(name) == "x":
-                facts.guard(min(index + 1, len(args) - 1), f"{args[0].text} --{name} runs a file first")
-                facts.runs.append(args[index].cut(len(word) - len(value)) if equals else args[min(index + 1, len(args) - 1)])
+                effects.guard(min(index + 1, len(args) - 1), f"{args[0].text} --{name} runs a file first")
+                effects.runs.append(args[index].cut(len(word) - len(value)) if equals else args[min(index + 1, len(args) - 1)])
                 index += 0 if equals else 1
         else:
             text_follows |= word.startswith("-") and "c" in word
             if word in ("-i", "-l") or any(letter in word for letter in "il"):
-                facts.guard(index, f"{args[0].text} {word} runs start-up files first")
+                effects.guard(index, f"{args[0].text} {word} runs start-up files first")
             index += word.count("o") + word.count("O")
         index += 1
     if index < len(args) and args[index].text in ("-", "--"):
         index += 1
-    _run_shell(args, index, facts, text_follows=text_follows)
+    _run_shell(args, index, effects, text_follows=text_follows)
 
 
-def _run_shell(args: Sequence[Arg], index: int, facts: CommandFacts, *, text_follows: bool) -> None:
+def _run_shell(args: Sequence[Arg], index: int, effects: CommandEffects, *, text_follows: bool) -> None:
     name = args[0].text
     if text_follows:
         if index < len(args):
             if not args[index].static:
-                facts.unseen(f"{name} -c runs a text that is known only when it runs")
-            facts.texts.append(InnerText(args[index]))
+                effects.unseen(f"{name} -c runs a text that is known only when it runs")
+            effects.texts.append(InnerText(args[index]))
             if name.rpartition("/")[2] in _FOREIGN:
-                facts.guard(index, f"{name} reads a text in another way than bash")
+                effects.guard(index, f"{name} reads a text in another way than bash")
         return
     reads_stdin = (
         index >= len(args)
@@ -119,64 +119,64 @@ def _run_shell(args: Sequence[Arg], index: int, facts: CommandFacts, *, text_fol
         or any(arg.text.startswith("-") and "s" in arg.text for arg in args[1:index])
     )
     if not reads_stdin:
-        facts.reads.append(args[index])
-        facts.runs.append(args[index])
-        facts.guard(index, f"{name} runs the commands in {args[index].text}")
-    elif facts.stdin is not None:
-        facts.texts.append(InnerText(facts.stdin_text, fed=True))
-        if not facts.stdin_text.static:
-            facts.unseen(f"{name} runs a text that is known only when it runs")
+        effects.reads.append(args[index])
+        effects.runs.append(args[index])
+        effects.guard(index, f"{name} runs the commands in {args[index].text}")
+    elif effects.stdin is not None:
+        effects.texts.append(InnerText(effects.stdin_text, fed=True))
+        if not effects.stdin_text.static:
+            effects.unseen(f"{name} runs a text that is known only when it runs")
     elif not _only_says(args, ""):
-        facts.unseen(f"{name} runs whatever it reads")
+        effects.unseen(f"{name} runs whatever it reads")
 
 
-def inspect_language(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_language(args: Sequence[Arg], effects: CommandEffects) -> None:
     """An interpreter of another language: neither code nor a script's content is understood here."""
     name = language_of(args[0].text.rpartition("/")[2])
     table = spec(_LANGUAGES[name])
     runs_code = in_place = False
     for found in read_options(args, table, stop_at_operand=True):
         if found.operand and found.value is not None:
-            _run_file(args, found.index, facts, name, runs_code=runs_code)
-            facts.writes += map(WrittenFile, args[found.index :]) if in_place else ()
+            _run_file(args, found.index, effects, name, runs_code=runs_code)
+            effects.writes += map(WrittenFile, args[found.index :]) if in_place else ()
             return
         in_place |= found.role == "i" and found.name == "i"
         if found.role == "c":
             runs_code = True
-            facts.guard(found.index, f"{args[0].text} -{found.name} runs what it is given")
-            facts.code += [found.value] if found.value is not None else []
+            effects.guard(found.index, f"{args[0].text} -{found.name} runs what it is given")
+            effects.code += [found.value] if found.value is not None else []
             if name == "python" and found.name in ("c", "m"):
-                facts.perhaps += [piece for arg in args[found.index + 1 :] for piece in file_pieces(arg)]
+                effects.perhaps += [piece for arg in args[found.index + 1 :] for piece in file_pieces(arg)]
                 if found.name == "m" and found.value is not None:
-                    inspect_module(found.value, args[found.index + 1 :], facts)
+                    inspect_module(found.value, args[found.index + 1 :], effects)
                     stem = found.value.text.replace(".", "/")
-                    facts.sought.append(SoughtFiles((f"{stem}/__init__.py", f"{stem}/__main__.py", f"{stem}.py"), every=True))
+                    effects.sought.append(SoughtFiles((f"{stem}/__init__.py", f"{stem}/__main__.py", f"{stem}.py"), every=True))
                 return
         elif found.role in ("g", "i", "w", "x"):
-            facts.guard(found.index, f"{args[0].text} -{found.name} does more than the rule shows")
+            effects.guard(found.index, f"{args[0].text} -{found.name} does more than the rule shows")
         elif found.role == "r" and found.value is not None:
-            facts.reads.append(found.value)
-            facts.runs.append(found.value)
-            facts.guard(found.index, f"{args[0].text} runs {found.value.text}")
+            effects.reads.append(found.value)
+            effects.runs.append(found.value)
+            effects.guard(found.index, f"{args[0].text} runs {found.value.text}")
     if not runs_code and not _only_says(args, name):
-        facts.unseen(f"{args[0].text} runs whatever it reads")
+        effects.unseen(f"{args[0].text} runs whatever it reads")
 
 
-def _run_file(args: Sequence[Arg], index: int, facts: CommandFacts, name: str, *, runs_code: bool) -> None:
+def _run_file(args: Sequence[Arg], index: int, effects: CommandEffects, name: str, *, runs_code: bool) -> None:
     operands = args[index:]
     if name in ("vim", "ed", "emacs"):
-        facts.writes += [WrittenFile(arg) for arg in operands if not arg.text.startswith(("+", "-"))]
-        facts.guard(len(args) - 1, f"{args[0].text} is an editor that runs commands")
+        effects.writes += [WrittenFile(arg) for arg in operands if not arg.text.startswith(("+", "-"))]
+        effects.guard(len(args) - 1, f"{args[0].text} is an editor that runs commands")
         return
     if operands[0].text in STDIN:
-        facts.unseen(f"{args[0].text} runs whatever it reads")
+        effects.unseen(f"{args[0].text} runs whatever it reads")
         return
-    inspect_module(operands[0], operands[1:], facts)
-    facts.reads += operands if runs_code else operands[:1]
+    inspect_module(operands[0], operands[1:], effects)
+    effects.reads += operands if runs_code else operands[:1]
     if not runs_code:
-        facts.runs.append(operands[0])
-        facts.guard(index, f"{args[0].text} runs the code in {operands[0].text}")
-        facts.perhaps += operands[1:]
+        effects.runs.append(operands[0])
+        effects.guard(index, f"{args[0].text} runs the code in {operands[0].text}")
+        effects.perhaps += operands[1:]
 
 
 def _only_says(args: Sequence[Arg], language: str) -> bool:
@@ -215,20 +215,20 @@ _COUNTS = re.compile(r"%[-+ #0-9.*']*[hljztL]*n")
 _EMBEDS = ("$(", "`", "${")
 
 
-def inspect_change(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_change(args: Sequence[Arg], effects: CommandEffects) -> None:
     """A builtin that changes the state of the shell: only a rule of its own covers it."""
     name = args[0].text
-    facts.guard(0, f"{name} changes what later commands do")
-    inspect_embedded(args, facts)
+    effects.guard(0, f"{name} changes what later commands do")
+    inspect_embedded(args, effects)
     operands = [arg for arg in args[1:] if not arg.text.startswith("-")]
     match name:
         case "trap" if operands:
-            facts.texts.append(InnerText(operands[0], same_shell=True))
+            effects.texts.append(InnerText(operands[0], same_shell=True))
         case "alias":
-            facts.texts += [InnerText(arg.cut(arg.text.index("=") + 1)) for arg in operands if "=" in arg.text]
+            effects.texts += [InnerText(arg.cut(arg.text.index("=") + 1)) for arg in operands if "=" in arg.text]
         case "mapfile" | "readarray" | "complete" | "compgen" | "bind":
             found = [after for flag, after in pairwise(args[1:]) if flag.text in _CALLBACKS]
-            facts.texts += [InnerText(after.cut(after.text.find(":") + 1 if name == "bind" else 0)) for after in found]
+            effects.texts += [InnerText(after.cut(after.text.find(":") + 1 if name == "bind" else 0)) for after in found]
         case _:
             pass
 
@@ -236,32 +236,32 @@ def inspect_change(args: Sequence[Arg], facts: CommandFacts) -> None:
 _CALLBACKS = frozenset({"-C", "-F", "-x"})
 
 
-def inspect_eval(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_eval(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``eval`` joins its words and runs them in this shell."""
     words = args[2:] if len(args) > 1 and args[1].text == "--" else args[1:]
     why = next((word.why for word in words if word.why), "")
     if why:
-        facts.unseen("eval runs a text that is known only when it runs")
+        effects.unseen("eval runs a text that is known only when it runs")
     text = " ".join(word.text for word in words)
-    facts.texts.append(InnerText(Arg(text, why), same_shell=True))
+    effects.texts.append(InnerText(Arg(text, why), same_shell=True))
 
 
-def inspect_source(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_source(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``source`` runs a file in this shell."""
     if len(args) > 1 and args[1].text in STDIN:
-        facts.unseen(f"{args[0].text} runs whatever it reads")
-        facts.texts += [InnerText(facts.stdin_text, same_shell=True)] if facts.stdin is not None else []
-    facts.guard(min(1, len(args) - 1), f"{args[0].text} runs the commands in a file")
-    facts.reads += args[1:2]
-    facts.runs += args[1:2]
-    facts.moved = True
+        effects.unseen(f"{args[0].text} runs whatever it reads")
+        effects.texts += [InnerText(effects.stdin_text, same_shell=True)] if effects.stdin is not None else []
+    effects.guard(min(1, len(args) - 1), f"{args[0].text} runs the commands in a file")
+    effects.reads += args[1:2]
+    effects.runs += args[1:2]
+    effects.moved = True
 
 
-def inspect_cd(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_cd(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``cd``, ``pushd`` and ``popd`` move; where to is not always known."""
     operands = [arg for arg in args[1:] if not _is_flag(arg)]
     if not operands and args[0].text == "cd":
-        facts.moves = Arg("~", tilde=True)
+        effects.moves = Arg("~", tilde=True)
     elif (
         args[0].text == "popd"
         or len(operands) != 1
@@ -269,44 +269,44 @@ def inspect_cd(args: Sequence[Arg], facts: CommandFacts) -> None:
         or operands[0].text in ("-", "")
         or operands[0].text[:1] in "+"
     ):
-        facts.moved = True
+        effects.moved = True
     else:
-        facts.moves = operands[0]
+        effects.moves = operands[0]
 
 
 def _is_flag(arg: Arg) -> bool:
     return arg.text in ("-L", "-P", "-e", "-@", "-n", "--", "-LP", "-PL", "-Pe")
 
 
-def inspect_printf(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_printf(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``printf -v`` assigns, and so does ``%n``."""
     if len(args) > 1 and args[1].text.startswith("-v"):
-        facts.guard(min(2, len(args) - 1), "printf -v changes a variable")
-        inspect_embedded(args, facts)
+        effects.guard(min(2, len(args) - 1), "printf -v changes a variable")
+        inspect_embedded(args, effects)
     elif any(_COUNTS.search(arg.text.replace("%%", "")) for arg in args[1:4]):
-        facts.guard(len(args) - 1, "printf %n changes a variable")
+        effects.guard(len(args) - 1, "printf %n changes a variable")
 
 
-def inspect_wait(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_wait(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``wait -p`` assigns."""
     if any(arg.text.startswith("-") and "p" in arg.text for arg in args[1:]):
-        facts.guard(len(args) - 1, "wait -p changes a variable")
-        inspect_embedded(args, facts)
+        effects.guard(len(args) - 1, "wait -p changes a variable")
+        inspect_embedded(args, effects)
 
 
-def inspect_embedded(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_embedded(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look for a substitution in literal words: arithmetic and subscripts run it although it was quoted."""
     for index, arg in enumerate(args[1:], 1):
         if arg.static and any(mark in arg.text for mark in _EMBEDS):
-            facts.guard(index, f"{args[0].text} evaluates {arg.text!r}")
-            facts.texts.append(InnerText(Arg(f': "{arg.text}"' if '"' not in arg.text else arg.text)))
+            effects.guard(index, f"{args[0].text} evaluates {arg.text!r}")
+            effects.texts.append(InnerText(Arg(f': "{arg.text}"' if '"' not in arg.text else arg.text)))
 
 
-def inspect_nothing(_: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_nothing(_: Sequence[Arg], effects: CommandEffects) -> None:
     """A builtin whose words are neither files nor commands."""
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
+INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandEffects], None]] = {
     **dict.fromkeys(_SHELLS, inspect_shell),
     **dict.fromkeys((*_LANGUAGES, *_ALIASES), inspect_language),
     **dict.fromkeys(CHANGE, inspect_change),

@@ -12,8 +12,8 @@ from moryflow_builtins.permission.judgement import MOST, Judgement, place_of
 from moryflow_builtins.permission.policy import CompiledRule, Policy, RuleHit
 
 from .command_line import CommandLine, CommandPlace, assignments, fed_in, rule_to_remember
-from .effects import CommandFacts, InnerCommand, InnerText
-from .file_judge import NEUTRAL, UNKNOWN, Places
+from .effects import CommandEffects, InnerCommand, InnerText
+from .file_judge import NEUTRAL, UNKNOWN, FileJudge
 from .git_repository import GitUnknown
 from .hidden_commands import denial_of, disguised_commands, has_denial, rough_commands
 from .inspect import inspect, name_of
@@ -46,7 +46,7 @@ class Judge:
         self._moved_names = ""
         self._git_variable = ""
         self._denies = any(has_denial(rules) for rules in (policy.configured, *policy.narrowing))
-        self._places = Places(policy, folder, self.add)
+        self._file_judge = FileJudge(policy, folder, self.add)
         self._walker = Walker(self._simple, self._compound, self._redirect)
 
     @property
@@ -71,7 +71,7 @@ class Judge:
     def unsure(self, text: str, reason: str) -> None:
         """Ask about a text that may not be what it seems, and look for denied commands in it."""
         self.rough(text)
-        self._places.limits(text)
+        self._file_judge.limits(text)
         self._refuse_text(text)
         self.ask(text, reason)
 
@@ -98,8 +98,8 @@ class Judge:
         if not assigned and not args and not command.redirects:
             return FoldersAfter(bases, bases)
         text, file = fed_in(command)
-        facts = CommandFacts(stdin=text, stdin_file=file)
-        after = self._seen[key] = self._line(assigned, args, bases, facts, command.raw)
+        effects = CommandEffects(stdin=text, stdin_file=file)
+        after = self._seen[key] = self._line(assigned, args, bases, effects, command.raw)
         return after
 
     def _line(
@@ -107,7 +107,7 @@ class Judge:
         assigned: tuple[Arg, ...],
         args: tuple[Arg, ...],
         bases: Bases,
-        facts: CommandFacts,
+        effects: CommandEffects,
         raw: str,
         granted: CompiledRule | None = None,
     ) -> FoldersAfter:
@@ -116,42 +116,44 @@ class Judge:
         :param granted: what a rule for the command around it says of this one.
         """
         if args:
-            inspect(args, facts)
-        line = CommandLine(assigned, args, facts, " ".join(raw.split()))
+            inspect(args, effects)
+        line = CommandLine(assigned, args, effects, " ".join(raw.split()))
         answers = self._by_rules(line, bases, granted)
         for answer in answers:
             self.add(answer)
         self._git_variable = self._git_variable or _git_variable(assigned, args)
-        self._own_program(line, facts, args, bases)
+        self._own_program(line, effects, args, bases)
         exact = all(one.decision == "allow" and one.rule is not None and line.spelled_out_by(one.rule) for one in answers)
         changed = self._changes
-        there = bases if facts.base is None else self._places.moved(facts.base, bases)
-        for patch in facts.patches:
+        there = bases if effects.base is None else self._file_judge.after_cd(effects.base, bases)
+        for patch in effects.patches:
             with self._asking(line.plain, "what the patch changes", exact=exact):
                 self._patch(patch, there, bases if patch.outside else there, changed=changed)
-        if facts.checkout is not None:
-            with self._asking(line.plain, f"what git {facts.checkout.verb} brings", exact=exact):
-                self._places.checkout(facts.checkout, there, self._moved_names)
-        if facts.shown is not None:
-            with self._asking(line.plain, f"what {facts.shown.why} shows", exact=exact):
-                self._places.shown(facts.shown, there, self._moved_names, changed=changed)
-        self._moved_names = "all" if "all" in (self._moved_names, facts.moves_names) else facts.moves_names or self._moved_names
-        for arrival in facts.arrivals:
-            self._places.arrival(arrival, bases if arrival.outside else there, changed=changed, exact=exact)
-        if facts.base is not None and facts.reads_here:
-            self._places.file(facts.base, "edit", bases, asks=True)
-        self._files(facts, args, there, exact=exact)
-        self._hidden(facts, args)
+        if effects.checkout is not None:
+            with self._asking(line.plain, f"what git {effects.checkout.verb} brings", exact=exact):
+                self._file_judge.checkout(effects.checkout, there, self._moved_names)
+        if effects.shown is not None:
+            with self._asking(line.plain, f"what {effects.shown.why} shows", exact=exact):
+                self._file_judge.output(effects.shown, there, self._moved_names, changed=changed)
+        self._moved_names = (
+            "all" if "all" in (self._moved_names, effects.moves_names) else effects.moves_names or self._moved_names
+        )
+        for change in effects.bulk_changes:
+            self._file_judge.bulk_change(change, bases if change.outside else there, changed=changed, exact=exact)
+        if effects.base is not None and effects.reads_here:
+            self._file_judge.file(effects.base, "edit", bases, asks=True)
+        self._files(effects, args, there, exact=exact)
+        self._hidden(effects, args)
         after = self._inside(line, answers, there, exact=exact)
-        return after if facts.base is None else FoldersAfter(bases, bases)
+        return after if effects.base is None else FoldersAfter(bases, bases)
 
     def _by_rules(self, line: CommandLine, bases: Bases, granted: CompiledRule | None = None) -> Sequence[Judgement]:
         """Judge a command by the rules, once in each folder that it may run in."""
-        folders = {self._places.folder(base): base for base in sorted(bases, key=str)}
+        folders = {self._file_judge.folder(base): base for base in sorted(bases, key=str)}
         return tuple(self._in_folder(line, folder, base, granted) for folder, base in folders.items())
 
     def _in_folder(self, line: CommandLine, folder: str, base: str | None, granted: CompiledRule | None) -> Judgement:
-        where = CommandPlace(folder, self._places.changed_file)
+        where = CommandPlace(folder, self._file_judge.changed_file)
         answer = self._policy.by_command(f"shell:{line.plain}", line.programs, lambda rule: line.probe(rule, where))
         if answer.decision != "ask":
             return answer
@@ -160,23 +162,23 @@ class Judge:
             if hit is not None and hit.decision == "allow":
                 return replace(answer, decision="allow", reason="", rule=granted.rule)
         self._asked += 1
-        contents = self._places.contents(line.args, line.facts, base) if self._asked <= MOST else None
+        contents = self._file_judge.contents(line.args, line.effects, base) if self._asked <= MOST else None
         stored = rule_to_remember(line, answer, folder, contents)
         ended = self._policy.configured.last_for(line.programs, lambda rule: line.ended(rule, where))
         reason = _worded(answer, line) if ended is None else f"{_no_more(ended)}; {_worded(answer, line)}"
         lapsed = ended is not None and bool(ended.note)
         return replace(answer, reason=reason, remember=stored, contents=FrozenDict(contents or {}), lapsed=lapsed)
 
-    def _own_program(self, line: CommandLine, facts: CommandFacts, args: Sequence[Arg], bases: Bases) -> None:
+    def _own_program(self, line: CommandLine, effects: CommandEffects, args: Sequence[Arg], bases: Bases) -> None:
         """Refuse what changes permissions, plugins or configuration, in every mode."""
         named = args and args[0].static and "/" in args[0].text and not is_own(args[0].text)
-        if named and any(is_own(path) for path in self._places.goals(args[0], bases)):
-            inspect_own_program(args, facts)
-        for reason in facts.refusals:
+        if named and any(is_own(path) for path in self._file_judge.goals(args[0], bases)):
+            inspect_own_program(args, effects)
+        for reason in effects.refusals:
             self._refuse(line.plain, reason)
-        for reason in facts.insists:
+        for reason in effects.insists:
             self.add(Judgement("bash", f"shell:{line.plain}", "ask", reason, bypass="never"))
-        if any(guard.unseen for guard in facts.guards):
+        if any(guard.unseen for guard in effects.guards):
             self._refuse_text(self._command)
 
     def _refuse_text(self, text: str) -> None:
@@ -189,23 +191,23 @@ class Judge:
         step = "run it yourself, outside the agent"
         self.add(Judgement("bash", f"shell:{text}", "deny", reason, "hard_limit", "never", next_step=step))
 
-    def _files(self, facts: CommandFacts, args: Sequence[Arg], bases: Bases, *, exact: bool) -> None:
+    def _files(self, effects: CommandEffects, args: Sequence[Arg], bases: Bases, *, exact: bool) -> None:
         changed = self._changes
-        self._changes |= bool(facts.writes) or facts.brings_files or not facts.known
-        for path in dict.fromkeys(facts.reads):
-            self._places.file(path, "read", bases)
-        for write in facts.writes:
-            self._places.file(write.path, "edit", bases, whole=write.whole, asks=write.asks)
-        for tree in facts.trees:
-            self._places.tree(tree, bases)
-        if facts.reads_here or (not facts.known and args):
-            self._places.here(bases)
-        if facts.trusts_here and not (exact and facts.base is not None):
+        self._changes |= bool(effects.writes) or effects.brings_files or not effects.known
+        for path in dict.fromkeys(effects.reads):
+            self._file_judge.file(path, "read", bases)
+        for write in effects.writes:
+            self._file_judge.file(write.path, "edit", bases, whole=write.whole, asks=write.asks)
+        for tree in effects.trees:
+            self._file_judge.tree(tree, bases)
+        if effects.reads_here or (not effects.known and args):
+            self._file_judge.working_folder(bases)
+        if effects.trusts_here and not (exact and effects.base is not None):
             self._repository(" ".join(arg.text for arg in args), bases, changed=changed)
-        for path in dict.fromkeys(facts.perhaps):
-            self._places.perhaps(path, bases, known=facts.known, exact=exact)
-        for code in facts.code:
-            self._places.limits(code.text)
+        for path in dict.fromkeys(effects.perhaps):
+            self._file_judge.possible_file(path, bases, known=effects.known, exact=exact)
+        for code in effects.code:
+            self._file_judge.limits(code.text)
             self._refuse_text(code.text)
 
     @contextmanager
@@ -221,53 +223,53 @@ class Judge:
         """Judge what a patch changes; `at` is where its file is."""
         if changed and patch.files:
             raise UnreadablePatch("it may be changed before it is read")
-        for path in self._places.patched(patch, at):
-            self._places.file(Arg(path), "edit", bases | {str(self._policy.vault)} if patch.by_git else bases)
+        for path in self._file_judge.paths_of_patch(patch, at):
+            self._file_judge.file(Arg(path), "edit", bases | {str(self._policy.vault)} if patch.by_git else bases)
 
     def _repository(self, command: str, bases: Bases, *, changed: bool) -> None:
         """Ask before git uses a repository that is not the vault's own, or may not be when the command gets there."""
-        found = self._places.repository(bases)
+        found = self._file_judge.repository(bases)
         if found:
             self.ask(command, f"{found} is a git repository other than the vault's own; its configuration can run programs")
         elif self._git_variable:
             self.ask(command, f"{self._git_variable} was set before, which can name another repository")
-        elif changed and self._places.outside_root(bases):
+        elif changed and self._file_judge.outside_root(bases):
             self.ask(command, "the folder it runs in is changed before, so its git repository is not known")
 
-    def _hidden(self, facts: CommandFacts, args: Sequence[Arg]) -> None:
+    def _hidden(self, effects: CommandEffects, args: Sequence[Arg]) -> None:
         """Look for a denied command in other letters, or behind a program that is not known to run others."""
         if not self._denies or not args:
             return
-        for text in disguised_commands(name_of(args), [arg.text for arg in args[1:]], known=facts.known):
+        for text in disguised_commands(name_of(args), [arg.text for arg in args[1:]], known=effects.known):
             if any(denial_of(rules, text) for rules in (self._policy.configured, *self._policy.narrowing)):
                 self.ask(" ".join(arg.text for arg in args), f"it may run {text!r}, which a rule forbids")
                 return
 
     def _inside(self, line: CommandLine, answers: Sequence[Judgement], bases: Bases, *, exact: bool) -> FoldersAfter:
         """Judge the commands this one runs, and say where the shell stands afterwards."""
-        facts = line.facts
+        effects = line.effects
         before = self._approved
         self._approved = before or exact
         after = FoldersAfter(bases, bases)
-        for inner in facts.inner:
+        for inner in effects.inner:
             after = self._inner(inner, bases, after, line.granted(inner.args, [answer.rule for answer in answers]))
-        for text in facts.texts:
+        for text in effects.texts:
             self._approved = before or (exact and not text.fed)
             moved = self._text(text, bases)
             after = FoldersAfter(moved, moved) if text.same_shell else after
         self._approved = before
-        if facts.moved:
+        if effects.moved:
             return FoldersAfter(UNKNOWN, bases | UNKNOWN)
-        if facts.moves is None:
+        if effects.moves is None:
             return after
-        stays = frozenset(b for b in bases if self._changes or not self._places.surely_moves(facts.moves, b))
-        return FoldersAfter(self._places.moved(facts.moves, bases), stays)
+        stays = frozenset(b for b in bases if self._changes or not self._file_judge.surely_moves(effects.moves, b))
+        return FoldersAfter(self._file_judge.after_cd(effects.moves, bases), stays)
 
     def _inner(self, inner: InnerCommand, bases: Bases, after: FoldersAfter, granted: CompiledRule | None) -> FoldersAfter:
         if not self._enter():
             return after
         raw = " ".join(arg.text for arg in inner.args)
-        moved = self._line((), inner.args, bases, CommandFacts(), raw, granted)
+        moved = self._line((), inner.args, bases, CommandEffects(), raw, granted)
         self._depth -= 1
         return moved if inner.same_shell else after
 
@@ -314,20 +316,20 @@ class Judge:
 
     def _as_line(self, text: str, why: str, command: Compound, bases: Bases) -> None:
         """Judge what is no command of its own by its text; only a rule that spells it out covers it."""
-        facts = CommandFacts(known=True)
-        facts.guard(0, why)
-        self._words((Arg(text),), facts, command, bases)
+        effects = CommandEffects(known=True)
+        effects.guard(0, why)
+        self._words((Arg(text),), effects, command, bases)
 
-    def _words(self, args: tuple[Arg, ...], facts: CommandFacts, command: Compound, bases: Bases) -> None:
-        for answer in self._by_rules(CommandLine((), args, facts, " ".join(command.raw.split())), bases):
+    def _words(self, args: tuple[Arg, ...], effects: CommandEffects, command: Compound, bases: Bases) -> None:
+        for answer in self._by_rules(CommandLine((), args, effects, " ".join(command.raw.split())), bases):
             self.add(answer)
 
     def _test(self, command: Compound, bases: Bases) -> None:
-        facts = CommandFacts()
+        effects = CommandEffects()
         args = (Arg("[["), *arguments(command.words), Arg("]]"))
-        inspect(args, facts)
-        self._words(args, facts, command, bases)
-        for text in facts.texts:
+        inspect(args, effects)
+        self._words(args, effects, command, bases)
+        for text in effects.texts:
             self._text(text, UNKNOWN)
 
     # -------------------------------------------------------------------------------- redirections
@@ -355,10 +357,10 @@ class Judge:
             self.ask(f"{redirect.operator} {target.text}", f"{target.text} is a network connection")
             return
         if redirect.operator in ("<", "<>", "<&"):
-            self._places.file(target, "read", bases)
+            self._file_judge.file(target, "read", bases)
         if redirect.operator != "<":
             self._changes = True
-            self._places.file(target, "edit", bases)
+            self._file_judge.file(target, "edit", bases)
 
 
 def _git_variable(assigned: Sequence[Arg], args: Sequence[Arg]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .effects import CommandFacts, InnerCommand, InnerText, WrittenFile
+from .effects import CommandEffects, InnerCommand, InnerText, WrittenFile
 from .options import read_options, spec
 from .syntax import Arg
 
@@ -72,42 +72,42 @@ class OwnCommand:
     words: str
 
 
-def inspect_own_program(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_own_program(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look at a ``moryflow`` command."""
     meaning = meaning_of(args)
     if meaning.kind == "changes":
-        facts.refusals.append(_refused(meaning.words))
+        effects.refusals.append(_refused(meaning.words))
     elif meaning.kind == "hidden":
-        facts.insists.append(f"what {PROGRAM} is told to do is known only when it runs")
+        effects.insists.append(f"what {PROGRAM} is told to do is known only when it runs")
     elif meaning.kind == "unknown":
         verb = next((index for index, arg in enumerate(args) if index and arg.text in meaning.words.split()), len(args) - 1)
-        facts.guard(verb, f"{PROGRAM} {meaning.words} may run programs or change sessions")
+        effects.guard(verb, f"{PROGRAM} {meaning.words} may run programs or change sessions")
     for found in read_options(args, _OPTIONS):
         if found.name == "run" and found.value is not None:
-            facts.texts.append(InnerText(Arg(f"{PROGRAM} {found.value.text}", found.value.why)))
+            effects.texts.append(InnerText(Arg(f"{PROGRAM} {found.value.text}", found.value.why)))
         elif found.value is not None and (found.name == "to" or (found.operand and meaning.words.startswith("new "))):
-            facts.writes.append(WrittenFile(found.value))
+            effects.writes.append(WrittenFile(found.value))
         elif found.value is not None and found.name not in ("m", "model", "agent", "mode", "message", "focus"):
-            facts.perhaps.append(found.value)
+            effects.perhaps.append(found.value)
 
 
-def inspect_carriers(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_carriers(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look for the program behind one that may run it: not known, an interpreter, or known only when it runs."""
     if args and not args[0].static and meaning_of(args).kind == "changes":
-        facts.refusals.append(_refused(meaning_of(args).words))
-    if facts.known and not facts.guards and not facts.inner:
+        effects.refusals.append(_refused(meaning_of(args).words))
+    if effects.known and not effects.guards and not effects.inner:
         return
     for start in _starts(args):
         meaning = meaning_of(args[start:])
         if meaning.kind == "changes":
-            facts.refusals.append(_refused(meaning.words))
+            effects.refusals.append(_refused(meaning.words))
 
 
-def inspect_module(module: Arg, rest: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_module(module: Arg, rest: Sequence[Arg], effects: CommandEffects) -> None:
     """Take ``python -m moryflow …`` or ``python …/bin/moryflow …`` for ``moryflow …``."""
     name = module.text.removesuffix("/__main__.py")
     if is_own(name) or name.startswith(f"{PROGRAM}."):
-        facts.inner.append(InnerCommand((Arg(PROGRAM), *rest)))
+        effects.inner.append(InnerCommand((Arg(PROGRAM), *rest)))
 
 
 def is_own(path: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from moryflow_sdk.support.git_files import read_start
 
-from .effects import CommandFacts, Patch
+from .effects import CommandEffects, Patch
 from .options import CommandItem
 from .syntax import Arg
 
@@ -33,7 +33,7 @@ _HARMLESS = _ONLY_LOOKS | {"p", "v", "verbose", "z", "R", "reverse", "directory"
 _NO_PATCH = frozenset({"abort", "continue", "skip", "quit", "show-current-patch", "retry", "resolved", "r"})
 
 
-def git_patch(verb: str, found: Sequence[CommandItem], facts: CommandFacts) -> None:
+def git_patch(verb: str, found: Sequence[CommandItem], effects: CommandEffects) -> None:
     """Note what ``git apply`` and ``git am`` apply."""
     letters = {item.name for item in found if not item.operand}
     files = tuple(item.value for item in found if item.operand and item.value is not None)
@@ -43,30 +43,30 @@ def git_patch(verb: str, found: Sequence[CommandItem], facts: CommandFacts) -> N
     folders = [item.value.text for item in found if item.name == "directory" and item.value is not None]
     merges = verb == "am" and "no-3way" not in letters
     shape = Patch(strip=_strip(found), directory="".join(folders[-1:]), by_git=True, may_merge=merges)
-    _note(facts, f"git {verb}", files, shape)
+    _note(effects, f"git {verb}", files, shape)
 
 
-def plain_patch(found: Sequence[CommandItem], facts: CommandFacts) -> None:
+def plain_patch(found: Sequence[CommandItem], effects: CommandEffects) -> None:
     """Note what ``patch`` applies."""
     if any(item.name == "dry-run" for item in found):
         return
     operands = [item.value for item in found if item.operand and item.value is not None]
     named = [item.value for item in found if item.name in ("i", "input") and item.value is not None]
-    _note(facts, "patch", (*named, *operands[1:2]), Patch(strip=_strip(found), given=bool(operands)))
+    _note(effects, "patch", (*named, *operands[1:2]), Patch(strip=_strip(found), given=bool(operands)))
 
 
-def _note(facts: CommandFacts, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
+def _note(effects: CommandEffects, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
     named = tuple(file for file in files if file.text != "-")
     if named:
-        facts.patches.append(replace(shape, files=named))
+        effects.patches.append(replace(shape, files=named))
     if files and len(named) == len(files):
         return
-    if facts.stdin is not None:
-        facts.patches.append(replace(shape, text=facts.stdin_text))
-    elif facts.stdin_file is not None:
-        facts.patches.append(replace(shape, files=(facts.stdin_file,), outside=True))
+    if effects.stdin is not None:
+        effects.patches.append(replace(shape, text=effects.stdin_text))
+    elif effects.stdin_file is not None:
+        effects.patches.append(replace(shape, files=(effects.stdin_file,), outside=True))
     else:
-        facts.unseen(f"{why} changes whatever the text it is fed says")
+        effects.unseen(f"{why} changes whatever the text it is fed says")
 
 
 GIT_CONFIGURATION = (".git/config", ".git/config.worktree", "~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
@@ -107,7 +107,7 @@ _INDENT = re.compile(r"(?:[ \tX]|- )+")
 def paths_in(text: str, patch: Patch) -> list[str]:
     """Return the paths that `text` changes, as the program may read them.
 
-    :raises Unreadable: what it changes is not known.
+    :raises UnreadablePatch: what it changes is not known.
     """
     names: dict[tuple[str, bool], None] = {}
     for line in map(_unindented, text.replace("\r\n", "\n").split("\n")):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .effects import Arrival, Tree
+from .effects import BulkChange, Tree
 from .options import CommandItem, table_rows
 from .syntax import Arg
 
@@ -328,23 +328,23 @@ _CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
 """Programs that change a folder with everything below it where it is."""
 
 
-def arrivals_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], trees: Sequence[Tree]) -> list[Arrival]:
+def bulk_changes_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], trees: Sequence[Tree]) -> list[BulkChange]:
     """Return what a program of the tables brings; `files` are its operands."""
     into = [item.value for item in found if item.name in ("t", "target-directory") and item.value is not None]
     sources, goal = (tuple(files), into[-1]) if into else (tuple(files[:-1]), files[-1] if files else Arg("."))
     letters = {item.name for item in found if not item.operand}
     if name == "ln" or (name in ("cp", "gcp") and letters & {"l", "link", "s", "symbolic-link"}):
-        return [Arrival(name, sources or tuple(files), goal if sources else Arg("."), "linked")]
+        return [BulkChange(name, sources or tuple(files), goal if sources else Arg("."), "linked")]
     if name in _CHANGE and letters & {"r", "R", "recursive"}:
-        return [Arrival(name, tuple(files), how="changed")]
+        return [BulkChange(name, tuple(files), how="changed")]
     if name in ("mv", "gmv") and sources:
-        return [Arrival(name, sources, goal, "moved")]
+        return [BulkChange(name, sources, goal, "moved")]
     if name in ("cp", "gcp", "rsync", "scp") and sources and trees:
-        return [Arrival(name, sources, goal, tree=trees[0] if name == "rsync" else None)]
+        return [BulkChange(name, sources, goal, tree=trees[0] if name == "rsync" else None)]
     if name in _UNPACKERS and files[:1] and files[0].text in ("x", "e"):
         goals = [item.value for item in found if item.name == "o" and item.value is not None]
-        return [Arrival(name, tuple(files[1:2]), goals[-1] if goals else Arg("."), "unpacked")]
+        return [BulkChange(name, tuple(files[1:2]), goals[-1] if goals else Arg("."), "unpacked")]
     if name == "unzip" and files and not letters & {"l", "t", "p", "v", "z", "Z"}:
         goals = [item.value for item in found if item.name == "d" and item.value is not None]
-        return [Arrival(name, tuple(files[:1]), goals[-1] if goals else Arg("."), "unpacked")]
+        return [BulkChange(name, tuple(files[:1]), goals[-1] if goals else Arg("."), "unpacked")]
     return []

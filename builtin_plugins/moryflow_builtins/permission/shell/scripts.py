@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from .effects import Arrival, CommandFacts, InnerCommand, InnerText, Tree, WrittenFile, take_option
+from .effects import BulkChange, CommandEffects, InnerCommand, InnerText, Tree, WrittenFile, take_option
 from .filters import awk_is_dangerous, inspect_jq, sed_dangers
 from .options import CommandItem, read_options, spec
 from .syntax import Arg
@@ -14,10 +14,10 @@ from .syntax import Arg
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 
 
-def _options(args: Sequence[Arg], table: str, facts: CommandFacts) -> list[CommandItem]:
+def _options(args: Sequence[Arg], table: str, effects: CommandEffects) -> list[CommandItem]:
     found = list(read_options(args, spec(table)))
     for option in found:
-        take_option(option, facts, args)
+        take_option(option, effects, args)
     return found
 
 
@@ -25,10 +25,10 @@ def _operands(found: list[CommandItem]) -> list[CommandItem]:
     return [item for item in found if item.operand and item.value is not None]
 
 
-def inspect_sed(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_sed(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``sed``: its script may run, read and write; with ``-i`` it changes its operands."""
     table = "e=v expression=v f=c file=c i=i in-place=i I=i l=v line-length=v"
-    found = _options(args, table, facts)
+    found = _options(args, table, effects)
     given = [item for item in found if item.name in ("e", "expression") and item.value is not None]
     from_file = any(item.name in ("f", "file") for item in found)
     operands = _operands(found)
@@ -38,25 +38,25 @@ def inspect_sed(args: Sequence[Arg], facts: CommandFacts) -> None:
         assert item.value is not None
         danger, reads, writes = sed_dangers(item.value.text)
         if danger:
-            facts.guard(item.index, f"the sed script {danger}")
-        facts.reads += [Arg(path) for path in reads]
-        facts.writes += [WrittenFile(Arg(path)) for path in writes]
+            effects.guard(item.index, f"the sed script {danger}")
+        effects.reads += [Arg(path) for path in reads]
+        effects.writes += [WrittenFile(Arg(path)) for path in writes]
     from_files = [item.value for item in found if item.name in ("f", "file") and item.value is not None]
-    facts.reads += from_files
-    facts.runs += from_files
+    effects.reads += from_files
+    effects.runs += from_files
     paths = [item.value for item in files if item.value is not None]
     if any(item.role == "i" for item in found):
-        facts.writes += [WrittenFile(path) for path in paths]
-    facts.reads += paths
+        effects.writes += [WrittenFile(path) for path in paths]
+    effects.reads += paths
 
 
-def inspect_awk(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_awk(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``awk``: a program that runs, writes or reads by itself is not covered by a wildcard."""
     table = (
         "F=v v=v f=c file=c e=v source=v E=c exec=c i=c include=c l=c load=c W=c o=w p=w d=w dump-variables=w profile=w "
         "pretty-print=w assign=v field-separator=v debug=g D=i"
     )
-    found = _options(args, table, facts)
+    found = _options(args, table, effects)
     given = [item for item in found if item.name in ("e", "source") and item.value is not None]
     from_file = [item for item in found if item.name in ("f", "file", "E", "exec", "i", "include")]
     operands = _operands(found)
@@ -64,26 +64,26 @@ def inspect_awk(args: Sequence[Arg], facts: CommandFacts) -> None:
     programs, files = [*given, *operands[:1]], operands if given or from_file else operands[1:]
     for item in programs:
         assert item.value is not None
-        facts.code.append(item.value)
+        effects.code.append(item.value)
         if awk_is_dangerous(item.value.text):
-            facts.guard(item.index, "the awk program runs, reads or writes something by itself")
+            effects.guard(item.index, "the awk program runs, reads or writes something by itself")
     from_files = [item.value for item in from_file if item.value is not None]
-    facts.reads += from_files
-    facts.runs += from_files
-    facts.reads += [item.value for item in files if item.value is not None and not _ASSIGNED.match(item.value.text)]
+    effects.reads += from_files
+    effects.runs += from_files
+    effects.reads += [item.value for item in files if item.value is not None and not _ASSIGNED.match(item.value.text)]
 
 
-def inspect_dd(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_dd(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``dd``: ``if=`` is read, ``of=`` is written."""
     for index, arg in enumerate(args[1:], 1):
         if arg.text.startswith("if="):
-            facts.reads.append(arg.cut(3))
+            effects.reads.append(arg.cut(3))
         elif arg.text.startswith("of="):
-            facts.writes.append(WrittenFile(arg.cut(3)))
-            facts.guard(index, "dd of= writes a file")
+            effects.writes.append(WrittenFile(arg.cut(3)))
+            effects.guard(index, "dd of= writes a file")
 
 
-def inspect_tar(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_tar(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``tar``: which way it goes decides whether the archive is read or written."""
     words = list(args)
     if len(words) > 1 and not words[1].text.startswith("-") and re.fullmatch(r"[A-Za-z]+", words[1].text):
@@ -104,25 +104,25 @@ def inspect_tar(args: Sequence[Arg], facts: CommandFacts) -> None:
     for item in found:
         if item.name in ("f", "file") and item.value is not None and item.value.text != "-":
             if ":" in item.value.text.partition("/")[0]:
-                facts.guard(len(args) - 1, "tar reaches another machine through a program")
+                effects.guard(len(args) - 1, "tar reaches another machine through a program")
             elif writes:
-                facts.writes.append(WrittenFile(item.value))
+                effects.writes.append(WrittenFile(item.value))
             else:
-                facts.reads.append(item.value)
+                effects.reads.append(item.value)
         elif item.operand and item.value is not None and not extracts:
-            facts.reads.append(item.value)
+            effects.reads.append(item.value)
         else:
-            take_option(item, facts, words)
+            take_option(item, effects, words)
     if extracts:
-        facts.writes.append(WrittenFile(Arg(".")))
-        _extracted(found, letters, facts)
+        effects.writes.append(WrittenFile(Arg(".")))
+        _extracted(found, letters, effects)
     elif writes and not letters & {"no-recursion", "delete"}:
         roots = tuple(item.value for item in found if item.operand and item.value is not None)
         without = tuple(item.value.text for item in found if item.name == "exclude" and item.value and item.value.static)
-        facts.trees += [Tree("tar", roots, without=without, links=bool(letters & {"h", "dereference"}))] if roots else []
+        effects.trees += [Tree("tar", roots, without=without, links=bool(letters & {"h", "dereference"}))] if roots else []
 
 
-def _extracted(found: Sequence[CommandItem], letters: set[str], facts: CommandFacts) -> None:
+def _extracted(found: Sequence[CommandItem], letters: set[str], effects: CommandEffects) -> None:
     """Note what an archive brings, unless it is printed only."""
     if letters & {"O", "to-stdout"}:
         return
@@ -130,16 +130,18 @@ def _extracted(found: Sequence[CommandItem], letters: set[str], facts: CommandFa
     strip = int(given[-1]) if given and given[-1].isdecimal() and len(given[-1]) < 4 else 0
     archives = [item.value for item in found if item.name in ("f", "file") and item.value is not None]
     fed = not archives or archives[-1].text in ("-", "/dev/stdin")
-    if (fed and facts.stdin_file is None) or letters & {"transform", "xform", "s"}:
-        facts.unseen("tar unpacks whatever it is fed")
+    if (fed and effects.stdin_file is None) or letters & {"transform", "xform", "s"}:
+        effects.unseen("tar unpacks whatever it is fed")
         return
-    archive = facts.stdin_file if fed else archives[-1]
+    archive = effects.stdin_file if fed else archives[-1]
     assert archive is not None
     folders = [item.value for item in found if item.name in ("C", "directory") and item.value is not None]
     if len(folders) > 1:
-        facts.unseen("tar unpacks into several folders")
+        effects.unseen("tar unpacks into several folders")
         return
-    facts.arrivals.append(Arrival("tar", (archive,), folders[0] if folders else Arg("."), "unpacked", strip, outside=True))
+    effects.bulk_changes.append(
+        BulkChange("tar", (archive,), folders[0] if folders else Arg("."), "unpacked", strip, outside=True)
+    )
 
 
 def _old_style(words: list[Arg]) -> list[Arg]:
@@ -153,79 +155,79 @@ def _old_style(words: list[Arg]) -> list[Arg]:
     return [words[0], *taken, *values]
 
 
-def inspect_make(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_make(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``make``: variables on its command line can be commands; another makefile is another program."""
     table = "f=c file=c makefile=c C=d directory=d I=R include-dir=R eval=c E=c j=n l=n o=v W=v O=n"
     if args[0].text.rpartition("/")[2] == "just":
         table += " justfile=c shell=x shell-arg=g shell-command=g c=g command=g chooser=x d=d working-directory=d"
-    for found in _options(args, table, facts):
+    for found in _options(args, table, effects):
         value = found.value
         if found.operand and value is not None and _ASSIGNED.match(value.text):
-            facts.guard(found.index, f"make {value.text.partition('=')[0]}=… can change what is run")
+            effects.guard(found.index, f"make {value.text.partition('=')[0]}=… can change what is run")
         elif found.role == "c" and found.name != "eval" and value is not None:
-            facts.reads.append(value)
-            facts.runs.append(value)
+            effects.reads.append(value)
+            effects.runs.append(value)
         elif found.role == "d":
-            facts.base = value
-    facts.reads_here = True
+            effects.base = value
+    effects.reads_here = True
     if any(arg.text == "-" for arg in args[1:]):
-        facts.unseen("make runs whatever it reads")
+        effects.unseen("make runs whatever it reads")
 
 
-def inspect_date(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_date(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``date`` sets the clock when its operand is not a format."""
-    found = _options(args, "d=v date=v f=r file=r r=r reference=r s=x set=x I=a iso-8601=n", facts)
+    found = _options(args, "d=v date=v f=r file=r r=r reference=r s=x set=x I=a iso-8601=n", effects)
     for item in _operands(found):
         if item.value is not None and not item.value.text.startswith("+"):
-            facts.guard(item.index, "date sets the clock")
-    facts.texts.clear()
+            effects.guard(item.index, "date sets the clock")
+    effects.texts.clear()
 
 
-def inspect_man(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_man(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``man``: its pager and browser are programs; a page may be any file."""
     table = (
         "P=x pager=x H=i html=g C=c config-file=c M=r manpath=r l=g local-file=g L=v m=v S=v s=v e=v E=v p=v "
         "preprocessor=v r=v prompt=v R=v B=x T=i X=i Z=g t=g K=n troff-device=n gxditview=g"
     )
-    for item in _operands(_options(args, table, facts)):
+    for item in _operands(_options(args, table, effects)):
         if item.value is not None and ("/" in item.value.text or any(a.text in ("-l", "--local-file") for a in args)):
-            facts.reads.append(item.value)
+            effects.reads.append(item.value)
 
 
-def inspect_tmux(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_tmux(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Terminal multiplexers and terminals run what they are given, somewhere else."""
-    facts.guard(len(args) - 1, f"{args[0].text} runs programs in another terminal")
+    effects.guard(len(args) - 1, f"{args[0].text} runs programs in another terminal")
     for index in range(1, len(args)):
         words = args[index:]
         text = " ".join(word.text for word in words)
-        facts.texts += [InnerText(args[index]), InnerText(Arg(text, next((w.why for w in words if w.why), "")))]
+        effects.texts += [InnerText(args[index]), InnerText(Arg(text, next((w.why for w in words if w.why), "")))]
 
 
-def inspect_rename(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_rename(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``rename``: its first word may be code of Perl, and what the files are called afterwards is not in the command."""
-    facts.guard(len(args) - 1, f"{args[0].text} may run code, and gives files names that the rule does not show")
+    effects.guard(len(args) - 1, f"{args[0].text} may run code, and gives files names that the rule does not show")
     words = [arg for arg in args[1:] if not arg.text.startswith("-")]
-    facts.code += words[:1]
-    facts.perhaps += words[:2]
-    facts.writes += [WrittenFile(arg, whole=True) for arg in words[1:]]
+    effects.code += words[:1]
+    effects.perhaps += words[:2]
+    effects.writes += [WrittenFile(arg, whole=True) for arg in words[1:]]
 
 
-def inspect_queue(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_queue(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``at`` and ``batch`` run later what they read now."""
-    _options(args, "f=r q=v t=v", facts)
-    facts.unseen(f"{args[0].text} runs later whatever it reads")
+    _options(args, "f=r q=v t=v", effects)
+    effects.unseen(f"{args[0].text} runs later whatever it reads")
 
 
-def inspect_crontab(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_crontab(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``crontab`` installs commands that run later."""
-    found = _options(args, "e=g r=g u=v", facts)
-    facts.reads += [item.value for item in _operands(found) if item.value is not None and item.value.text != "-"]
+    found = _options(args, "e=g r=g u=v", effects)
+    effects.reads += [item.value for item in _operands(found) if item.value is not None and item.value.text != "-"]
     if not any(arg.text == "-l" for arg in args):
-        facts.guard(len(args) - 1, "crontab installs commands that run later")
-        facts.writes.append(WrittenFile(Arg("/var/spool/cron")))
+        effects.guard(len(args) - 1, "crontab installs commands that run later")
+        effects.writes.append(WrittenFile(Arg("/var/spool/cron")))
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
+INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandEffects], None]] = {
     "sed": inspect_sed,
     "gsed": inspect_sed,
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), inspect_awk),
@@ -255,42 +257,42 @@ _LEADING = re.compile(r"-[HLPEXdsx]+|-O.*|-D|-f|--")
 """Options in front of the first folder, of GNU and of BSD."""
 
 
-def inspect_find(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_find(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look at a ``find`` command."""
-    index = _starting_points(args, facts)
+    index = _starting_points(args, effects)
     while index < len(args):
         text = args[index].text
         if text in _RUNS:
-            index = _run(args, index, facts)
+            index = _run(args, index, effects)
         elif text in _WRITES and index + 1 < len(args):
-            facts.writes.append(WrittenFile(args[index + 1]))
-            facts.guard(index + 1, f"find {text} writes a file")
+            effects.writes.append(WrittenFile(args[index + 1]))
+            effects.guard(index + 1, f"find {text} writes a file")
             index += 2
         elif text == "-delete":
-            facts.guard(index, "find -delete removes files")
-            facts.writes += [WrittenFile(arg, whole=True) for arg in _roots(args)]
+            effects.guard(index, "find -delete removes files")
+            effects.writes += [WrittenFile(arg, whole=True) for arg in _roots(args)]
             index += 1
         elif text == "-follow":
-            facts.guard(index, "find -follow follows links out of the vault")
+            effects.guard(index, "find -follow follows links out of the vault")
             index += 1
         elif (text in _READS or text.startswith("-newer")) and index + 1 < len(args):
-            facts.reads.append(args[index + 1])
+            effects.reads.append(args[index + 1])
             if text == "-files0-from":
-                facts.guard(index + 1, "find -files0-from starts wherever a file says")
+                effects.guard(index + 1, "find -files0-from starts wherever a file says")
             index += 2
         else:
             index += 1
 
 
-def _starting_points(args: Sequence[Arg], facts: CommandFacts) -> int:
+def _starting_points(args: Sequence[Arg], effects: CommandEffects) -> int:
     roots = _roots(args)
     for index, arg in enumerate(args):
         if index and not _LEADING.fullmatch(arg.text):
             break
         if index and "L" in arg.text and not arg.text.startswith("-O"):
-            facts.guard(index, "find -L follows links out of the vault")
-    facts.reads += roots
-    facts.reads_here = not roots
+            effects.guard(index, "find -L follows links out of the vault")
+    effects.reads += roots
+    effects.reads_here = not roots
     first = next((index for index, arg in enumerate(args) if roots and arg is roots[0]), 1)
     return first + len(roots)
 
@@ -309,16 +311,16 @@ def _roots(args: Sequence[Arg]) -> list[Arg]:
     return roots
 
 
-def _run(args: Sequence[Arg], index: int, facts: CommandFacts) -> int:
+def _run(args: Sequence[Arg], index: int, effects: CommandEffects) -> int:
     """Take the command of ``-exec … ;`` or ``-exec … {} +``; return the place after it."""
     end = index + 1
     while end < len(args) and args[end].text != ";" and not (args[end].text == "+" and args[end - 1].text == "{}"):
         end += 1
     command = tuple(args[index + 1 : end])
-    facts.guard(min(end, len(args) - 1), f"find {args[index].text} runs a program")
-    facts.inner.append(InnerCommand(tuple(_filled(arg) for arg in command)))
+    effects.guard(min(end, len(args) - 1), f"find {args[index].text} runs a program")
+    effects.inner.append(InnerCommand(tuple(_filled(arg) for arg in command)))
     if any("{}" in arg.text for arg in command[1:]) and command[0].text.rpartition("/")[2] not in _NO_READERS:
-        facts.trees.append(_tree(args, index))
+        effects.trees.append(_tree(args, index))
     return end + 1
 
 

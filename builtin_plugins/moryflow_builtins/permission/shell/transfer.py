@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .effects import Arrival, CommandFacts, Follows, Tree, WrittenFile, guard_telling_name, take_option
+from .effects import BulkChange, CommandEffects, Follows, Tree, WrittenFile, guard_telling_name, take_option
 from .options import CommandItem, read_options, spec, table_rows
 from .syntax import Arg
 from .verbs import VERBS, file_pieces
@@ -61,60 +61,60 @@ _AT_SIGN = frozenset(
 """Options of curl whose value names a file behind ``@``."""
 
 
-def inspect_curl(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_curl(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``curl``: what it sends and writes, and what makes it talk to another host than the one in the address."""
     addresses: list[tuple[int, Arg]] = []
-    for found in _options(args, _CURL, facts):
+    for found in _options(args, _CURL, effects):
         value = found.value
         if value is None:
             continue
         if found.operand or found.name == "url":
             addresses.append((found.index, value))
         elif found.name in _AT_SIGN:
-            facts.reads += [value.cut(1)] if value.text.startswith("@") else []
+            effects.reads += [value.cut(1)] if value.text.startswith("@") else []
             if found.name in ("b", "cookie") and "=" not in value.text:
-                facts.reads.append(value)
+                effects.reads.append(value)
             if found.name in ("w", "write-out"):
-                _written(found.index, value, facts)
+                _written(found.index, value, effects)
         elif found.name in ("data-urlencode", "url-query"):
             name, at, _ = value.text.partition("@")
-            facts.reads += [value.cut(len(name) + 1)] if at and "=" not in name else []
+            effects.reads += [value.cut(len(name) + 1)] if at and "=" not in name else []
         elif found.name in ("F", "form"):
-            facts.reads += _parts(value)
+            effects.reads += _parts(value)
         elif found.name in ("E", "cert", "proxy-cert") and ":" in value.text:
-            facts.reads.append(Arg(value.text.partition(":")[0], value.why))
+            effects.reads.append(Arg(value.text.partition(":")[0], value.why))
         elif found.name in ("T", "upload-file") and _SEVERAL.search(value.text):
-            facts.guard(found.index, f"{value.text} stands for several files")
+            effects.guard(found.index, f"{value.text} stands for several files")
         elif found.name.startswith("proto"):
-            _protocols(found, facts)
-    _addresses(addresses, facts, default_is_file=_by_default(args) == "file")
+            _protocols(found, effects)
+    _addresses(addresses, effects, default_is_file=_by_default(args) == "file")
 
 
-def _options(args: Sequence[Arg], table: str, facts: CommandFacts) -> list[CommandItem]:
+def _options(args: Sequence[Arg], table: str, effects: CommandEffects) -> list[CommandItem]:
     found = list(read_options(args, spec(table)))
     for option in found:
-        take_option(option, facts, args)
-        guard_telling_name(option, facts, args)
+        take_option(option, effects, args)
+        guard_telling_name(option, effects, args)
         if not option.operand and not option.role and option.value is not None:
-            facts.perhaps.append(option.value)
+            effects.perhaps.append(option.value)
     return found
 
 
-def _addresses(found: Sequence[tuple[int, Arg]], facts: CommandFacts, *, default_is_file: bool) -> None:
+def _addresses(found: Sequence[tuple[int, Arg]], effects: CommandEffects, *, default_is_file: bool) -> None:
     for count, (index, address) in enumerate(found):
         scheme = _SCHEME.match(address.text)
         if count:
-            facts.guard(index, f"{address.text} is one more address than the first")
+            effects.guard(index, f"{address.text} is one more address than the first")
         if _SEVERAL.search(address.text):
-            facts.guard(index, f"{address.text} stands for several addresses")
+            effects.guard(index, f"{address.text} stands for several addresses")
         if scheme and scheme.group(1).lower() not in _PLAIN:
-            facts.guard(index, f"{scheme.group(1)} is neither HTTP nor FTP")
+            effects.guard(index, f"{scheme.group(1)} is neither HTTP nor FTP")
         if address.text.startswith("@"):
-            facts.reads.append(address.cut(1))
-            facts.guard(index, f"{address.text} is a file of addresses")
+            effects.reads.append(address.cut(1))
+            effects.guard(index, f"{address.text} is a file of addresses")
         if default_is_file and not scheme:
             path = address.text.partition("/")
-            facts.reads += [address, Arg(f"/{path[2]}", address.why)]
+            effects.reads += [address, Arg(f"/{path[2]}", address.why)]
 
 
 def _by_default(args: Sequence[Arg]) -> str:
@@ -122,15 +122,15 @@ def _by_default(args: Sequence[Arg]) -> str:
     return "file" if any(value.lower() not in ("http", "https") for value in values) else ""
 
 
-def _protocols(found: CommandItem, facts: CommandFacts) -> None:
+def _protocols(found: CommandItem, effects: CommandEffects) -> None:
     if found.value is not None and found.name == "proto" and "file" in found.value.text.lower():
-        facts.guard(found.index, f"--proto {found.value.text} makes files of addresses")
+        effects.guard(found.index, f"--proto {found.value.text} makes files of addresses")
 
 
-def _written(index: int, value: Arg, facts: CommandFacts) -> None:
+def _written(index: int, value: Arg, effects: CommandEffects) -> None:
     for place in _OUTPUT.finditer(value.text):
-        facts.writes.append(WrittenFile(Arg(place.group(1), value.why)))
-        facts.guard(index, "%output in what is printed writes a file")
+        effects.writes.append(WrittenFile(Arg(place.group(1), value.why)))
+        effects.guard(index, "%output in what is printed writes a file")
 
 
 def _parts(value: Arg) -> list[Arg]:
@@ -145,9 +145,9 @@ def _parts(value: Arg) -> list[Arg]:
     return [Arg(text, value.why) for text in dict.fromkeys((*found, *cleaned)) if text and text != "-"]
 
 
-def inspect_wget(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_wget(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``wget`` writes a file that is called like the end of the address."""
-    found = _options(args, _WGET, facts)
+    found = _options(args, _WGET, effects)
     letters = {item.name for item in found if not item.operand}
     addresses = [(item.index, item.value) for item in found if item.operand and item.value is not None]
     if letters & {"O", "output-document", "spider"}:
@@ -157,7 +157,7 @@ def inspect_wget(args: Sequence[Arg], facts: CommandFacts) -> None:
         names = dict.fromkeys((name, name.partition("?")[0])) if "/" in address.text.partition("://")[2] else ("index.html",)
         folders = [item.value.text for item in found if item.name in ("P", "directory-prefix") and item.value is not None]
         prefix = f"{folders[-1].rstrip('/')}/" if folders else ""
-        facts.writes += [WrittenFile(Arg(f"{prefix}{one}", address.why)) for one in names if one]
+        effects.writes += [WrittenFile(Arg(f"{prefix}{one}", address.why)) for one in names if one]
 
 
 # ------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ _SUFFIX = re.compile(r"\*[^*?\[/\\]+")
 """Globs that every one of these programs takes for the end of a name, however deep."""
 
 
-def inspect_store(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_store(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Note the folders that a program sends, and where it puts what it brings; its words are looked at besides."""
     wanted = STORES[name]
     texts = {arg.text for arg in args}
@@ -204,22 +204,22 @@ def inspect_store(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
     found = list(read_options(args, spec(_STORE_OPTIONS)))
     for option in found:
         if option.role in ("h", "R"):
-            take_option(option, facts, args)
+            take_option(option, effects, args)
     chosen = [item.value for item in found if item.name in ("exclude", "include")]
-    facts.perhaps = [word for word in facts.perhaps if not any(word is glob for glob in chosen)]
+    effects.perhaps = [word for word in effects.perhaps if not any(word is glob for glob in chosen)]
     words = [piece for item in found if item.role != "v" and item.value is not None for piece in file_pieces(item.value)]
     remote = next((place for place, word in enumerate(words) if _ELSEWHERE.match(word.text)), len(words))
     if {word.text for word in words[:remote]} <= wanted | _VERBS:
         for goal in words[remote + 1 :]:
-            facts.arrivals += [Arrival(name, (words[remote],), goal)] if texts & _DEEP else []
-            facts.writes.append(WrittenFile(path_in_folder(goal, words[remote])))
+            effects.bulk_changes += [BulkChange(name, (words[remote],), goal)] if texts & _DEEP else []
+            effects.writes.append(WrittenFile(path_in_folder(goal, words[remote])))
     else:
         without = [item.value.text for item in found if item.name == "exclude" and item.value is not None]
         only = tuple(item.value.text for item in found if item.name == "include" and item.value is not None and "*" in without)
         local = tuple(word for word in words if not _ELSEWHERE.match(word.text))
-        facts.trees.append(Tree(name, local, only, without=tuple(filter(_SUFFIX.fullmatch, without)), links=True))
+        effects.trees.append(Tree(name, local, only, without=tuple(filter(_SUFFIX.fullmatch, without)), links=True))
     if texts & _BRINGS:
-        facts.guard(len(args) - 1, f"what {name} brings is not known before it runs")
+        effects.guard(len(args) - 1, f"what {name} brings is not known before it runs")
 
 
 def path_in_folder(folder: Arg, source: Arg) -> Arg:
@@ -228,13 +228,13 @@ def path_in_folder(folder: Arg, source: Arg) -> Arg:
     return Arg(f"{folder.text}/{name}", folder.why or source.why, tilde=folder.tilde)
 
 
-def inspect_conversation(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_conversation(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``sftp`` and its like take commands: which files they send and bring is told to them when they run."""
-    facts.unseen(f"{args[0].text} does whatever it is told when it runs")
-    facts.perhaps += [piece for arg in args[1:] for piece in file_pieces(arg)]
+    effects.unseen(f"{args[0].text} does whatever it is told when it runs")
+    effects.perhaps += [piece for arg in args[1:] for piece in file_pieces(arg)]
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
+INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandEffects], None]] = {
     "curl": inspect_curl,
     **dict.fromkeys(("wget", "wget2"), inspect_wget),
     **dict.fromkeys(("sftp", "ftp", "lftp", "tftp", "ncftp", "smbclient", "telnet"), inspect_conversation),
@@ -271,7 +271,7 @@ def _sender(verbs: str, rest: str) -> _Sender:
 _SENDERS = {name: _sender(verbs, rest) for name, verbs, rest in table_rows(_TABLE)}
 
 
-def inspect_upload(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_upload(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Note the folders that a command of the table reads."""
     if name not in _SENDERS:
         return
@@ -284,9 +284,9 @@ def inspect_upload(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
         return
     if "compose" in (name.rpartition("-")[2], verb.partition(" ")[0]):
         files = _values(found, frozenset({"f", "file"}))
-        facts.trees.append(Tree(f"{name} {verb}", tuple(map(_above, files[:1]))))
+        effects.trees.append(Tree(f"{name} {verb}", tuple(map(_above, files[:1]))))
     else:
-        facts.trees.append(_tree(f"{name} {verb}", sender, rest, found))
+        effects.trees.append(_tree(f"{name} {verb}", sender, rest, found))
 
 
 def _verb(verbs: frozenset[str], words: Sequence[Arg]) -> tuple[str, list[Arg]]:

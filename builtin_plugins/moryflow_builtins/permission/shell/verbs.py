@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .effects import CommandFacts, InnerCommand, Tree, guard_telling_name, take_option
+from .effects import CommandEffects, InnerCommand, Tree, guard_telling_name, take_option
 from .options import CommandItem, file_pieces, read_options, spec, table_rows
 from .syntax import Arg
 
@@ -322,31 +322,31 @@ class VerbMeaning:
     forms: tuple[str, ...]
 
 
-def inspect_verbs(name: str, args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_verbs(name: str, args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look at a command of a program that has verbs."""
     table = VERBS[name]
-    facts.known = True
-    facts.reads_here = name not in SYSTEM
+    effects.known = True
+    effects.reads_here = name not in SYSTEM
     found = list(read_options(args, spec(table.options)))
     meant = _meant(table, args, found)
     running = [form for form in meant.forms if form in table.running.values()]
-    _options(args, facts, found, meant, runs=any(form in table.runners for form in running))
+    _options(args, effects, found, meant, runs=any(form in table.runners for form in running))
     if not meant.places:
         return
     shown = " ".join(args[place].text for place in meant.places)
     if running:
-        facts.runs += [arg for arg in args[meant.places[-1] + 1 :] if arg.static and _CODE.search(arg.text)][:1]
+        effects.runs += [arg for arg in args[meant.places[-1] + 1 :] if arg.static and _CODE.search(arg.text)][:1]
         runners = [form for form in running if form in table.runners]
-        start = _run(name, args, meant.places[-1], found, facts) if runners else 0
+        start = _run(name, args, meant.places[-1], found, effects) if runners else 0
         end = start - 1 if start and runners == running else len(args) - 1  # what is run is judged by itself
-        facts.guard(end, f"{name} {shown} runs or configures what the rule does not show")
+        effects.guard(end, f"{name} {shown} runs or configures what the rule does not show")
     elif not meant.known and not (meant.forms and name in ABBREVIATES):
-        facts.guard(meant.places[-1], f"{shown!r} is no verb of {name} that is known here")
+        effects.guard(meant.places[-1], f"{shown!r} is no verb of {name} that is known here")
     last = meant.places[-1]
     for form in meant.forms:
         words = (args[0], *map(Arg, form.split()), *args[last + 1 :])
         if [word.text for word in words] != [arg.text for arg in args]:
-            facts.views.append(words)
+            effects.views.append(words)
 
 
 def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[CommandItem]) -> VerbMeaning:
@@ -363,7 +363,9 @@ def _meant(table: Verbs, args: Sequence[Arg], found: Sequence[CommandItem]) -> V
     return VerbMeaning(tuple(places), group_alone, () if group_alone else tuple(forms))
 
 
-def _options(args: Sequence[Arg], facts: CommandFacts, found: Sequence[CommandItem], meant: VerbMeaning, *, runs: bool) -> None:
+def _options(
+    args: Sequence[Arg], effects: CommandEffects, found: Sequence[CommandItem], meant: VerbMeaning, *, runs: bool
+) -> None:
     """Note what options mean, up to a command that follows the verb."""
     verb = meant.places[-1] if meant.places else len(args)
     for item in found:
@@ -371,21 +373,21 @@ def _options(args: Sequence[Arg], facts: CommandFacts, found: Sequence[CommandIt
             if runs and item.index > verb:
                 return
             continue
-        take_option(item, facts, args)
-        guard_telling_name(item, facts, args)
+        take_option(item, effects, args)
+        guard_telling_name(item, effects, args)
         if item.name == "from-file" and item.value is not None:
-            facts.trees.append(Tree(f"{args[0].text} --from-file", tuple(file_pieces(item.value)), depth=1))
+            effects.trees.append(Tree(f"{args[0].text} --from-file", tuple(file_pieces(item.value)), depth=1))
         if not item.role and item.index < verb and meant.places:
             shown = args[item.index].text
-            facts.guard(item.index, f"{args[0].text} {shown} is not known here, nor whether the next word is its value")
+            effects.guard(item.index, f"{args[0].text} {shown} is not known here, nor whether the next word is its value")
 
 
-def _run(name: str, args: Sequence[Arg], verb: int, found: Sequence[CommandItem], facts: CommandFacts) -> int:
+def _run(name: str, args: Sequence[Arg], verb: int, found: Sequence[CommandItem], effects: CommandEffects) -> int:
     """Take what follows ``exec`` or ``run`` for a command, and return where; options in between may take values or not."""
     plain = next((index for index in range(verb + 1, len(args)) if not args[index].text.startswith("-")), None)
     after = next((item.index for item in found if item.operand and item.index > verb), None)
     starts = [index for index in dict.fromkeys((plain, after)) if index is not None]
-    facts.inner += [InnerCommand(tuple(args[index:])) for index in starts]
+    effects.inner += [InnerCommand(tuple(args[index:])) for index in starts]
     if plain is not None and args[plain].text.endswith(".py"):
-        facts.guard(plain, f"{name} runs the code in {args[plain].text}")
+        effects.guard(plain, f"{name} runs the code in {args[plain].text}")
     return max(starts, default=0)

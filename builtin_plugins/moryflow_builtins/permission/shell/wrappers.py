@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from .effects import CommandFacts, InnerCommand, InnerText, WrittenFile, take_option
+from .effects import CommandEffects, InnerCommand, InnerText, WrittenFile, take_option
 from .options import CommandItem, read_options, spec, table_rows
 from .syntax import Arg
 
@@ -108,16 +108,16 @@ _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _LOADER = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*)?\.so(?:\.\d+)*")
 
 
-def inspect_wrapper(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Look at a wrapper whose words end in a command."""
     name = args[0].text.rpartition("/")[2]
     before, options = _WRAPPERS[name]
-    start = _start_of_command(args, facts, before, options)
+    start = _start_of_command(args, effects, before, options)
     if name == "script":
-        _script(args, start, facts)
+        _script(args, start, effects)
         return
     if name == "hyperfine":  # every operand is a command of its own
-        facts.texts += [*map(InnerText, args[start:]), _joined(args[start:])]
+        effects.texts += [*map(InnerText, args[start:]), _joined(args[start:])]
         return
     inner = tuple(args[start:])
     if name == "capsh":  # what follows -- is for a shell
@@ -126,43 +126,43 @@ def inspect_wrapper(args: Sequence[Arg], facts: CommandFacts) -> None:
         return
     if not inner:
         if name == "exec":
-            facts.guard(0, "exec changes the descriptors of the shell")
+            effects.guard(0, "exec changes the descriptors of the shell")
         elif name in ("parallel", "sem"):
-            facts.unseen(f"{name} runs whatever it reads")
-        elif name in ("sudo", "doas", "sg", "newgrp", "chroot", "unshare", "nsenter", "ssh") and not facts.texts:
-            facts.unseen(f"{name} starts a shell that reads what it is given")
+            effects.unseen(f"{name} runs whatever it reads")
+        elif name in ("sudo", "doas", "sg", "newgrp", "chroot", "unshare", "nsenter", "ssh") and not effects.texts:
+            effects.unseen(f"{name} starts a shell that reads what it is given")
         return
     if name in _DOWNLOADS:
-        facts.guard(start, f"{name} runs a package of that name")
-    facts.inner.append(InnerCommand((*inner, _APPENDED) if name in _APPENDS else inner, name in ("command", "builtin")))
+        effects.guard(start, f"{name} runs a package of that name")
+    effects.inner.append(InnerCommand((*inner, _APPENDED) if name in _APPENDS else inner, name in ("command", "builtin")))
     if name in _JOINS:
-        facts.texts.append(_joined(inner, elsewhere=name == "ssh"))
+        effects.texts.append(_joined(inner, elsewhere=name == "ssh"))
 
 
-def _start_of_command(args: Sequence[Arg], facts: CommandFacts, before: int, options: str) -> int:
+def _start_of_command(args: Sequence[Arg], effects: CommandEffects, before: int, options: str) -> int:
     """Read options, the operands in front of the command and what options follow those; return where it begins."""
     start = 1
     for remaining in range(before, -1, -1):
-        found = _first_operand(args, facts, options, start)
+        found = _first_operand(args, effects, options, start)
         if found is None:
             return len(args)
         start = found.index + (1 if remaining else 0)
     return start
 
 
-def _first_operand(args: Sequence[Arg], facts: CommandFacts, options: str, start: int) -> CommandItem | None:
+def _first_operand(args: Sequence[Arg], effects: CommandEffects, options: str, start: int) -> CommandItem | None:
     for found in read_options(args, spec(options), start, stop_at_operand=True):
         if found.operand:
             return found
-        take_option(found, facts, args)
+        take_option(found, effects, args)
     return None
 
 
-def _script(args: Sequence[Arg], start: int, facts: CommandFacts) -> None:
-    facts.writes += [WrittenFile(arg) for arg in args[start : start + 1]] or [WrittenFile(Arg("typescript"))]
-    facts.guard(0, "script writes a file")
-    if not facts.texts:
-        facts.unseen("script starts a shell that reads what it is given")
+def _script(args: Sequence[Arg], start: int, effects: CommandEffects) -> None:
+    effects.writes += [WrittenFile(arg) for arg in args[start : start + 1]] or [WrittenFile(Arg("typescript"))]
+    effects.guard(0, "script writes a file")
+    if not effects.texts:
+        effects.unseen("script starts a shell that reads what it is given")
 
 
 def _joined(words: Sequence[Arg], *, elsewhere: bool = False) -> InnerText:
@@ -170,21 +170,21 @@ def _joined(words: Sequence[Arg], *, elsewhere: bool = False) -> InnerText:
     return InnerText(Arg(" ".join(word.text for word in words), why), elsewhere=elsewhere)
 
 
-def inspect_su(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_su(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``su`` hands a text, or words, to somebody's shell; ``runuser -u`` runs a command."""
     table = spec("c=t command=t session-command=t s=x shell=x g=v group=v G=v w=v u=v user=v")
     found = list(read_options(args, table))
     for item in found:
-        take_option(item, facts, args)
+        take_option(item, effects, args)
     operands = [item.index for item in found if item.operand and args[item.index].text != "-"]
     if any(item.name in ("u", "user") for item in found) and operands:
-        facts.inner.append(InnerCommand(tuple(args[operands[0] :])))
-    elif not facts.texts:
-        facts.unseen(f"{args[0].text} starts a shell that reads what it is given")
-        facts.inner += [InnerCommand((Arg("sh"), *args[operands[1] :]))] if len(operands) > 1 else []
-    if facts.texts and len(operands) > 1:
-        facts.unseen(f"{args[0].text} gives the shell more than a text")
-        facts.inner.append(InnerCommand(tuple(args[operands[1] :])))
+        effects.inner.append(InnerCommand(tuple(args[operands[0] :])))
+    elif not effects.texts:
+        effects.unseen(f"{args[0].text} starts a shell that reads what it is given")
+        effects.inner += [InnerCommand((Arg("sh"), *args[operands[1] :]))] if len(operands) > 1 else []
+    if effects.texts and len(operands) > 1:
+        effects.unseen(f"{args[0].text} gives the shell more than a text")
+        effects.inner.append(InnerCommand(tuple(args[operands[1] :])))
 
 
 # ------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def inspect_su(args: Sequence[Arg], facts: CommandFacts) -> None:
 # ------------------------------------------------------------------------------------------------
 
 
-def inspect_env(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_env(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``env``: assignments are changes of their own, ``-S`` is a text of its own."""
     table = spec("u=v unset=v C=d chdir=d S=v split-string=v a=v argv0=v P=c")
     start = len(args)
@@ -200,13 +200,13 @@ def inspect_env(args: Sequence[Arg], facts: CommandFacts) -> None:
         if found.operand:
             start = found.index + (args[found.index].text == "-")
         elif found.name in ("S", "split-string") and found.value is not None:
-            facts.guard(len(args) - 1, "env -S takes a text apart")
+            effects.guard(len(args) - 1, "env -S takes a text apart")
             split = split_string(found.value)
-            inspect_env((args[0], *split, *args[found.index + 1 :]), facts)
+            inspect_env((args[0], *split, *args[found.index + 1 :]), effects)
             return
         else:
-            take_option(found, facts, args)
-    _after_assignments(args, start, facts, 0)
+            take_option(found, effects, args)
+    _after_assignments(args, start, effects, 0)
 
 
 _SPLIT = re.compile(r"""\s+|\\_|\\([cfnrtv])|(\$\{)|\\(.)|'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s\\'"$]+|.)""", re.DOTALL)
@@ -235,13 +235,13 @@ def split_string(text: Arg) -> tuple[Arg, ...]:
 _ESCAPED = re.compile(r"\\([\\'\"$#])")
 
 
-def _after_assignments(args: Sequence[Arg], start: int, facts: CommandFacts, shift: int) -> None:
+def _after_assignments(args: Sequence[Arg], start: int, effects: CommandEffects, shift: int) -> None:
     while start < len(args) and "=" in args[start].text:
         if not harmless_assignment(args[start]):
-            facts.guard(start + shift, f"{args[start].text.partition('=')[0]}=… changes how the program runs")
+            effects.guard(start + shift, f"{args[start].text.partition('=')[0]}=… changes how the program runs")
         start += 1
     if start < len(args):
-        facts.inner.append(InnerCommand(tuple(args[start:])))
+        effects.inner.append(InnerCommand(tuple(args[start:])))
 
 
 def harmless_assignment(word: Arg) -> bool:
@@ -253,12 +253,12 @@ def harmless_assignment(word: Arg) -> bool:
     return re.fullmatch(allowed, value, re.ASCII) is not None and ".." not in value
 
 
-def inspect_loader(args: Sequence[Arg], facts: CommandFacts) -> None:
+def inspect_loader(args: Sequence[Arg], effects: CommandEffects) -> None:
     """The dynamic loader runs the program it is given."""
     rest = tuple(arg for arg in args[1:] if not arg.text.startswith("--"))
     if rest:
-        facts.inner.append(InnerCommand(rest))
-    facts.guard(len(args) - 1, "the loader runs a program")
+        effects.inner.append(InnerCommand(rest))
+    effects.guard(len(args) - 1, "the loader runs a program")
 
 
 def is_loader(name: str) -> bool:
@@ -266,7 +266,7 @@ def is_loader(name: str) -> bool:
     return _LOADER.fullmatch(name) is not None
 
 
-INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandFacts], None]] = {
+INSPECTORS: dict[str, Callable[[Sequence[Arg], CommandEffects], None]] = {
     **dict.fromkeys(_WRAPPERS, inspect_wrapper),
     "env": inspect_env,
     "su": inspect_su,

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from moryflow_builtins.permission.policy import Policy
-from moryflow_builtins.permission.shell import folder_scan as tree_files
-from moryflow_builtins.permission.shell import judge_command
+from moryflow_builtins.permission.shell import folder_scan, judge_command
 
 from .judging import git
 
@@ -206,14 +205,14 @@ def test_the_configuration_of_a_repository_asks_where_it_holds_credentials(
 
 def test_a_folder_too_large_to_look_through_asks(judge, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The walk is bounded by the number of files, and its end is no yes (R36)."""
-    monkeypatch.setattr(tree_files, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(folder_scan, "MAX_ENTRIES", 2)
     assert "reads more than 2 files" in judge("grep -r foo src").reason
     assert judge("grep foo src/a.py").decision == "allow"
 
 
 def test_a_command_with_many_readers_walks_a_folder_once(judge, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same folder counts once, so that long texts stay cheap (R36)."""
-    monkeypatch.setattr(tree_files, "MAX_ENTRIES", 5)
+    monkeypatch.setattr(folder_scan, "MAX_ENTRIES", 5)
     assert judge("; ".join(f"grep -r x{number} src" for number in range(50))).decision == "allow"
 
 
