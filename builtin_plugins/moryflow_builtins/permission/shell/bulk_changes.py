@@ -5,18 +5,8 @@ What is read of an archive is bounded. One that cannot be read, or that the comm
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import io
-import lzma
-import os
-import stat
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
 
 from moryflow_sdk import Target
 from moryflow_sdk.support.protected_files import RUNS_LATER, plain_names
@@ -29,12 +19,6 @@ from .effects import BulkChange
 from .folder_scan import reads_path
 from .git_repository import tracked_paths
 from .syntax import Arg
-
-MAX_MEMBERS = 20_000
-"""How many files of an archive are looked at."""
-
-MAX_BYTES = 128 * 1024 * 1024
-"""How much of an archive is read, unpacked."""
 
 _HOLDERS = frozenset(
     name
@@ -139,34 +123,19 @@ def _unknown(target: Target, reason: str) -> Judgement:
 # ------------------------------------------------------------------------------------------------
 
 
-class _TooLarge(Exception):
-    """More than is read."""
-
-
-class _Bounded(io.RawIOBase):
-    """A stream that ends with an exception after :data:`MAX_BYTES`."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self._left = stream, MAX_BYTES
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
-        self._left -= len(data)
-        if self._left < 0:
-            raise _TooLarge
-        return data
-
-
 def _judge_unpacked(policy: Policy, change: BulkChange, source: Target, goal: Target, *, changed: bool) -> Iterator[Judgement]:
+    from .archives import UnreadableArchive, archive_members  # the readers of archives take as long to import as the judge
+
     try:
         if changed:
-            raise _TooLarge
-        names = list(_members(source.path or ""))
+            raise UnreadableArchive
+        members = list(archive_members(source.path or ""))
     except FileNotFoundError:
         return  # it brings nothing
-    except (_TooLarge, OSError, EOFError, ValueError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError):
+    except UnreadableArchive:
         yield _unknown(goal, f"what is unpacked from {source.text.removeprefix('vault:/')} is not known before it runs")
         return
+    names = [f"/{path}" if is_goal and (_holds(path) or path in (".", "..")) else path for path, is_goal in members]
     yield from judge_paths(policy, goal, list(dict.fromkeys(path for name in names for path in _stripped(name, change.strip))))
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
@@ -179,46 +148,3 @@ def _stripped(name: str, strip: int) -> Iterator[str]:
     for text in (name, name.removeprefix("./")):
         names = [part for part in text.split("/")[strip:] if part not in ("", ".", "..")]
         yield from ("/".join(names),) if names else ()
-
-
-def _members(path: str) -> Iterator[str]:
-    """Yield the files of an archive, and where its links lead."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise _TooLarge
-        head = stream.read(8)
-        stream.seek(0)
-        members = _of_zip(stream) if head.startswith(b"PK") else _of_tar(stream, head)
-        for count, name in enumerate(members):
-            if count >= MAX_MEMBERS:
-                raise _TooLarge
-            yield name
-
-
-def _of_zip(stream: IO[bytes]) -> Iterable[str]:
-    if os.fstat(stream.fileno()).st_size > MAX_BYTES:
-        raise _TooLarge
-    with zipfile.ZipFile(stream) as archive:
-        for member in archive.infolist():
-            if stat.S_ISLNK(member.external_attr >> 16):
-                raise _TooLarge  # where it leads is in its content
-            yield member.filename.replace("\\", "/")
-
-
-def _of_tar(stream: IO[bytes], head: bytes) -> Iterable[str]:
-    with _opened(stream, head) as plain, tarfile.open(fileobj=_Bounded(plain), mode="r|") as archive:  # type: ignore[arg-type]
-        for member in archive:
-            yield member.name
-            if member.issym():
-                target = os.path.normpath(f"{member.name.rpartition('/')[0] or '.'}/{member.linkname}")
-                yield f"/{target}" if _holds(target) or target in (".", "..") else target
-
-
-def _opened(stream: IO[bytes], head: bytes) -> AbstractContextManager[Any]:
-    if head.startswith(b"\x1f\x8b"):
-        return gzip.GzipFile(fileobj=stream)
-    if head.startswith(b"BZh"):
-        return bz2.BZ2File(stream)
-    if head.startswith((b"\xfd7zXZ", b"\x5d\x00\x00")):
-        return lzma.LZMAFile(stream)
-    return nullcontext(stream)

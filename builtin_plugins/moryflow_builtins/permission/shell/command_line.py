@@ -7,10 +7,10 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from moryflow_sdk import Remember, Rule
 from moryflow_sdk.support.patterns import Pattern, compile_rule, escape
@@ -36,8 +36,7 @@ _SAFE_LINE = re.compile(r"[\w@%+=:,./^ -]*", re.ASCII)
 _PROGRAM = re.compile(r"[\w@%+=:,./~\[-]+", re.ASCII)
 
 
-@dataclass(frozen=True)
-class CommandPlace:
+class CommandPlace(NamedTuple):
     """Where a command runs.
 
     :param folder: as a rule names it, for example ``vault:/sub``.

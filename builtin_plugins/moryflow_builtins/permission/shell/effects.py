@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .options import GUARDED, CommandItem
 from .syntax import Arg, Word, argument
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(NamedTuple):
     """A patch that a command applies.
 
     :param files: the files that hold it; `outside`: named by a redirection, so in the folder of the shell.
@@ -36,8 +35,7 @@ Follows = Literal["nothing", "git", "rg", "npm", "docker"]
 """Whose ignore files a program follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(NamedTuple):
     """Folders that a command reads with what is below them.
 
     :param why: the program and the option, for the question.
@@ -64,8 +62,7 @@ class Tree:
     repository: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BulkChange:
+class BulkChange(NamedTuple):
     """Something whose content arrives somewhere.
 
     :param why: the program.
@@ -79,15 +76,14 @@ class BulkChange:
 
     why: str
     sources: tuple[Arg, ...]
-    goal: Arg = field(default_factory=lambda: Arg("."))
+    goal: Arg = Arg(".")
     how: str = "copied"
     strip: int = 0
     tree: Tree | None = None
     outside: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Checkout:
+class Checkout(NamedTuple):
     """Commits whose content a command brings.
 
     :param against: what they are compared with; ``parents``: only what each commit changed itself; ``list``: the commits
@@ -106,8 +102,7 @@ class Checkout:
     unknown: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GitOutput:
+class GitOutput(NamedTuple):
     """Content that a verb of git prints.
 
     :param why: the verb, for the question.
@@ -141,8 +136,7 @@ class Guard:
     unseen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class InnerCommand:
+class InnerCommand(NamedTuple):
     """A command that another one runs, in the folder that the outer one works in.
 
     :param same_shell: it runs in this shell, so its ``cd`` counts.
@@ -152,8 +146,7 @@ class InnerCommand:
     same_shell: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class InnerText:
+class InnerText(NamedTuple):
     """A shell text that a command runs; `elsewhere` on another machine, where no path and no allow of ours counts.
 
     :param fed: it is not among the words of the command, so that no rule for the command covers it.
@@ -165,8 +158,7 @@ class InnerText:
     fed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
+class WrittenFile(NamedTuple):
     """A file that is changed.
 
     :param whole: everything below a folder is.
@@ -178,8 +170,7 @@ class WrittenFile:
     asks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SoughtFiles:
+class SoughtFiles(NamedTuple):
     """Files that a program looks for by itself and runs, in its order: ``make`` its makefile.
 
     :param upward: also in the folders above, up to the vault; `every`: not only the first that is there.

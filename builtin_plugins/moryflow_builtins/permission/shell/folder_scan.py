@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from moryflow_sdk import Target
 from moryflow_sdk.support.patterns.globs import TooMany, braces
@@ -24,8 +25,7 @@ _LONGEST = 256 * 1024
 _MOST_STARS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _IgnoreLine:
+class _IgnoreLine(NamedTuple):
     pattern: str
     back: bool
     folders_only: bool
@@ -131,8 +131,7 @@ _TEMPLATE = re.compile(r"(?i)(?:\A|/)\.env(?:\.[\w-]+)*\.(?:example|sample|templ
 """Named, it asks like any ``.env``; in a folder it is what everybody may read in its repository."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """The files below a folder, by their paths from there; `links` are followed by some programs.
 
     :param complete: everything was seen.

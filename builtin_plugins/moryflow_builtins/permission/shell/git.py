@@ -9,9 +9,9 @@ from .effects import BulkChange, CommandEffects, InnerText, Tree, WrittenFile, t
 from .git_checkout import checkout_of, names_moved_by
 from .git_output import shown_by
 from .git_repository import EXCLUDED, PATHSPEC
-from .options import CommandItem, read_options, spec
+from .options import CommandItem, names_of, operands_of, read_options, spec
 from .patches import git_patch
-from .syntax import Arg
+from .syntax import Arg, joined
 
 _GLOBAL = spec(
     "c=c config-env=c C=d exec-path=r git-dir=r work-tree=r namespace=v super-prefix=v attr-source=v list-cmds=v p=g "
@@ -158,7 +158,7 @@ def _verb(args: Sequence[Arg], verb: int, effects: CommandEffects) -> None:
     effects.brings_files = name in _BRINGS_FILES
     if name not in _ORDINARY and not name.startswith("-"):
         effects.guard(last, f"git {name} may run programs or change configuration")
-        effects.texts += [InnerText(_rest(args, start)) for start in _commands_in(args, verb)]
+        effects.texts += [InnerText(joined(args[start:])) for start in _commands_in(args, verb)]
     following = args[verb + 1].text if verb < last else ""
     if f"{name} {following}" in _GUARDED_WORDS:
         effects.guard(last, f"git {name} {following} reaches outside or changes configuration")
@@ -217,7 +217,7 @@ def _note_bulk_changes(name: str, found: Sequence[CommandItem], effects: Command
     """Note what a verb brings to a path that it names, and a repository that is named by its address."""
     operands = [item for item in found if item.operand and item.value is not None]
     paths = tuple(item.value for item in operands if item.value is not None)
-    letters = {item.name for item in found if not item.operand}
+    letters = names_of(found)
     if name in _SPEAKS and paths and ":" in paths[0].text:
         effects.guard(operands[0].index, f"git {name} speaks with the repository at {paths[0].text}")
     if name == "mv" and len(paths) > 1:
@@ -238,8 +238,8 @@ _NAMED_REVISION = re.compile(r"[~^:@]|\AHEAD")
 
 def git_trees(verb: str, found: Sequence[CommandItem]) -> list[Tree]:
     """Return what a verb of git reads below folders: into its store, from where it can be shown, or to search it."""
-    letters = {option.name for option in found if not option.operand}
-    operands = [option.value for option in found if option.operand and option.value is not None]
+    letters = names_of(found)
+    operands = operands_of(found)
     paths = tuple(arg for arg in operands if not PATHSPEC.search(arg.text)) if operands else ()
     paths = paths if len(paths) == len(operands) else (Arg("."),)
     match verb:
@@ -304,8 +304,3 @@ def _length(pattern: re.Pattern[str], text: str) -> int:
 def _commands_in(args: Sequence[Arg], verb: int) -> list[int]:
     """Return where in ``bisect run …``, ``submodule foreach …`` a command may begin."""
     return [index for index in range(verb + 1, len(args)) if not args[index].text.startswith("-")]
-
-
-def _rest(args: Sequence[Arg], start: int) -> Arg:
-    words = args[start:]
-    return Arg(" ".join(word.text for word in words), next((word.why for word in words if word.why), ""))

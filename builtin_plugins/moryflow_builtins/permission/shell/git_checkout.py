@@ -17,7 +17,7 @@ from moryflow_sdk.support.git_files import read_start
 from .effects import Checkout
 from .git_repository import FAILURES, MAX_BYTES, PATHSPEC, GitUnknown, pathspec_filter, repository, tracked_paths
 from .git_store import MAX_PATHS, GitStore
-from .options import CommandItem
+from .options import CommandItem, names_of, values_of
 from .syntax import Arg
 
 _REVISION = re.compile(r"[~^:]|@\{|-g[0-9a-fA-F]+\Z")
@@ -50,11 +50,11 @@ def names_moved_by(verb: str) -> Literal["", "HEAD", "all"]:
 
 def checkout_of(verb: str, found: Sequence[CommandItem], first_path: int, *, marked: bool) -> Checkout | None:
     """Return what a verb brings; `first_path` is the place of the ``--`` before paths, if they are `marked` with one."""
-    letters = {item.name for item in found if not item.operand}
+    letters = names_of(found)
     every = [(item.index, item.value) for item in found if item.operand and item.value is not None]
     operands = [value for index, value in every if index < first_path]
     paths = tuple(value for index, value in every if index > first_path or value is not operands[0])
-    given = [item.value for item in found if item.name in ("s", "source", "onto") and item.value is not None]
+    given = values_of(found, "s", "source", "onto")
     match verb:
         case "checkout" | "reset":
             return Checkout(verb, (operands[0],), or_path=not marked, paths=paths) if operands else None

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha1
 from pathlib import Path
+from typing import NamedTuple
 
 from moryflow_sdk.support.git_files import read_start
 
 from .effects import GitOutput
 from .git_repository import FAILURES, GitUnknown, index_entries, pathspec_filter, repository
 from .git_store import GitStore
-from .options import CommandItem
+from .options import CommandItem, names_of
 from .syntax import Arg
 
 MAX_COMMITS = 100
@@ -52,7 +52,7 @@ _INTERACTIVE = frozenset({"add", "stage", "checkout", "restore", "reset", "commi
 
 def shown_by(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], first_path: int) -> GitOutput | None:
     """Return what a verb prints; `first_path` is the place of the ``--`` before paths."""
-    letters = {item.name for item in found if not item.operand}
+    letters = names_of(found)
     written = {arg.text[2:].partition("=")[0] for arg in args[:first_path] if arg.text[:2] == "--"} - letters
     letters |= {name for name in _PATCH for part in written if name.startswith(part)}
     operands = [(item.index, item.value) for item in found if item.operand and item.value is not None]
@@ -61,10 +61,10 @@ def shown_by(verb: str, args: Sequence[Arg], found: Sequence[CommandItem], first
     shown = _shown(verb, letters, words)
     if shown is None:
         return None
-    shown = replace(shown, why=f"git {verb}", paths=(*shown.paths, *paths), most=_count(found, letters))
+    shown = shown._replace(why=f"git {verb}", paths=(*shown.paths, *paths), most=_count(found, letters))
     if shown.how in ("history", "commits") and letters & _SEVERAL_ROOTS:
-        return replace(shown, how="history", several=True)
-    return replace(shown, every=True) if letters & {"merge-base", "merged"} else shown
+        return shown._replace(how="history", several=True)
+    return shown._replace(every=True) if letters & {"merge-base", "merged"} else shown
 
 
 def _shown(verb: str, letters: set[str], words: tuple[Arg, ...]) -> GitOutput | None:
@@ -119,8 +119,7 @@ def _count(found: Sequence[CommandItem], letters: set[str]) -> int:
     return min(int(text), MAX_COMMITS) if plain else MAX_COMMITS
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPaths:
+class ShownPaths(NamedTuple):
     """Paths below the folder `root` that may be shown; `same` tells those that are the same in all that is compared."""
 
     root: Path

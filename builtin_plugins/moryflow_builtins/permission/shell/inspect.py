@@ -12,7 +12,7 @@ from moryflow_sdk.support.sensitive import sensitive
 from . import interpreters, own_program, scripts, transfer, wrappers
 from .effects import CommandEffects, SoughtFiles, WrittenFile, guard_telling_name, take_option
 from .git import inspect_dashed_git, inspect_git
-from .options import MAX_PIECES, file_pieces, read_options, spec
+from .options import MAX_PIECES, file_pieces, operands_of, read_options, spec
 from .patches import plain_patch
 from .programs import ABBREVIATED, CLUSTERED, LOOKS_FOR, OPTIONS_THAT_RUN, PROGRAMS, bulk_changes_of, leaves_out, trees_of
 from .scripts import inspect_find
@@ -117,7 +117,7 @@ def inspect_by_table(args: Sequence[Arg], effects: CommandEffects, operands: str
         effects.perhaps += (
             file_pieces(option.value) if not option.operand and not option.role and option.value is not None else []
         )
-    files = [item.value for item in found if item.operand and item.value is not None]
+    files = operands_of(found)
     _take_operands(operands, files, effects, args, has_pattern=patterns)
     if name_of(args) in ("patch", "gpatch"):
         plain_patch(found, effects)

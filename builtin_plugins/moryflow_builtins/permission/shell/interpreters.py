@@ -13,7 +13,7 @@ from itertools import pairwise
 from .effects import CommandEffects, InnerText, SoughtFiles, WrittenFile
 from .options import file_pieces, read_options, spec
 from .own_program import inspect_module
-from .syntax import Arg
+from .syntax import Arg, joined
 
 _SHELLS = (
     "bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "yash", "rbash", "fish", "csh", "tcsh", "pwsh", "powershell",
@@ -239,11 +239,10 @@ _CALLBACKS = frozenset({"-C", "-F", "-x"})
 def inspect_eval(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``eval`` joins its words and runs them in this shell."""
     words = args[2:] if len(args) > 1 and args[1].text == "--" else args[1:]
-    why = next((word.why for word in words if word.why), "")
-    if why:
+    text = joined(words)
+    if not text.static:
         effects.unseen("eval runs a text that is known only when it runs")
-    text = " ".join(word.text for word in words)
-    effects.texts.append(InnerText(Arg(text, why), same_shell=True))
+    effects.texts.append(InnerText(text, same_shell=True))
 
 
 def inspect_source(args: Sequence[Arg], effects: CommandEffects) -> None:

@@ -22,9 +22,10 @@ written. The letters:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from .syntax import Arg
 
@@ -32,12 +33,11 @@ TAKES_VALUE = frozenset("vrRwdtxch")
 GUARDED = frozenset("Rwxchgi")
 
 
-@dataclass(frozen=True)
-class OptionTable:
+class OptionTable(NamedTuple):
     """The options of a program that count, by letter and by name."""
 
-    short: dict[str, str] = field(default_factory=dict[str, str])
-    long: dict[str, str] = field(default_factory=dict[str, str])
+    short: dict[str, str]
+    long: dict[str, str]
     single_dash: bool = False
 
 
@@ -99,6 +99,21 @@ def read_options(
                 yield found
                 index = found.index
             index += 1
+
+
+def names_of(found: Iterable[CommandItem]) -> set[str]:
+    """Return the names of the options."""
+    return {item.name for item in found if not item.operand}
+
+
+def operands_of(found: Iterable[CommandItem]) -> list[Arg]:
+    """Return the operands."""
+    return [item.value for item in found if item.operand and item.value is not None]
+
+
+def values_of(found: Iterable[CommandItem], *names: str) -> list[Arg]:
+    """Return the values that the options called one of `names` were given."""
+    return [item.value for item in found if item.name in names and item.value is not None]
 
 
 def _option(args: Sequence[Arg], index: int, table: OptionTable, *, files: bool) -> Iterator[CommandItem]:

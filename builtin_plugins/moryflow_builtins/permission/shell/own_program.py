@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Literal, NamedTuple
 
 from .effects import CommandEffects, InnerCommand, InnerText, WrittenFile
-from .options import read_options, spec
+from .options import operands_of, read_options, spec
 from .syntax import Arg
 
 PROGRAM = "moryflow"
@@ -61,11 +61,15 @@ _SWITCHES = frozenset(
 _NOUNS = frozenset(words.partition(" ")[0] for words in (*CHANGES, *READS, *_TURNS))
 _WRITTEN = re.compile(r"\bmoryflow\b(?![_-])")
 _JOINTS = r"[\s\"',;\]\[()]+"
-_CHANGE_WRITTEN = re.compile("|".join(rf"\b{_JOINTS.join(words.split())}\b" for words in sorted(CHANGES)))
 
 
-@dataclass(frozen=True)
-class OwnCommand:
+@cache
+def _change_written() -> re.Pattern[str]:
+    """Return the expression for any command of :data:`CHANGES`; few texts need it, and it takes long to compile."""
+    return re.compile("|".join(rf"\b{_JOINTS.join(words.split())}\b" for words in sorted(CHANGES)))
+
+
+class OwnCommand(NamedTuple):
     """What a command of ``moryflow`` does; `words` are its noun and verb."""
 
     kind: Literal["changes", "reads", "unknown", "hidden"]
@@ -117,14 +121,14 @@ def is_own(path: str) -> bool:
 
 def refusal_in_text(text: str) -> str:
     """Return why a text that is not understood is refused: it seems to change what a person decided; empty when not."""
-    found = _CHANGE_WRITTEN.search(text) if _WRITTEN.search(text) else None
+    found = _change_written().search(text) if PROGRAM in text and _WRITTEN.search(text) else None
     return _refused(re.sub(_JOINTS, " ", found.group())) if found else ""
 
 
 def meaning_of(args: Sequence[Arg]) -> OwnCommand:
     """Return what ``moryflow`` does with the words after the first."""
     found = list(read_options(args, _OPTIONS))
-    operands = [item.value for item in found if item.operand and item.value is not None]
+    operands = operands_of(found)
     plain = _nouned(operands)
     words = _longest(plain, CHANGES) or _longest(plain, _TURNS) or _longest(plain, READS)
     if words is None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from moryflow_sdk.support.git_files import read_start
 
 from .effects import CommandEffects, Patch
-from .options import CommandItem
+from .options import CommandItem, names_of, operands_of, values_of
 from .syntax import Arg
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -35,8 +34,8 @@ _NO_PATCH = frozenset({"abort", "continue", "skip", "quit", "show-current-patch"
 
 def git_patch(verb: str, found: Sequence[CommandItem], effects: CommandEffects) -> None:
     """Note what ``git apply`` and ``git am`` apply."""
-    letters = {item.name for item in found if not item.operand}
-    files = tuple(item.value for item in found if item.operand and item.value is not None)
+    letters = names_of(found)
+    files = tuple(operands_of(found))
     only_looks = verb == "apply" and letters & _ONLY_LOOKS and letters <= _HARMLESS
     if only_looks or (verb == "am" and letters & _NO_PATCH and not files):
         return
@@ -50,21 +49,21 @@ def plain_patch(found: Sequence[CommandItem], effects: CommandEffects) -> None:
     """Note what ``patch`` applies."""
     if any(item.name == "dry-run" for item in found):
         return
-    operands = [item.value for item in found if item.operand and item.value is not None]
-    named = [item.value for item in found if item.name in ("i", "input") and item.value is not None]
+    operands = operands_of(found)
+    named = values_of(found, "i", "input")
     _note(effects, "patch", (*named, *operands[1:2]), Patch(strip=_strip(found), given=bool(operands)))
 
 
 def _note(effects: CommandEffects, why: str, files: tuple[Arg, ...], shape: Patch) -> None:
     named = tuple(file for file in files if file.text != "-")
     if named:
-        effects.patches.append(replace(shape, files=named))
+        effects.patches.append(shape._replace(files=named))
     if files and len(named) == len(files):
         return
     if effects.stdin is not None:
-        effects.patches.append(replace(shape, text=effects.stdin_text))
+        effects.patches.append(shape._replace(text=effects.stdin_text))
     elif effects.stdin_file is not None:
-        effects.patches.append(replace(shape, files=(effects.stdin_file,), outside=True))
+        effects.patches.append(shape._replace(files=(effects.stdin_file,), outside=True))
     else:
         effects.unseen(f"{why} changes whatever the text it is fed says")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .effects import BulkChange, Tree
-from .options import CommandItem, table_rows
+from .options import CommandItem, names_of, table_rows, values_of
 from .syntax import Arg
 
 OPERANDS = {
@@ -247,7 +247,7 @@ def trees_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], *, p
     :param pattern: an option held the pattern, so that no operand does.
     """
     operands = tuple(files if pattern else files[1:])
-    letters = {option.name for option in found if not option.operand}
+    letters = names_of(found)
     if name in _GREPS:
         return _grep(name, found, letters, operands)
     if name in ("rg", "ripgrep"):
@@ -314,9 +314,7 @@ def _copied(name: str, found: Sequence[CommandItem], letters: set[str], files: S
 
 
 def _values(found: Sequence[CommandItem], *names: str) -> tuple[str, ...]:
-    return tuple(
-        option.value.text for option in found if option.name in names and option.value is not None and option.value.static
-    )
+    return tuple(value.text for value in values_of(found, *names) if value.static)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -330,9 +328,9 @@ _CHANGE = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl", "rm"})
 
 def bulk_changes_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg], trees: Sequence[Tree]) -> list[BulkChange]:
     """Return what a program of the tables brings; `files` are its operands."""
-    into = [item.value for item in found if item.name in ("t", "target-directory") and item.value is not None]
+    into = values_of(found, "t", "target-directory")
     sources, goal = (tuple(files), into[-1]) if into else (tuple(files[:-1]), files[-1] if files else Arg("."))
-    letters = {item.name for item in found if not item.operand}
+    letters = names_of(found)
     if name == "ln" or (name in ("cp", "gcp") and letters & {"l", "link", "s", "symbolic-link"}):
         return [BulkChange(name, sources or tuple(files), goal if sources else Arg("."), "linked")]
     if name in _CHANGE and letters & {"r", "R", "recursive"}:
@@ -342,9 +340,9 @@ def bulk_changes_of(name: str, found: Sequence[CommandItem], files: Sequence[Arg
     if name in ("cp", "gcp", "rsync", "scp") and sources and trees:
         return [BulkChange(name, sources, goal, tree=trees[0] if name == "rsync" else None)]
     if name in _UNPACKERS and files[:1] and files[0].text in ("x", "e"):
-        goals = [item.value for item in found if item.name == "o" and item.value is not None]
+        goals = values_of(found, "o")
         return [BulkChange(name, tuple(files[1:2]), goals[-1] if goals else Arg("."), "unpacked")]
     if name == "unzip" and files and not letters & {"l", "t", "p", "v", "z", "Z"}:
-        goals = [item.value for item in found if item.name == "d" and item.value is not None]
+        goals = values_of(found, "d")
         return [BulkChange(name, tuple(files[:1]), goals[-1] if goals else Arg("."), "unpacked")]
     return []

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from .effects import BulkChange, CommandEffects, InnerCommand, InnerText, Tree, WrittenFile, take_option
 from .filters import awk_is_dangerous, inspect_jq, sed_dangers
-from .options import CommandItem, read_options, spec
-from .syntax import Arg
+from .options import CommandItem, names_of, operands_of, read_options, spec, values_of
+from .syntax import Arg, joined
 
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[:+?!]*=")
 
@@ -41,7 +41,7 @@ def inspect_sed(args: Sequence[Arg], effects: CommandEffects) -> None:
             effects.guard(item.index, f"the sed script {danger}")
         effects.reads += [Arg(path) for path in reads]
         effects.writes += [WrittenFile(Arg(path)) for path in writes]
-    from_files = [item.value for item in found if item.name in ("f", "file") and item.value is not None]
+    from_files = values_of(found, "f", "file")
     effects.reads += from_files
     effects.runs += from_files
     paths = [item.value for item in files if item.value is not None]
@@ -98,7 +98,7 @@ def inspect_tar(args: Sequence[Arg], effects: CommandEffects) -> None:
         "absolute-names=g P=g one-top-level=w K=v N=v L=v H=v format=v suffix=v S=n"
     )
     found = list(read_options(words, spec(table)))
-    letters = {item.name for item in found if not item.operand}
+    letters = names_of(found)
     writes = bool(letters & {"c", "r", "u", "A", "create", "append", "update", "catenate", "concatenate", "delete"})
     extracts = bool(letters & {"x", "extract", "get"})
     for item in found:
@@ -117,7 +117,7 @@ def inspect_tar(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.writes.append(WrittenFile(Arg(".")))
         _extracted(found, letters, effects)
     elif writes and not letters & {"no-recursion", "delete"}:
-        roots = tuple(item.value for item in found if item.operand and item.value is not None)
+        roots = tuple(operands_of(found))
         without = tuple(item.value.text for item in found if item.name == "exclude" and item.value and item.value.static)
         effects.trees += [Tree("tar", roots, without=without, links=bool(letters & {"h", "dereference"}))] if roots else []
 
@@ -128,14 +128,14 @@ def _extracted(found: Sequence[CommandItem], letters: set[str], effects: Command
         return
     given = [item.value.text for item in found if item.name == "strip-components" and item.value is not None]
     strip = int(given[-1]) if given and given[-1].isdecimal() and len(given[-1]) < 4 else 0
-    archives = [item.value for item in found if item.name in ("f", "file") and item.value is not None]
+    archives = values_of(found, "f", "file")
     fed = not archives or archives[-1].text in ("-", "/dev/stdin")
     if (fed and effects.stdin_file is None) or letters & {"transform", "xform", "s"}:
         effects.unseen("tar unpacks whatever it is fed")
         return
     archive = effects.stdin_file if fed else archives[-1]
     assert archive is not None
-    folders = [item.value for item in found if item.name in ("C", "directory") and item.value is not None]
+    folders = values_of(found, "C", "directory")
     if len(folders) > 1:
         effects.unseen("tar unpacks into several folders")
         return
@@ -198,9 +198,7 @@ def inspect_tmux(args: Sequence[Arg], effects: CommandEffects) -> None:
     """Terminal multiplexers and terminals run what they are given, somewhere else."""
     effects.guard(len(args) - 1, f"{args[0].text} runs programs in another terminal")
     for index in range(1, len(args)):
-        words = args[index:]
-        text = " ".join(word.text for word in words)
-        effects.texts += [InnerText(args[index]), InnerText(Arg(text, next((w.why for w in words if w.why), "")))]
+        effects.texts += [InnerText(args[index]), InnerText(joined(args[index:]))]
 
 
 def inspect_rename(args: Sequence[Arg], effects: CommandEffects) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .effects import BulkChange, CommandEffects, Follows, Tree, WrittenFile, guard_telling_name, take_option
-from .options import CommandItem, read_options, spec, table_rows
+from .options import CommandItem, names_of, operands_of, read_options, spec, table_rows, values_of
 from .syntax import Arg
 from .verbs import VERBS, file_pieces
 
@@ -148,7 +148,7 @@ def _parts(value: Arg) -> list[Arg]:
 def inspect_wget(args: Sequence[Arg], effects: CommandEffects) -> None:
     """``wget`` writes a file that is called like the end of the address."""
     found = _options(args, _WGET, effects)
-    letters = {item.name for item in found if not item.operand}
+    letters = names_of(found)
     addresses = [(item.index, item.value) for item in found if item.operand and item.value is not None]
     if letters & {"O", "output-document", "spider"}:
         return
@@ -256,8 +256,7 @@ cargo poetry pdm hatch flit vsce ovsx | publish | git
 _FOLLOWS: dict[str, Follows] = {"docker": "docker", "npm": "npm", "git": "git"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Sender:
+class _Sender(NamedTuple):
     verbs: frozenset[str]
     how: str
     options: frozenset[str]
@@ -278,12 +277,12 @@ def inspect_upload(name: str, args: Sequence[Arg], effects: CommandEffects) -> N
     sender = _SENDERS[name]
     table = VERBS[name].options if name in VERBS else " ".join(f"{one}=v" for one in sorted(sender.options))
     found = list(read_options(args, spec(table)))
-    verb, rest = _verb(sender.verbs, [item.value for item in found if item.operand and item.value is not None])
-    given = {item.name for item in found if not item.operand}
+    verb, rest = _verb(sender.verbs, operands_of(found))
+    given = names_of(found)
     if not verb or given & {"help", "version"} or (sender.how == "npm" and "dry-run" in given):
         return
     if "compose" in (name.rpartition("-")[2], verb.partition(" ")[0]):
-        files = _values(found, frozenset({"f", "file"}))
+        files = values_of(found, "f", "file")
         effects.trees.append(Tree(f"{name} {verb}", tuple(map(_above, files[:1]))))
     else:
         effects.trees.append(_tree(f"{name} {verb}", sender, rest, found))
@@ -300,7 +299,7 @@ def _verb(verbs: frozenset[str], words: Sequence[Arg]) -> tuple[str, list[Arg]]:
 
 
 def _tree(why: str, sender: _Sender, rest: Sequence[Arg], found: Sequence[CommandItem]) -> Tree:
-    roots = [piece for arg in (*_values(found, sender.options), *rest) for piece in file_pieces(arg)]
+    roots = [piece for arg in (*values_of(found, *sender.options), *rest) for piece in file_pieces(arg)]
     unsure = any(not item.operand and not item.role and item.value is None for item in found)
     if not roots or sender.how == "git" or (unsure and sender.how != "docker"):
         roots.append(Arg("."))
@@ -310,10 +309,6 @@ def _tree(why: str, sender: _Sender, rest: Sequence[Arg], found: Sequence[Comman
     if follows == "npm":
         return Tree(why, tuple(roots), without=(".npmrc",), without_folders=("node_modules",), follows="npm", repository=True)
     return Tree(why, tuple(roots), follows=follows, repository=follows == "git")
-
-
-def _values(found: Sequence[CommandItem], names: frozenset[str]) -> list[Arg]:
-    return [item.value for item in found if item.name in names and item.value is not None]
 
 
 def _above(file: Arg) -> Arg:

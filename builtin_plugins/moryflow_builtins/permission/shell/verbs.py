@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .effects import CommandEffects, InnerCommand, Tree, guard_telling_name, take_option
 from .options import CommandItem, file_pieces, read_options, spec, table_rows
@@ -257,8 +257,7 @@ dotnet | build restore clean publish pack list add remove format new sln workloa
 """
 
 
-@dataclass(frozen=True)
-class Verbs:
+class Verbs(NamedTuple):
     """The verbs of a program, each by all of its names.
 
     :ivar ordinary: name → its canonical form, which has two words in a group.
@@ -267,8 +266,8 @@ class Verbs:
     """
 
     options: str
-    ordinary: dict[str, str] = field(default_factory=dict[str, str])
-    running: dict[str, str] = field(default_factory=dict[str, str])
+    ordinary: dict[str, str]
+    running: dict[str, str]
     runners: frozenset[str] = frozenset()
 
     @property
@@ -308,8 +307,7 @@ _CODE = re.compile(r"\A[^-].*\.(?:py|[cm]?[jt]sx?|go|rb|sh|pl|lua|php|rs|kts?)\Z
 """How files of code are called."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerbMeaning:
+class VerbMeaning(NamedTuple):
     """What the verb of a command may be.
 
     :param places: where its words stand; none when there is no verb.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .syntax import Chain, Command, Compound, Pipeline, Redirect, Script, Simple, Word, scripts_of
 
@@ -16,8 +17,7 @@ MAX_BASES = 8
 _UNKNOWN: Bases = frozenset((None,))
 
 
-@dataclass(frozen=True, slots=True)
-class FoldersAfter:
+class FoldersAfter(NamedTuple):
     """Where the shell may stand when a step succeeded, and when it failed."""
 
     done: Bases

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from .effects import CommandEffects, InnerCommand, InnerText, WrittenFile, take_option
 from .options import CommandItem, read_options, spec, table_rows
-from .syntax import Arg
+from .syntax import Arg, joined
 
 _APPENDED = Arg("…", "the words that are added are known only when it runs")
 
@@ -117,7 +117,7 @@ def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
         _script(args, start, effects)
         return
     if name == "hyperfine":  # every operand is a command of its own
-        effects.texts += [*map(InnerText, args[start:]), _joined(args[start:])]
+        effects.texts += [*map(InnerText, args[start:]), InnerText(joined(args[start:]))]
         return
     inner = tuple(args[start:])
     if name == "capsh":  # what follows -- is for a shell
@@ -136,7 +136,7 @@ def inspect_wrapper(args: Sequence[Arg], effects: CommandEffects) -> None:
         effects.guard(start, f"{name} runs a package of that name")
     effects.inner.append(InnerCommand((*inner, _APPENDED) if name in _APPENDS else inner, name in ("command", "builtin")))
     if name in _JOINS:
-        effects.texts.append(_joined(inner, elsewhere=name == "ssh"))
+        effects.texts.append(InnerText(joined(inner), elsewhere=name == "ssh"))
 
 
 def _start_of_command(args: Sequence[Arg], effects: CommandEffects, before: int, options: str) -> int:
@@ -163,11 +163,6 @@ def _script(args: Sequence[Arg], start: int, effects: CommandEffects) -> None:
     effects.guard(0, "script writes a file")
     if not effects.texts:
         effects.unseen("script starts a shell that reads what it is given")
-
-
-def _joined(words: Sequence[Arg], *, elsewhere: bool = False) -> InnerText:
-    why = next((word.why for word in words if word.why), "")
-    return InnerText(Arg(" ".join(word.text for word in words), why), elsewhere=elsewhere)
 
 
 def inspect_su(args: Sequence[Arg], effects: CommandEffects) -> None:
