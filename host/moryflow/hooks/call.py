@@ -128,11 +128,15 @@ async def _awaited(implementation: Implementation, work: Awaitable[Any]) -> Any:
 
 
 def abandon(task: asyncio.Future[Any]) -> None:
-    """Cancel `task` without waiting for it. What it raises later is ignored, and exit does not wait for it."""
+    """Cancel `task` without waiting for it. What it raises later is ignored, and exit does not wait for it.
+
+    ``asyncio.run()`` waits for every task that is registered, so one that ignores its cancellation would hold up the exit for
+    ever. "Extending asyncio" in Python's documentation names the function that takes a task out of that register.
+    """
     task.cancel()
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     if isinstance(task, asyncio.Task):
-        asyncio.tasks._unregister_task(task)  # asyncio.run() waits for every task it knows, for ever
+        asyncio._unregister_task(task)
 
 
 async def contained(work: Awaitable[Any]) -> Any:

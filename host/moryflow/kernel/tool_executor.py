@@ -42,14 +42,12 @@ from .plugin_view import ToolView
 from .ports import Journal
 from .tool_prepare import call_as_judged, offered_tools, parse, unacceptable
 from .tool_runner import (
-    LARGE_BLOCK,
     Deadline,
     as_result,
     cap_output,
     failure,
     refusal,
     result_of_error,
-    return_large_blocks,
     run_body,
     tool_payload,
 )
@@ -258,8 +256,6 @@ class ToolExecutor:
         """Run the body, if the ruling says so; return the raw result and how many milliseconds it took."""
         started = time.perf_counter_ns()
         result = prepared.result or await self._body(prepared)
-        if len(result.output) >= LARGE_BLOCK:
-            return_large_blocks()
         return result, (time.perf_counter_ns() - started) // 1_000_000
 
     async def finish(self, prepared: PreparedCall, result: ToolResult, ms: int) -> ToolResult:

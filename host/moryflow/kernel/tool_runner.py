@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -215,22 +213,3 @@ def crash(owned: RegisteredTool, body: Callable[..., Any], error: Exception) -> 
 def refusal(ruling: Ruling) -> ToolResult:
     step = f" Next: {ruling.next_step}" if ruling.next_step else ""
     return ToolResult(status="denied", code=ruling.cause, output=f"denied: {ruling.reason}.{step}")
-
-
-LARGE_BLOCK = 4 * 1024 * 1024
-_M_MMAP_THRESHOLD = -3
-
-
-@cache
-def return_large_blocks() -> None:
-    """Have every block from :data:`LARGE_BLOCK` on go back to the system when it is freed.
-
-    glibc does so until the first such block is freed; from then on it keeps blocks of that size for the next one, and an
-    output of 20 MB would stay in the process's memory for good: after the second one it holds 87 MB, with this 66. Asked for
-    when the first large output comes, because ctypes is needed. Elsewhere than with glibc nothing happens.
-    """
-    if sys.platform == "linux":
-        import ctypes
-
-        with suppress(OSError, AttributeError):  # musl has no mallopt, and needs none
-            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK)
