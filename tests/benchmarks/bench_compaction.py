@@ -18,7 +18,7 @@ from moryflow import open_host
 from moryflow.compaction.measure import ESTIMATORS, Meter, limit_of, request_tokens
 from moryflow.compaction.plan import plan_job, room_for
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.messages import ContextBuilder
+from moryflow.store.messages import ContextBuilder
 from moryflow.testing import replies
 from moryflow.testing.server import LoopbackServer
 

@@ -18,8 +18,8 @@ from conversations import Extractive, Item, append, path_of, step
 from measuring import Figure, place
 from moryflow import open_host
 from moryflow.compaction.prune import PruneLimits, plan_pruning
-from moryflow.kernel.messages import ContextBuilder
 from moryflow.runtime.session_commands import compact_now
+from moryflow.store.messages import ContextBuilder
 
 LOCAL = "MORYFLOW_LOCAL_MODEL_HOME"
 FEW = 2

@@ -89,7 +89,7 @@ BREAKS = {
 
 async def answered(rig, monkeypatch, *answers):
     """Run a prompt against a server that gives these answers; return the result, the events and the requests."""
-    monkeypatch.setattr("moryflow.kernel.models.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("moryflow.kernel.model_call.FIRST_WAIT", 0.01)
     rig.config(permission={"rules": [{"domain": "edit", "pattern": "*", "decision": "allow"}]})
     file = rig.home / "config.jsonc"
     file.write_text(file.read_text()[:-1] + ', "models": {"timeout": 0.3}}')

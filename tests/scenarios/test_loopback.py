@@ -75,7 +75,7 @@ def test_the_request_holds_one_result_behind_each_call(rig):
 @pytest.mark.parametrize("case", [*OPENAI, *MORE[::6]], ids=lambda case: f"{case['id']}-{case['name']}")
 async def test_a_malformed_stream_leaves_a_session_that_goes_on(case, rig, monkeypatch):
     """Every case: one result per call, nothing run from incomplete arguments, the next turn works (S4.6, S4.7)."""
-    monkeypatch.setattr("moryflow.kernel.models.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("moryflow.kernel.model_call.FIRST_WAIT", 0.01)
     rig.allow_all()
     (rig.vault / "a.txt").write_text("x")
     with LoopbackServer(*corpus_replies(case), otherwise=replies.text("fine")) as server:

@@ -21,6 +21,7 @@ from moryflow.store import ApprovalRow
 from .replies import ApprovalReply, reply_of
 
 if TYPE_CHECKING:
+    from moryflow.hooks.plugin_set import RegisteredTool
     from moryflow.kernel.ports import Journal
     from moryflow.kernel.turn_context import TurnContext
     from moryflow.store import Store
@@ -113,6 +114,12 @@ class ApprovalDesk:
         self._expire(journal, (other for other in before if other.id not in (row.id, *self._open)))
         answered = await self._answered(scope, journal, call, ruling, row, fail=on_ask == "fail")
         return await self._apply(scope, journal, ruling, answered)
+
+    async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
+        """Return what a person is shown of `call`."""
+        from .call_preview import preview_of
+
+        return await preview_of(scope, owned, call)
 
     def _nobody(self, on_ask: OnAsk) -> bool:
         return on_ask == "deny" or (on_ask == "prompt" and self._deserted)

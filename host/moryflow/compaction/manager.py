@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from moryflow_sdk import ConfigError, Message, ModelProvider, MoryflowError
 
-from moryflow.kernel.messages import message_of, placeholders
+from moryflow.store.messages import message_of, placeholders
 from moryflow.store.tree import effective
 
 from .measure import LESS, SHORTER, Meter, does_not_fit, limit_of, request_tokens, too_large

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from moryflow_sdk import Message, ModelError, SystemPrompt, ToolSchema, Usage, thaw
 
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.model_request import RequestBuilder
 from moryflow.kernel.tool_prepare import offered_tools
+from moryflow.store.messages import ContextBuilder
 
 if TYPE_CHECKING:
     from moryflow.hooks.plugin_set import PluginSet

@@ -16,7 +16,7 @@ from .measure import FRAME, Meter, careful, chars, estimator
 if TYPE_CHECKING:
     from moryflow.config import Config
     from moryflow.hooks.plugin_set import PluginSet
-    from moryflow.kernel.messages import ContextBuilder
+    from moryflow.store.messages import ContextBuilder
 
     from .summary import Payload, Record
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.messages import ContextBuilder, placeholders
+from moryflow.store.messages import ContextBuilder, placeholders
 from moryflow.store.tree import effective
 
 from .measure import Limit, Meter

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from moryflow.config.schema import UNKNOWN_WINDOW, CompactionSettings
-from moryflow.kernel.messages import with_files
+from moryflow.store.messages import with_files
 
 from .measure import IMAGE_TOKENS
 from .plan import finished_turns

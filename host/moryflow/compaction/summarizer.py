@@ -24,7 +24,7 @@ from moryflow_sdk import (
     Usage,
 )
 
-from moryflow.kernel.models import stream
+from moryflow.kernel.model_call import stream
 
 from .measure import script_aware
 from .sections import ASKED, TURN, clean_summary, headings_in, is_summary, merge_sections

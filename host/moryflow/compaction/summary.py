@@ -15,9 +15,9 @@ from moryflow_sdk.messages import SUMMARY_MARK
 from moryflow.config.schema import CompactionSettings
 from moryflow.kernel.events import now
 from moryflow.kernel.journal import TurnJournal
-from moryflow.kernel.messages import message_of, pair_results
 from moryflow.kernel.ports import Journal
 from moryflow.store import RunRow
+from moryflow.store.messages import message_of, pair_results
 
 from .plan import Job, still_true
 from .sections import (

@@ -1,16 +1,19 @@
-"""One model call: stream it, note what arrived, keep what arrived before a failure; publish the parts of the answer."""
+"""One model call: stream it, try again when that can help, note what arrived, and publish the parts of the answer."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from moryflow_sdk import (
     Finished,
     ModelError,
+    ModelEvent,
     ModelInfo,
     ModelProvider,
     ModelRequest,
@@ -27,10 +30,17 @@ from moryflow.store import CallRow
 
 from .events import later, now
 from .model_request import RequestBuilder
-from .models import stream
 from .outcome import ChildUsage
 from .ports import Journal
 from .turn_context import TurnContext
+
+TRIES = 5
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+UNREACHABLE_TRIES = 2
+"""A server that refuses the connection rarely appears within seconds; a person should not wait for it."""
+
+Waiting = Callable[[int, float, str], Awaitable[None]]
+"""Called before a wait: the next attempt's number, seconds until then, and why."""
 
 
 @dataclass(eq=False, repr=False)
@@ -245,6 +255,38 @@ def _pending(scope: TurnContext, request: ToolRequest) -> CallRow:
         created=stamp,
         updated=stamp,
     )
+
+
+async def stream(provider: ModelProvider, request: ModelRequest, waiting: Waiting) -> AsyncIterator[ModelEvent]:
+    """Yield the answer. A call that failed is tried again, with growing pauses, also when it broke off in the middle.
+
+    :param waiting: awaited before each further try; what was yielded before it is replaced by what follows.
+    :raises ModelError: it failed for good; what was yielded since the last try is all there is.
+    """
+    attempt = 0
+    is_reachable = False
+    while True:
+        attempt += 1
+        try:
+            async for event in provider.stream(request):
+                is_reachable = is_reachable or not isinstance(event, Status)
+                yield event
+            return
+        except ModelError as error:
+            limit = UNREACHABLE_TRIES if error.code == "unreachable" and not is_reachable else TRIES
+            if not error.retryable or attempt >= limit:
+                raise
+            pause = wait_before(attempt, error.retry_after)
+            await waiting(attempt + 1, pause, error.message)
+        await asyncio.sleep(pause)
+
+
+def wait_before(attempt: int, retry_after: float | None) -> float:
+    """Return seconds to wait after failed attempt number `attempt`: doubling, with jitter, or what the provider asked."""
+    if retry_after is not None:
+        return min(max(retry_after, 0.0), 120.0)
+    pause = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT)
+    return pause * random.uniform(0.85, 1.15)
 
 
 Kind = Literal["text", "reasoning", "tool_input"]

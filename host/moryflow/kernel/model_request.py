@@ -8,7 +8,8 @@ from typing import Any
 
 from moryflow_sdk import ChatParams, Message, ModelError, ModelInfo, ModelRequest, SystemBlock, SystemPrompt, ToolSchema, thaw
 
-from .messages import ContextBuilder, begin_with_prompt
+from moryflow.store.messages import ContextBuilder, begin_with_prompt
+
 from .tool_prepare import offered_tools
 from .turn_context import TurnContext
 

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from moryflow_sdk import ToolSchema
 
 from moryflow.store import ApprovalRow, CallRow, Node, RunRow
-
-from .messages import ContextBuilder
+from moryflow.store.messages import ContextBuilder
 
 
 class Journal(Protocol):

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from moryflow_sdk import (
     Allow,
@@ -19,7 +19,6 @@ from moryflow_sdk import (
     Ruling,
     Stop,
     ToolCall,
-    ToolContext,
     ToolError,
     ToolRequest,
     ToolResult,
@@ -33,12 +32,10 @@ from moryflow.hooks.dispatcher import Withheld
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.store import CallRow
 
-from .call_preview import preview_of
 from .decisions import as_refused, combine, default_verdicts, restrict, still_holds
 from .events import now
 from .journal import call_row
 from .outcome import OnAsk
-from .plugin_view import ToolView
 from .ports import Journal
 from .tool_prepare import call_as_judged, offered_tools, parse, unacceptable
 from .tool_runner import (
@@ -179,7 +176,9 @@ class ToolExecutor:
             return as_refused(answered, cause="invalid_input", reason=str(error), by="rule")
         same = now.targets == call.targets
         again = await self._own_gates(now, answered) if same else await self._gates(now, prepared.said)
-        unchanged = again.decision == "allow" or await preview_of(self._scope, owned, now) == prepared.shown
+        unchanged = (
+            again.decision == "allow" or await self._scope.around.desk.preview(self._scope, owned, now) == prepared.shown
+        )
         if same and unchanged and again.decision in ("allow", "ask") and still_holds(answered, again):
             return None
         prepared.call = now
@@ -222,11 +221,11 @@ class ToolExecutor:
         """Ask a person. `later`: the answer may come after the turn has ended."""
         on_ask, call, owned = self._on_ask, prepared.call, prepared.owned
         assert owned is not None
+        desk = self._scope.around.desk
         if on_ask != "deny" or call.id in self._scope.live.asked:
-            prepared.shown = await preview_of(self._scope, owned, call)
+            prepared.shown = await desk.preview(self._scope, owned, call)
         if on_ask == "fail" and not later:
             on_ask, self._scope.ending = "deny", "approval_required"
-        desk = self._scope.around.desk
         settled = await desk.settle(self._scope, self._journal, call, ruling, on_ask, prepared.shown, anew=not later)
         if settled.by == "headless":
             self.unasked.append(call.id)
@@ -270,13 +269,14 @@ class ToolExecutor:
         assert owned is not None
         deadline = Deadline(owned)
         shown = copy_for_plugin(prepared.call) if owned.foreign else prepared.call
-        view = ToolView(self._scope, owned.plugin, shown, self._asker(prepared, deadline))
+        metadata: dict[str, Any] = {}
+        context = self._scope.around.tool_view(self._scope, owned.plugin, shown, self._asker(prepared, deadline), metadata)
         try:
-            keywords = owned.tool.bind(prepared.encoded, cast("ToolContext", view))
+            keywords = owned.tool.bind(prepared.encoded, context)
             if not owned.foreign:
-                return as_result(owned, await run_body(deadline, keywords), view.collected)
+                return as_result(owned, await run_body(deadline, keywords), metadata)
             async with OFFSPRING.of_call(owned.plugin):
-                return as_result(owned, await run_body(deadline, keywords), view.collected)
+                return as_result(owned, await run_body(deadline, keywords), metadata)
         except GeneratorExit:  # this coroutine is being closed
             raise
         except BaseException as error:

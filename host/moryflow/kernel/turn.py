@@ -15,10 +15,10 @@ from typing import Any
 from moryflow_sdk import Finished, ModelError, ModelProvider, MoryflowError, ToolRequest
 
 from moryflow.store import RunRow, Unfinished
+from moryflow.store.messages import ContextBuilder
 
 from .events import now
 from .journal import TurnJournal
-from .messages import ContextBuilder
 from .model_call import ModelCall, TurnUsage
 from .model_request import RequestBuilder
 from .outcome import DEFAULT_MAX_STEPS, SHORTFALLS, EndReason, RunOptions, TurnResult, error_json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from moryflow_sdk import (
     Agent,
     Artifact,
+    Ask,
     Event,
     ModelInfo,
     ModelProvider,
@@ -20,6 +21,7 @@ from moryflow_sdk import (
     Spawned,
     SpawnResult,
     ToolCall,
+    ToolContext,
     Turn,
     Usage,
     freeze,
@@ -45,10 +47,11 @@ if TYPE_CHECKING:
     from moryflow.store import RunRow, SessionLock, SessionRow, Store
 
     from .events import Bus
-    from .models import Models
     from .outcome import EndReason, OnAsk
 
 
+MakeToolContext = Callable[["TurnContext", str, ToolCall, Callable[[Ask], Awaitable[None]], dict[str, Any]], ToolContext]
+"""Makes the context of a running body: plugin, call, who takes its questions, what collects the metadata of its result."""
 MakeCompaction = Callable[["TurnContext", Journal, ModelProvider | None, Requests | None], Compaction]
 
 
@@ -65,9 +68,10 @@ class TurnDependencies:
     environ: Mapping[str, str]
     services: Mapping[str, Callable[[TurnContext, str], Any]]
     base_prompt: Callable[[TurnContext], str]
-    models: Callable[[PluginSet], Models]
+    models: Callable[[PluginSet], ModelChoice]
     view: Callable[[TurnContext, str], Turn]
     """Makes what a plugin sees of a turn."""
+    tool_view: MakeToolContext
     compaction: MakeCompaction = no_compaction
     profile: str = "local"
     strict: bool = False
@@ -109,6 +113,17 @@ class SessionHandle:
         return self.permissions.grants
 
 
+class ModelChoice(Protocol):
+    """The models of a generation."""
+
+    def choose(self, *wishes: str | None) -> tuple[ModelProvider, ModelInfo]:
+        """Return provider and model for the first of `wishes` that is set, else the default.
+
+        :raises ConfigError: nobody knows the model, or there is no model at all.
+        """
+        ...
+
+
 class Approvals(Protocol):
     """Who asks a person, and waits for the answer."""
 
@@ -128,6 +143,10 @@ class Approvals(Protocol):
         anew: bool = False,
     ) -> Ruling:
         """Turn an ask into allow, deny or stop."""
+        ...
+
+    async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
+        """Return what a person is shown of a call."""
         ...
 
     async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None:

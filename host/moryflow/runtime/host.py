@@ -21,9 +21,7 @@ from moryflow.config import Config
 from moryflow.hooks.dispatcher import Dispatcher
 from moryflow.hooks.plugin_set import PluginSet
 from moryflow.kernel.events import Bus
-from moryflow.kernel.models import Models
 from moryflow.kernel.outcome import RunOptions
-from moryflow.kernel.plugin_view import plugin_view
 from moryflow.kernel.ports import Compaction, NoCompaction, Requests
 from moryflow.kernel.turn_context import TurnContext, TurnDependencies
 from moryflow.plugins import dispose
@@ -32,11 +30,12 @@ from moryflow.plugins.discovery import discover
 from moryflow.plugins.entry_points import being_written
 from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES
+from moryflow.services.plugin_view import plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
 from .generation import STRICT_WAIT, WAIT, GenerationBuilder, GenerationRefs, in_development
 from .read_only import blank_session, looking_scope
-from .selection import agent_of, base_prompt, named_agent, refuse_failed
+from .selection import Models, agent_of, base_prompt, named_agent, refuse_failed
 from .session import Session
 from .turn_task import DirectResult, direct_result
 
@@ -96,6 +95,7 @@ class Host:
             base_prompt=self.base_prompt,
             models=self.models,
             view=plugin_view,
+            tool_view=tool_view,
             compaction=self._compaction,
             profile=self.profile,
             strict=self.strict,

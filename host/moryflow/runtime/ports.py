@@ -14,10 +14,9 @@ from moryflow.compaction.memory import Memory
 from moryflow.config import Config
 from moryflow.hooks.plugin_set import PluginSet, RegisteredTool
 from moryflow.kernel.events import Bus
-from moryflow.kernel.models import Models
 from moryflow.kernel.outcome import RunOptions, TurnResult
 from moryflow.kernel.ports import Journal
-from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext, TurnDependencies
+from moryflow.kernel.turn_context import ModelChoice, ParentTurn, SessionHandle, TurnContext, TurnDependencies
 from moryflow.store import SessionLock, SessionRow, Store
 
 from .generation import GenerationRefs
@@ -93,7 +92,7 @@ class SessionHost(Protocol):
     @property
     def agents(self) -> dict[str, Agent]: ...
     def agent(self, name: str | None) -> Agent: ...
-    def models(self, plugin_set: PluginSet) -> Models: ...
+    def models(self, plugin_set: PluginSet) -> ModelChoice: ...
     def choose_model(self, session: SessionPort) -> tuple[ModelProvider, ModelInfo]: ...
     def check_strict(self, scope: TurnContext) -> None: ...
     def child(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from moryflow_sdk import Agent, ConfigError, PluginError, thaw
+from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginError, thaw
 
 from moryflow.agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from moryflow.base.builtins import RESERVED
@@ -18,6 +18,47 @@ if TYPE_CHECKING:
     from moryflow.kernel.ports import Journal
 
     from .ports import SessionHost, SessionPort
+
+
+class Models:
+    """The providers of one generation, asked in order until one knows the model."""
+
+    def __init__(self, providers: Sequence[ModelProvider], environ: Mapping[str, str]) -> None:
+        self._providers = tuple(providers)
+        self._environ = environ
+
+    def choose(self, *wishes: str | None) -> tuple[ModelProvider, ModelInfo]:
+        """Return provider and model for the first of `wishes` that is set, else by the keys found.
+
+        :raises ConfigError: nobody knows the model, or there is no model at all.
+        """
+        wish = next((wish for wish in wishes if wish), None)
+        name = wish or self._default()
+        if name is None:
+            raise ConfigError(
+                "no model: no key was found and the local model is not installed",
+                next_step="one of: `moryflow model install` (a small local model, no key); "
+                "`export OPENAI_API_KEY=…` (or another provider's key); `moryflow run -m MODEL …` (see `moryflow model list`)",
+            )
+        for provider in self._providers:
+            info = provider.find(name)
+            if info is not None:
+                return provider, info
+        raise ConfigError(f"unknown model {name!r}{self._nearly(name)}", next_step="moryflow model list")
+
+    def _default(self) -> str | None:
+        found = (provider.default(self._environ) for provider in self._providers)
+        return next((name for name in found if name), None)
+
+    def _nearly(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        known = [prefix for provider in self._providers for prefix in (provider.name, *getattr(provider, "prefixes", ()))]
+        near = get_close_matches(name.split("/")[0], known, n=1)
+        if not near or near[0] == name.split("/")[0]:
+            return ""
+        rest = name.partition("/")[2]
+        return f"; did you mean {near[0] + ('/' + rest if rest else '')!r}?"
 
 
 def named_agent(agents: Mapping[str, Agent], name: str | None, configured: str | None) -> Agent:

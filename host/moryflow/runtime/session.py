@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Agent, ConfigError, Event, ModelInfo, MoryflowError, ToolRequest
 
 from moryflow.kernel.journal import TurnJournal
-from moryflow.kernel.messages import ContextBuilder
 from moryflow.kernel.outcome import Budget, EndReason, RunOptions, TurnResult
 from moryflow.kernel.tool_executor import PreparedCall
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext
 from moryflow.store import SessionLock, SessionRow
+from moryflow.store.messages import ContextBuilder
 
 from .selection import agent_of, change_agent, change_mode, change_model
 from .session_lease import Record, SessionLease

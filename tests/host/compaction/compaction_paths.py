@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from moryflow.kernel.messages import ContextBuilder
+from moryflow.store.messages import ContextBuilder
 from moryflow.store.records import Node
 from moryflow_sdk import freeze
 from moryflow_sdk.support.scripted import ScriptedTurn

@@ -51,7 +51,7 @@ async def test_a_bad_summary_is_refused(bench, name):
 
 async def test_a_summary_that_breaks_off_is_asked_for_again(bench, monkeypatch):
     """Nothing of the first try is in the second; after the last the turn goes on, and what came is kept (D55, S1.28)."""
-    monkeypatch.setattr("moryflow.kernel.models.wait_before", lambda *_: 0)
+    monkeypatch.setattr("moryflow.kernel.model_call.wait_before", lambda *_: 0)
     broken = compact("## Goal\nHalf of", error={"code": "incomplete", "message": "it broke off"})
     _, path = await prompted(bench, broken, compact(), ANSWER)
     assert texts(path)[0] == "【会话摘要】\n" + SUMMARY

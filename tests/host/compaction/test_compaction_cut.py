@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from moryflow.compaction.plan import Cut, find_cut, is_prepared, legal_places
 from moryflow.compaction.prune import PruneLimits, placeholder, plan_images, plan_pruning
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.messages import ContextBuilder, pair_results
+from moryflow.store.messages import ContextBuilder, pair_results
 
 WIDE = 1e9
 

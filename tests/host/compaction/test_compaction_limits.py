@@ -6,7 +6,7 @@ import pytest
 from compaction_paths import calls, compaction, path_of, result, says, user
 from moryflow.compaction.measure import IMAGE_TOKENS, Meter, chars, last_counted, limit_of, request_tokens, script_aware, usable
 from moryflow.config.schema import CompactionSettings
-from moryflow.kernel.messages import ContextBuilder
+from moryflow.store.messages import ContextBuilder
 from moryflow_sdk import Image, Message
 
 DEFAULTS = CompactionSettings()

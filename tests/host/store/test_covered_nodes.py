@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moryflow.kernel.messages import ContextBuilder
 from moryflow.store import CallRow, Commit, NewNode, Node, SessionLock, Store
+from moryflow.store.messages import ContextBuilder
 from moryflow.store.tree import effective, needed
 from moryflow_sdk import freeze
 

@@ -5,8 +5,8 @@ from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel import messages as context
-from moryflow.kernel.messages import ContextBuilder, effective, pair_results
+from moryflow.store import messages as context
+from moryflow.store.messages import ContextBuilder, effective, pair_results
 from moryflow.store.records import Node
 from moryflow_sdk import Message, freeze
 

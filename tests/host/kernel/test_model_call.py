@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moryflow.kernel import models
-from moryflow.kernel.models import Models, stream, wait_before
+from moryflow.kernel import model_call
+from moryflow.kernel.model_call import stream, wait_before
+from moryflow.runtime.selection import Models
 from moryflow_sdk import BaseProvider, ConfigError, Finished, ModelError, ModelInfo, ModelRequest, Status, TextDelta
 
 
@@ -40,7 +41,7 @@ REQUEST = ModelRequest(model=ModelInfo(id="flaky/x", name="x", provider="flaky")
 @pytest.fixture
 def quick(monkeypatch):
     """Keep the doubling, shorten the second."""
-    monkeypatch.setattr(models, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(model_call, "FIRST_WAIT", 0.001)
 
 
 async def collect(provider):

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from moryflow_sdk import Ask, Rule, ServiceNotDeclared, ToolCall, Turn
+from moryflow_sdk import Ask, Rule, ServiceNotDeclared, ToolCall, ToolContext, Turn
 
 from moryflow.base.child_processes import call_mark
 from moryflow.base.paths import make_folder
 
 if TYPE_CHECKING:
-    from .turn_context import TurnContext
+    from moryflow.kernel.turn_context import TurnContext
 
 
 def plugin_view(scope: TurnContext, plugin: str) -> Turn:
     """Return the turn of `scope` as `plugin` sees it. Services are attributes that the view makes when they are asked for."""
     return cast("Turn", View(scope, plugin))
+
+
+def tool_view(
+    scope: TurnContext, plugin: str, call: ToolCall, ask: Callable[[Ask], Awaitable[None]], metadata: dict[str, Any]
+) -> ToolContext:
+    """Return what the body of `call` gets; what it says about its result is added to `metadata`."""
+    return cast("ToolContext", ToolView(scope, plugin, call, ask, metadata))
 
 
 class View:
@@ -108,12 +115,14 @@ class View:
 class ToolView(View):
     """A :class:`moryflow_sdk.ToolContext`: a view for one running call."""
 
-    def __init__(self, scope: TurnContext, plugin: str, call: ToolCall, ask: Callable[[Ask], Any]) -> None:
+    def __init__(
+        self, scope: TurnContext, plugin: str, call: ToolCall, ask: Callable[[Ask], Awaitable[None]], metadata: dict[str, Any]
+    ) -> None:
         super().__init__(scope, plugin)
         self.call = call
         self.mark = call_mark(scope.around.home, scope.session, scope.node, call.id)
-        self.collected: dict[str, Any] = {}
         self._ask = ask
+        self._metadata = metadata
 
     def progress(self, text: str) -> None:
         """Show `text` while the tool runs; from any thread."""
@@ -122,7 +131,7 @@ class ToolView(View):
 
     def metadata(self, **values: Any) -> None:
         """Add to the result's metadata."""
-        self.collected.update(values)
+        self._metadata.update(values)
 
     async def ask(self, question: Ask) -> None:
         """Ask the person; raises :class:`moryflow_sdk.Denied` when it is refused."""
