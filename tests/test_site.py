@@ -13,7 +13,8 @@ from typing import Any, get_args
 
 import pytest
 from moryflow.hooks.plugin_set import Stage
-from moryflow.kernel.outcome import EXIT_CODES, EndReason
+from moryflow.kernel.outcome import EndReason
+from moryflow.runtime.turn_result import EXIT_CODES
 from moryflow.store.sqlite.failures import _SENTENCES
 from moryflow_sdk import HOOKS
 from moryflow_sdk.errors import RETRYABLE, ModelErrorCode

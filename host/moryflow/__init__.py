@@ -9,11 +9,11 @@ TYPE_CHECKING = False  # so that `typing` is not read before the command line ca
 if TYPE_CHECKING:
     from typing import Any
 
+    from moryflow.kernel.outcome import RunOptions
     from moryflow.runtime.host import Host, open_host
     from moryflow.runtime.session import Session
+    from moryflow.runtime.turn_result import TurnResult
     from moryflow.store import SessionBusy
-
-    from .kernel.outcome import RunOptions, TurnResult
 
 __version__ = "0.1.0"
 __all__ = ["Host", "RunOptions", "Session", "SessionBusy", "TurnResult", "__version__", "open_host"]

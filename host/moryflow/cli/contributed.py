@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from moryflow_sdk import Command, Tool, ToolCall, Turn
+from moryflow_sdk import Command, Tool, ToolCall, ToolError, Turn
 
-from moryflow.kernel.tool_prepare import prepared_call
+from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.runtime.host import Host
 
 from .lookup import find
@@ -126,6 +126,18 @@ class HostContext:
             sys.stdout.write(document.encode("utf-8", "backslashreplace").decode() + "\n")
         elif text:
             click.echo(text)
+
+
+def prepared_call(turn: Any, tool: str, args: Mapping[str, Any]) -> ToolCall:
+    """Return what a call of `tool` with `args` would be judged as in `turn`.
+
+    :param turn: a turn that the host made.
+    :raises ToolError: there is no such tool, or the arguments do not fit it.
+    """
+    scope = turn.scope_for_host()
+    if tool not in scope.plugin_set.tools:
+        raise ToolError(f"there is no tool {tool!r}", code="unknown_tool", next_step="moryflow tool list")
+    return call_as_judged(scope, scope.plugin_set.tools[tool].plugin, tool, args, "call_prepared", 1)[0]
 
 
 def _give_common_flags(command: click.Command) -> None:

@@ -7,7 +7,6 @@ import json
 import random
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from moryflow_sdk import (
@@ -30,7 +29,7 @@ from moryflow.store import CallRow
 
 from .events import later, now
 from .model_request import RequestBuilder
-from .outcome import ChildUsage
+from .outcome import TurnUsage
 from .ports import Journal
 from .turn_context import TurnContext
 
@@ -41,31 +40,6 @@ UNREACHABLE_TRIES = 2
 
 Waiting = Callable[[int, float, str], Awaitable[None]]
 """Called before a wait: the next attempt's number, seconds until then, and why."""
-
-
-@dataclass(eq=False, repr=False)
-class TurnUsage:
-    """What a turn has used and met so far."""
-
-    usage: Usage = field(default_factory=Usage)
-    cost: float | None = None
-    text: str = ""
-    finish: str = ""
-    denied: list[dict[str, Any]] = field(default_factory=list)
-    child_steps: int = 0
-    unasked: bool = False
-
-    def add(self, usage: Usage, cost: float | None) -> None:
-        self.usage = self.usage + usage
-        if cost is not None:
-            self.cost = (self.cost or 0.0) + cost
-
-    def add_child(self, spent: ChildUsage) -> None:
-        """Put what a child used and met on this turn's account."""
-        self.add(spent.usage, spent.cost)
-        self.denied += [dict(denial) for denial in spent.denied]
-        self.child_steps += spent.steps
-        self.unasked = self.unasked or spent.unasked
 
 
 class ModelCall:

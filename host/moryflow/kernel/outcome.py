@@ -1,13 +1,12 @@
-"""What a turn may spend and how it ends: options in, result out, the exit code of each end reason, what children share."""
+"""What a turn may spend, why it ends, and what children share with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from moryflow_sdk import MoryflowError, Rule, Usage
-
-from .events import now
 
 if TYPE_CHECKING:
     from moryflow.store import CallRow
@@ -18,43 +17,13 @@ EndReason = Literal[
     "plugin_failed", "model_error", "interrupted", "host_error",
 ]  # fmt: skip
 
-EXIT_CODES: dict[str, int] = {
-    "completed": 0,
-    "host_error": 1,
-    "denied": 4,
-    "approval_required": 4,
-    "max_steps": 5,
-    "doom_loop": 5,
-    "budget": 5,
-    "prompt_too_long": 5,
-    "plugin_failed": 6,
-    "model_error": 7,
-    "stopped": 130,
-    "interrupted": 130,
+NOT_WHOLE = {
+    "length": "the answer was cut at its length limit",
+    "content_filter": "the model's service filtered the answer",
+    "refusal": "the model refused to answer",
+    "empty": "the model's last answer was empty",
 }
-
-
-class Shortfall(NamedTuple):
-    """What is said of a turn that completed with an answer that is not a whole one."""
-
-    exit_code: int
-    sentence: str
-    next_step: str
-
-
-_OTHERWISE = "say it in other words, or choose another model with -m"
-SHORTFALLS: dict[str, Shortfall] = {
-    "length": Shortfall(
-        5,
-        "the answer was cut at its length limit",
-        'moryflow run -c "go on", or raise maxTokens (moryflow config prompt edit)',
-    ),
-    "content_filter": Shortfall(7, "the model's service filtered the answer", _OTHERWISE),
-    "refusal": Shortfall(7, "the model refused to answer", _OTHERWISE),
-    "empty": Shortfall(7, "the model's last answer was empty", "ask again, or choose another model with -m"),
-}
-"""By ``finish``."""
-NOBODY_ASKED = 4
+"""What an answer that is not a whole one lacks, by ``finish``."""
 DEFAULT_MAX_STEPS = 200
 
 
@@ -75,60 +44,6 @@ class RunOptions(NamedTuple):
         if steps and agent_steps and agent_steps < steps:
             steps = None
         return self._replace(max_steps=self.max_steps or steps, max_cost=self.max_cost or limits.get("maxCost"))
-
-
-class TurnResult(NamedTuple):
-    """What a turn gave; the fields of the ``result`` object of ``--output json``.
-
-    :param finish: why the last answer ended: what the model gave as the reason, or ``empty``; nothing when no model answered.
-    """
-
-    session: str
-    end_reason: EndReason
-    text: str
-    usage: Usage
-    cost: float | None
-    steps: int
-    denied: tuple[dict[str, Any], ...] = ()
-    unasked: bool = False
-    error: MoryflowError | None = None
-    finish: str = ""
-
-    @property
-    def exit_code(self) -> int:
-        """The process's exit code. An answer that is not whole shows, and a call refused because nobody could be asked."""
-        code = self.shortfall.exit_code if self.shortfall else EXIT_CODES[self.end_reason]
-        return NOBODY_ASKED if code == 0 and self.unasked else code
-
-    @property
-    def shortfall(self) -> Shortfall | None:
-        """What the answer of a completed turn lacks."""
-        return SHORTFALLS.get(self.finish) if self.end_reason == "completed" else None
-
-    @property
-    def status(self) -> str:
-        """``completed`` or ``failed``."""
-        return "completed" if self.end_reason == "completed" else "failed"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the ``result`` event."""
-        usage = {"input": self.usage.input, "output": self.usage.output, "cached": self.usage.cached}
-        found = {
-            "v": 1,
-            "type": "result",
-            "ts": now(),
-            "status": self.status,
-            "end_reason": self.end_reason,
-            "finish": self.finish,
-            "exit_code": self.exit_code,
-            "text": self.text,
-            "usage": usage,
-            "cost": self.cost,
-            "steps": self.steps,
-            "denied": list(self.denied),
-            "session": self.session,
-        }
-        return found if self.error is None else {**found, "error": error_json(self.error)}
 
 
 def error_json(error: MoryflowError) -> dict[str, Any]:
@@ -179,6 +94,31 @@ class ChildUsage(NamedTuple):
     steps: int
     denied: tuple[Mapping[str, Any], ...] = ()
     unasked: bool = False
+
+
+@dataclass(eq=False, repr=False)
+class TurnUsage:
+    """What a turn has used and met so far."""
+
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+    text: str = ""
+    finish: str = ""
+    denied: list[dict[str, Any]] = field(default_factory=list)
+    child_steps: int = 0
+    unasked: bool = False
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        self.usage = self.usage + usage
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
+
+    def add_child(self, spent: ChildUsage) -> None:
+        """Put what a child used and met on this turn's account."""
+        self.add(spent.usage, spent.cost)
+        self.denied += [dict(denial) for denial in spent.denied]
+        self.child_steps += spent.steps
+        self.unasked = self.unasked or spent.unasked
 
 
 class LeftoverProcesses(NamedTuple):

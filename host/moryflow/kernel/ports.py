@@ -69,8 +69,3 @@ class NoCompaction:
 
     async def after_turn(self) -> None:
         """Do nothing."""
-
-
-def no_compaction(*_: object) -> Compaction:
-    """Return what leaves everything as it is."""
-    return NoCompaction()

@@ -10,8 +10,7 @@ from moryflow_sdk import ToolRequest, ToolResult
 
 from moryflow.store import Unfinished
 
-from .model_call import TurnUsage
-from .outcome import EndReason
+from .outcome import EndReason, TurnUsage
 from .ports import Journal
 from .tool_executor import PreparedCall, ToolExecutor, interrupted_call, skipped_call
 from .turn_context import TurnContext

@@ -35,7 +35,7 @@ from moryflow.store import CallRow
 from .decisions import as_refused, combine, default_verdicts, restrict, still_holds
 from .events import now
 from .journal import call_row
-from .outcome import OnAsk
+from .outcome import OnAsk, TurnUsage
 from .ports import Journal
 from .tool_prepare import call_as_judged, offered_tools, parse, unacceptable
 from .tool_runner import (
@@ -95,12 +95,12 @@ class PreparedCall:
 class ToolExecutor:
     """Judges and runs the calls of one turn."""
 
-    def __init__(self, scope: TurnContext, journal: Journal, on_ask: OnAsk) -> None:
+    def __init__(self, scope: TurnContext, journal: Journal, on_ask: OnAsk, usage: TurnUsage) -> None:
         self._scope = scope
         self._journal = journal
         self._on_ask: OnAsk = on_ask
+        self._usage = usage
         self._dispatch = scope.around.dispatcher
-        self.unasked: list[str] = []
 
     # ---------------------------------------------------------------- judging
 
@@ -228,7 +228,7 @@ class ToolExecutor:
             on_ask, self._scope.ending = "deny", "approval_required"
         settled = await desk.settle(self._scope, self._journal, call, ruling, on_ask, prepared.shown, anew=not later)
         if settled.by == "headless":
-            self.unasked.append(call.id)
+            self._usage.unasked = True
         return settled
 
     # ---------------------------------------------------------------- running

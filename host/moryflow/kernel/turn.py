@@ -19,9 +19,9 @@ from moryflow.store.messages import ContextBuilder
 
 from .events import now
 from .journal import TurnJournal
-from .model_call import ModelCall, TurnUsage
+from .model_call import ModelCall
 from .model_request import RequestBuilder
-from .outcome import DEFAULT_MAX_STEPS, SHORTFALLS, EndReason, RunOptions, TurnResult, error_json
+from .outcome import DEFAULT_MAX_STEPS, NOT_WHOLE, EndReason, RunOptions, TurnUsage, error_json
 from .tool_batch import ToolBatch
 from .tool_executor import PreparedCall, ToolExecutor
 from .turn_context import TurnContext
@@ -38,11 +38,11 @@ class TurnLoop:
     ) -> None:
         self._scope = scope
         self._options = options
-        self._usage = TurnUsage()
+        self.usage = TurnUsage()
         self._journal = TurnJournal(scope)
-        self._executor = ToolExecutor(scope, self._journal, options.on_ask)
-        self._batch = ToolBatch(scope, self._journal, self._executor, self._usage)
-        self._model_call = ModelCall(scope, self._journal, self._usage, provider)
+        self._executor = ToolExecutor(scope, self._journal, options.on_ask, self.usage)
+        self._batch = ToolBatch(scope, self._journal, self._executor, self.usage)
+        self._model_call = ModelCall(scope, self._journal, self.usage, provider)
         self._requests = RequestBuilder(scope, context, scope.model) if scope.model else None
         self._compaction = scope.around.compaction(scope, self._journal, provider, self._requests)
         self._pauses: list[str] = []
@@ -106,7 +106,7 @@ class TurnLoop:
 
     def _idling(self, finished: Finished) -> EndReason | None:
         """End the turn when the model asks to be asked again and again and gives nothing new."""
-        self._pauses = [*self._pauses, self._usage.text] if finished.reason == "pause" else []
+        self._pauses = [*self._pauses, self.usage.text] if finished.reason == "pause" else []
         last = self._pauses[-MOST_PAUSES:]
         return "doom_loop" if len(last) == MOST_PAUSES and len(set(last)) == 1 else None
 
@@ -124,8 +124,7 @@ class TurnLoop:
         if self._model_call.failure is not None:
             raise self._model_call.failure
         if any(request.problem == "incomplete" for request in finished.tool_calls):
-            shortfall = SHORTFALLS.get(finished.reason)
-            why = f": {shortfall.sentence}" if shortfall else ""
+            why = f": {NOT_WHOLE[finished.reason]}" if finished.reason in NOT_WHOLE else ""
             raise ModelError(f"the answer was cut off in the middle of a tool call{why}", code="incomplete")
 
     def _limit(self) -> EndReason | None:
@@ -173,15 +172,15 @@ class TurnLoop:
             while waiting:  # one by one: a thread of a plugin may add to it meanwhile
                 waiting.pop(0)(self._journal)
         for usage, cost in scope.extra_usage:
-            self._usage.add(usage, cost)
+            self.usage.add(usage, cost)
             scope.budget.spend(cost=cost)
         for spent in scope.spent:
-            self._usage.add_child(spent)
+            self.usage.add_child(spent)
         scope.extra_usage.clear()
         scope.spent.clear()
 
-    async def end(self, reason: EndReason, error: MoryflowError | None = None) -> TurnResult:
-        """Settle what is open, commit, and return the result. A turn that waits for an answer keeps its calls open."""
+    async def end(self, reason: EndReason, error: MoryflowError | None = None) -> EndReason:
+        """Settle what is open, commit, and return why the turn ended. One that waits for an answer keeps its calls open."""
         if reason == "completed" and self._scope.strict and self._scope.failures:
             reason = "plugin_failed"  # in its last step, or in a call without a model
         self._model_call.keep_partial()
@@ -192,30 +191,14 @@ class TurnLoop:
         if error is not None:
             self._journal.event("error", **error_json(error))
         self._journal.run(self._run_row("ended", reason))
-        self._journal.event("turn.finish", end_reason=reason, steps=self._scope.step, cost=self._usage.cost)
+        self._journal.event("turn.finish", end_reason=reason, steps=self._scope.step, cost=self.usage.cost)
         self._journal.event("session.status", status="waiting" if reason == "approval_required" else "idle")
         await self._journal.commit()
         await self._journal.settle()
-        return self.result(reason, error)
-
-    def result(self, reason: EndReason, error: MoryflowError | None = None) -> TurnResult:
-        """Return the turn's result as it stands."""
-        used = self._usage
-        return TurnResult(
-            session=self._scope.session,
-            end_reason=reason,
-            text=used.text,
-            usage=used.usage,
-            cost=used.cost,
-            steps=self._scope.step + used.child_steps,
-            denied=tuple(used.denied),
-            unasked=bool(self._executor.unasked) or used.unasked,
-            error=error,
-            finish=used.finish,
-        )
+        return reason
 
     def _run_row(self, state: str, reason: str | None) -> RunRow:
-        scope, used = self._scope, self._usage
+        scope, used = self._scope, self.usage
         return RunRow(
             id=scope.turn,
             session=scope.session,

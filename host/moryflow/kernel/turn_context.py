@@ -20,6 +20,8 @@ from moryflow_sdk import (
     Ruling,
     Spawned,
     SpawnResult,
+    Target,
+    Tool,
     ToolCall,
     ToolContext,
     Turn,
@@ -33,7 +35,7 @@ from moryflow.hooks.plugin_set import HookFailure
 
 from .events import now
 from .outcome import Budget, ChildUsage, LeftoverProcesses, SessionPermissions
-from .ports import Compaction, Journal, Requests, no_compaction
+from .ports import Compaction, Journal, Requests
 
 _as_text = json.JSONEncoder(sort_keys=True, default=str).encode
 
@@ -65,17 +67,18 @@ class TurnDependencies:
     dispatcher: Dispatcher
     desk: Approvals
     config: Config
-    environ: Mapping[str, str]
     services: Mapping[str, Callable[[TurnContext, str], Any]]
     base_prompt: Callable[[TurnContext], str]
     models: Callable[[PluginSet], ModelChoice]
     view: Callable[[TurnContext, str], Turn]
     """Makes what a plugin sees of a turn."""
     tool_view: MakeToolContext
-    compaction: MakeCompaction = no_compaction
-    profile: str = "local"
-    strict: bool = False
-    watched: tuple[Path, ...] = ()
+    effect_of: Callable[[Tool, Mapping[str, Any], Sequence[Target]], str]
+    """Returns a hash of what a call does, to compare calls; raises whatever a schema that nobody understands leads to."""
+    compaction: MakeCompaction
+    profile: str
+    strict: bool
+    watched: tuple[Path, ...]
 
 
 @dataclass(eq=False, repr=False)

@@ -30,6 +30,7 @@ from moryflow.plugins.discovery import discover
 from moryflow.plugins.entry_points import being_written
 from moryflow.plugins.last_seen import Releases
 from moryflow.services import SERVICES
+from moryflow.services.call_effect import effect_of
 from moryflow.services.plugin_view import plugin_view, tool_view
 from moryflow.store import SessionLock, SessionRow, Store, open_store
 
@@ -90,12 +91,12 @@ class Host:
             dispatcher=self._dispatcher,
             desk=self.approvals,
             config=self.config,
-            environ=self.environ,
             services=SERVICES,
-            base_prompt=self.base_prompt,
+            base_prompt=base_prompt,
             models=self.models,
             view=plugin_view,
             tool_view=tool_view,
+            effect_of=effect_of,
             compaction=self._compaction,
             profile=self.profile,
             strict=self.strict,
@@ -134,10 +135,6 @@ class Host:
         if self._models is None or self._models[0] != plugin_set.number:
             self._models = (plugin_set.number, Models(plugin_set.providers, self.environ))
         return self._models[1]
-
-    def base_prompt(self, scope: TurnContext) -> str:
-        """Return the base of the system prompt: the agent's, else the custom one, else the built-in one."""
-        return base_prompt(self.config, scope)
 
     def agent(self, name: str | None) -> Agent:
         """Return an agent by id, the configured one, or the default.

@@ -9,7 +9,6 @@ from moryflow_sdk import Agent, ConfigError, ModelInfo, ModelProvider, PluginErr
 
 from moryflow.agents import CHAT_ONLY_PROMPT, DEFAULT_AGENT, DEFAULT_PROMPT
 from moryflow.base.builtins import RESERVED
-from moryflow.config import Config
 from moryflow.hooks.plugin_set import PluginSet
 from moryflow.kernel.turn_context import TurnContext
 from moryflow.store import SessionRow
@@ -107,9 +106,9 @@ def agent_of(row: SessionRow, agents: Mapping[str, Agent], default: Agent) -> Ag
         raise ConfigError(message, where=f"session {row.id}", next_step=f"moryflow session fork {row.id}") from error
 
 
-def base_prompt(config: Config, scope: TurnContext) -> str:
+def base_prompt(scope: TurnContext) -> str:
     """Return the base of the system prompt: the agent's, else the custom one, else the built-in one."""
-    custom = config.section("agents.runtime.prompt")
+    custom = scope.around.config.section("agents.runtime.prompt")
     chosen = custom.get("text") if custom.get("mode") == "custom" else None
     chat_only = scope.model is not None and not scope.model.tools
     return scope.agent.prompt or chosen or (CHAT_ONLY_PROMPT if chat_only else DEFAULT_PROMPT)

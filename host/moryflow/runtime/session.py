@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Agent, ConfigError, Event, ModelInfo, MoryflowError, ToolRequest
 
 from moryflow.kernel.journal import TurnJournal
-from moryflow.kernel.outcome import Budget, EndReason, RunOptions, TurnResult
+from moryflow.kernel.outcome import Budget, EndReason, RunOptions
 from moryflow.kernel.tool_executor import PreparedCall
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import ParentTurn, SessionHandle, TurnContext
@@ -21,6 +21,7 @@ from moryflow.store.messages import ContextBuilder
 from .selection import agent_of, change_agent, change_mode, change_model
 from .session_lease import Record, SessionLease
 from .subagents import GO_ON, Children, mentioned, waiting_children
+from .turn_result import TurnResult
 from .turn_task import DirectCall, TurnQueue, TurnTask, Work, can_continue, last_result, stream
 
 if TYPE_CHECKING:

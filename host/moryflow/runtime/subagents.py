@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from moryflow_sdk import Agent, ConfigError, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
 
 from moryflow.agents.narrow import narrowed
-from moryflow.kernel.outcome import ChildUsage, RunOptions, TurnResult, error_json
+from moryflow.kernel.outcome import ChildUsage, RunOptions, error_json
 from moryflow.kernel.turn_context import ParentTurn
 from moryflow.store.messages import with_files
+
+from .turn_result import TurnResult
 
 if TYPE_CHECKING:
     from moryflow.kernel.ports import Journal

@@ -11,10 +11,12 @@ from moryflow_sdk import Event, ModelError, MoryflowError, Ruling, ToolResult
 
 from moryflow.approvals.questions import ApprovalRequired
 from moryflow.hooks.watchdog import Watchdog
-from moryflow.kernel.outcome import EndReason, TurnResult
+from moryflow.kernel.outcome import EndReason
 from moryflow.kernel.turn import TurnLoop
 from moryflow.kernel.turn_context import SessionHandle, TurnContext
 from moryflow.store import SessionBusy
+
+from .turn_result import TurnResult, result_of
 
 Work = Coroutine[Any, Any, EndReason]
 
@@ -91,10 +93,10 @@ class TurnTask:
                 raise
             reason, error = _outcome(self._task, scope.live)
             try:
-                return await turn.end(reason, error)
+                return result_of(scope, turn.usage, await turn.end(reason, error), error)
             except MoryflowError as failure:
                 scope.live.held_back.append(scope.event("session.status", status="idle"))
-                return turn.result("host_error", error or failure)
+                return result_of(scope, turn.usage, "host_error", error or failure)
 
 
 @contextmanager

@@ -68,8 +68,8 @@ def fire(ctx: click.Context, hook: str, given: str | None, value: str | None, ou
     """
     from moryflow.authoring.fire import fire
     from moryflow.cli.open_host import with_host
-    from moryflow.kernel.outcome import EXIT_CODES
     from moryflow.runtime.selection import refuse_failed
+    from moryflow.runtime.turn_result import EXIT_CODES
 
     flags = flags_of(ctx)
     arguments = _object(given if given is not None else value)

@@ -18,9 +18,9 @@ from moryflow.cli.terminal.text import plain
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from moryflow.kernel.outcome import TurnResult
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
+    from moryflow.runtime.turn_result import TurnResult
 
 
 class RunFlags(NamedTuple):

@@ -162,7 +162,7 @@ def show_chain(chain: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print(done: DirectResult, name: str, ms: int, output: str) -> int:
-    from moryflow.kernel.outcome import EXIT_CODES
+    from moryflow.runtime.turn_result import EXIT_CODES
 
     result = done.result
     failed = result.status != "ok"

@@ -16,9 +16,9 @@ from moryflow.kernel.events import now
 from .text import as_json
 
 if TYPE_CHECKING:
-    from moryflow.kernel.outcome import TurnResult
     from moryflow.runtime.host import Host
     from moryflow.runtime.session import Session
+    from moryflow.runtime.turn_result import TurnResult
 
 SHAPE = '{"type": "permission.reply", "approval_id": …, "reply": "once|always|reject|stop"}'
 

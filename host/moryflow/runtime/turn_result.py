@@ -1,0 +1,120 @@
+"""What a turn gave its caller: the fields of the ``result`` object, and the exit code of each end reason."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from moryflow_sdk import MoryflowError, Usage
+
+from moryflow.kernel.events import now
+from moryflow.kernel.outcome import NOT_WHOLE, EndReason, TurnUsage, error_json
+from moryflow.kernel.turn_context import TurnContext
+
+EXIT_CODES: dict[str, int] = {
+    "completed": 0,
+    "host_error": 1,
+    "denied": 4,
+    "approval_required": 4,
+    "max_steps": 5,
+    "doom_loop": 5,
+    "budget": 5,
+    "prompt_too_long": 5,
+    "plugin_failed": 6,
+    "model_error": 7,
+    "stopped": 130,
+    "interrupted": 130,
+}
+"""The exit code of the process for each end reason."""
+NOBODY_ASKED = 4
+
+
+class Shortfall(NamedTuple):
+    """What is said of a turn that completed with an answer that is not a whole one."""
+
+    exit_code: int
+    sentence: str
+    next_step: str
+
+
+_OTHERWISE = "say it in other words, or choose another model with -m"
+SHORTFALLS: dict[str, Shortfall] = {
+    "length": Shortfall(
+        5,
+        NOT_WHOLE["length"],
+        'moryflow run -c "go on", or raise maxTokens (moryflow config prompt edit)',
+    ),
+    "content_filter": Shortfall(7, NOT_WHOLE["content_filter"], _OTHERWISE),
+    "refusal": Shortfall(7, NOT_WHOLE["refusal"], _OTHERWISE),
+    "empty": Shortfall(7, NOT_WHOLE["empty"], "ask again, or choose another model with -m"),
+}
+"""By ``finish``."""
+
+
+class TurnResult(NamedTuple):
+    """What a turn gave; the fields of the ``result`` object of ``--output json``.
+
+    :param finish: why the last answer ended: what the model gave as the reason, or ``empty``; nothing when no model answered.
+    """
+
+    session: str
+    end_reason: EndReason
+    text: str
+    usage: Usage
+    cost: float | None
+    steps: int
+    denied: tuple[dict[str, Any], ...] = ()
+    unasked: bool = False
+    error: MoryflowError | None = None
+    finish: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit code. An answer that is not whole shows, and a call refused because nobody could be asked."""
+        code = self.shortfall.exit_code if self.shortfall else EXIT_CODES[self.end_reason]
+        return NOBODY_ASKED if code == 0 and self.unasked else code
+
+    @property
+    def shortfall(self) -> Shortfall | None:
+        """What the answer of a completed turn lacks."""
+        return SHORTFALLS.get(self.finish) if self.end_reason == "completed" else None
+
+    @property
+    def status(self) -> str:
+        """``completed`` or ``failed``."""
+        return "completed" if self.end_reason == "completed" else "failed"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the ``result`` event."""
+        usage = {"input": self.usage.input, "output": self.usage.output, "cached": self.usage.cached}
+        found = {
+            "v": 1,
+            "type": "result",
+            "ts": now(),
+            "status": self.status,
+            "end_reason": self.end_reason,
+            "finish": self.finish,
+            "exit_code": self.exit_code,
+            "text": self.text,
+            "usage": usage,
+            "cost": self.cost,
+            "steps": self.steps,
+            "denied": list(self.denied),
+            "session": self.session,
+        }
+        return found if self.error is None else {**found, "error": error_json(self.error)}
+
+
+def result_of(scope: TurnContext, used: TurnUsage, reason: EndReason, error: MoryflowError | None) -> TurnResult:
+    """Return the result of a turn that used so much and ended for `reason`."""
+    return TurnResult(
+        session=scope.session,
+        end_reason=reason,
+        text=used.text,
+        usage=used.usage,
+        cost=used.cost,
+        steps=scope.step + used.child_steps,
+        denied=tuple(used.denied),
+        unasked=used.unasked,
+        error=error,
+        finish=used.finish,
+    )
