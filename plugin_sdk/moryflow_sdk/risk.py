@@ -1,4 +1,8 @@
-"""How risky a write is, and how a plugin puts its own judgement in place of the built-in one."""
+"""How risky a write is, and how a plugin puts its own judgement in place of the built-in one.
+
+This is a function and not a hook because another plugin asks, the memory bank, and only the host calls hooks. What is put in
+place holds for the process: hosts that live in one process share it.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import examples, explain, lint, rules, whatif
+from . import calls, explain, lint, rules
 
 
 @click.group()
@@ -20,7 +20,7 @@ for name, verb in {
     "lint": lint.command,
     "preset": rules.preset,
     "rules": rules.command,
-    "test": examples.command,
-    "whatif": whatif.command,
+    "test": calls.judge_examples,
+    "whatif": calls.what_if,
 }.items():
     permission.add_command(verb, name)

@@ -18,9 +18,8 @@ from moryflow_builtins.permission.judgement import Decision, Judgement, place_of
 from moryflow_builtins.permission.policy import Policy, Probe, RuleSet
 from moryflow_builtins.permission.verdict import in_sandbox, judge_target, policy_of
 
-from .call_judge import MODES, outcome, unacceptable
-from .reach import wider_address
-from .rule_text import table, visible
+from .calls import MODES, outcome, unacceptable
+from .rule_text import table, visible, wider_address
 
 _KINDS: dict[str, tuple[Any, str]] = {
     "bash": ("shell", "shell:"),

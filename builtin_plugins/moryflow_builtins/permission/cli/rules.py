@@ -22,8 +22,7 @@ from moryflow_builtins.permission.judgement import place_of, rule_json, rule_wor
 from moryflow_builtins.permission.verdict import policy_of
 
 from .lint import remarks
-from .reach import mistake
-from .rule_text import table, visible
+from .rule_text import mistake, table, visible
 
 _EPILOG = "The rule is added at the end of yours, and the last that matches decides. Hard limits and other gates stay."
 

@@ -10,6 +10,7 @@ import os
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any
@@ -35,7 +36,7 @@ def archive_members(path: str) -> Iterator[tuple[str, bool]]:
         yield from _members(path)
     except FileNotFoundError:
         raise
-    except (OSError, EOFError, ValueError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError) as error:
+    except (OSError, EOFError, ValueError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
         raise UnreadableArchive from error
 
 

@@ -1,0 +1,377 @@
+"""``permission test`` and ``whatif``: calls judged without running them, by any rules, in any vault and home.
+
+Decisions come from :mod:`moryflow_builtins.permission.verdict` alone, so that what is predicted is what happens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import click
+from moryflow_sdk import CommandContext, Deny, Rule, StoredCall, Target, Tool, ToolCall, ToolError, Turn, Verdict
+from moryflow_sdk.targets import command_in
+from moryflow_sdk.verdicts import Decision as Outcome
+from moryflow_sdk.verdicts import settle
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
+
+from moryflow_builtins.permission.defaults import escape_path
+from moryflow_builtins.permission.policy import Policy
+from moryflow_builtins.permission.shell import MAX_BYTES
+from moryflow_builtins.permission.verdict import decide, policy_of
+
+from .rule_text import given_rules, read_rules, table, visible
+
+MODES = ("agent", "full_access")
+
+
+@dataclass(frozen=True)
+class CallJudge:
+    """Judges calls of one place.
+
+    :param turn: a turn in the vault.
+    :param context: knows the tools.
+    :param user_home: what ``~`` stands for; ``None`` is the real one.
+    """
+
+    turn: Turn
+    context: CommandContext
+    user_home: str | None = None
+
+    def policy(self, rules: Sequence[Rule]) -> Policy:
+        """Return what holds here with `rules` in place of the configured ones."""
+        home = Path(self.user_home) / ".moryflow" if self.user_home else None
+        return policy_of(self.turn, [*map(self._here, rules)], home=home, resolve=self._resolve)
+
+    def verdict(self, policy: Policy, tool: Tool, args: Mapping[str, Any]) -> Verdict:
+        """Judge a call; arguments that no tool would accept are denied with cause ``invalid_input``."""
+        try:
+            call = self._call(tool, args)
+        except ToolError as error:
+            return Deny(str(error), cause="invalid_input")
+        return decide(policy, call).verdict
+
+    def _call(self, tool: Tool, args: Mapping[str, Any]) -> ToolCall:
+        """Return the call as gates would see it.
+
+        :raises ToolError: no tool would accept the arguments.
+        """
+        call = self.context.prepare(tool.name, args, self.turn)
+        for problem in (unacceptable(asked.value, asked.kind) for asked in tool.target_requests(call.args)):
+            if problem:
+                raise ToolError(problem, code="invalid_args")
+        return call.replace(targets=tuple(map(self._at_home, call.targets))) if self.user_home else call
+
+    def _resolve(self, path: str, domain: str, base: str | None = None) -> Target:
+        """Resolve a path as the host does, with ``~`` as it stands here."""
+        if self.user_home is None or not _starts_at_home(path):
+            return self.turn.files.resolve(path, domain=domain, base=base)
+        target = self.turn.files.resolve(self.user_home + path[1:], domain=domain, base=base)
+        return target if target.error else target.replace(given=path)
+
+    def _at_home(self, target: Target) -> Target:
+        """Return `target` with ``~`` as it stands here."""
+        if target.folder is not None and target.folder.given[:1] == "~":
+            return command_in(self._resolve(target.folder.given, "read"), target.given, target.domain)
+        return self._resolve(target.given, target.domain) if target.kind == "file" and target.given[:1] == "~" else target
+
+    def _here(self, rule: Rule) -> Rule:
+        """Return `rule` with the home of this place for its ``~``."""
+        kind, body = ("fs:", rule.pattern[3:]) if rule.pattern.startswith("fs:") else ("", rule.pattern)
+        if self.user_home is None or rule.domain not in ("read", "edit") or not _starts_at_home(body):
+            return rule
+        return rule.replace(pattern=f"{kind}{escape_path(self.user_home)}{body[1:]}")
+
+
+def _starts_at_home(path: str) -> bool:
+    return path == "~" or path.startswith("~/")
+
+
+def unacceptable(value: str, kind: str) -> str:
+    """Return why no tool would accept `value`; empty when one would."""
+    if "\0" in value:
+        return "a NUL character in the input"
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        return "the input is not valid Unicode"
+    if kind == "shell" and len(value.encode()) > MAX_BYTES:
+        return f"a command over {MAX_BYTES // 1024} KiB"
+    return ""
+
+
+def outcome(verdict: Verdict, *, mode: str, headless: bool) -> tuple[Outcome, str]:
+    """Return what a verdict comes to, and its cause."""
+    settled = settle(verdict, mode=mode, headless=headless)
+    if settled == verdict.decision:
+        return settled, getattr(verdict, "cause", "policy")
+    return settled, "mode" if settled == "allow" else "headless"
+
+
+class BadLine(ValueError):
+    """A line that is no example."""
+
+
+def _folder(text: str) -> str:
+    if not Path(text).is_absolute() or "\0" in text:
+        raise ValueError("must be an absolute path")
+    return text.rstrip("/") or "/"
+
+
+_Folder = Annotated[StrictStr, AfterValidator(_folder)]
+
+
+class Example(BaseModel):
+    """One line of the file."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tool: StrictStr
+    args: dict[str, Any] = Field(default_factory=dict[str, Any])
+    rules: Any = None
+    mode: Literal["agent", "full_access", "ask"] = "agent"
+    headless: StrictBool = False
+    vault: _Folder | None = None
+    home: _Folder | None = None
+    expect: Literal["allow", "ask", "deny", "stop"] | None = None
+
+
+class Examples:
+    """Judges examples; turns and policies that several of them share are made once."""
+
+    def __init__(self, context: CommandContext, turns: AsyncExitStack) -> None:
+        self._context = context
+        self._opened = turns
+        self._tools: Mapping[str, Tool] = context.tools
+        self._turns: dict[str | None, Turn] = {}
+        self._policies: dict[tuple[str | None, str | None, str], tuple[CallJudge, Policy]] = {}
+
+    async def judge(self, example: Example) -> tuple[str, str]:
+        """Return decision and cause.
+
+        :raises BadLine: there is no such tool, or a rule that is none.
+        """
+        tool = self._tools.get(example.tool)
+        if tool is None:
+            raise BadLine(f"there is no tool {example.tool!r}; `moryflow tool list` names them")
+        judge, policy = await self._policy(example)
+        mode = "agent" if example.mode == "ask" else example.mode
+        decision, cause = outcome(judge.verdict(policy, tool, example.args), mode=mode, headless=example.headless)
+        return "deny" if decision == "stop" else decision, cause
+
+    async def _policy(self, example: Example) -> tuple[CallJudge, Policy]:
+        key = (example.vault, example.home, json.dumps(example.rules))
+        if key not in self._policies:
+            judge = CallJudge(await self._turn(example.vault), self._context, example.home)
+            try:
+                rules = judge.turn.rules.all() if example.rules is None else read_rules(example.rules)
+            except ValueError as problem:
+                raise BadLine(str(problem)) from problem
+            self._policies[key] = judge, judge.policy(rules)
+        return self._policies[key]
+
+    async def _turn(self, vault: str | None) -> Turn:
+        if vault not in self._turns:
+            where = Path(vault).resolve() if vault else None
+            self._turns[vault] = await self._opened.enter_async_context(self._context.turn(vault=where))
+        return self._turns[vault]
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"))
+@click.pass_obj
+def judge_examples(context: CommandContext, file: Any) -> None:
+    """Judge the calls in FILE (JSON Lines; - is standard input) and compare each with its `expect`.
+
+    A line is {"id", "tool", "args"} and where wanted "rules" (in place of yours, on top of the defaults), "mode",
+    "headless", "vault", "home" and "expect". Exit code 3 when one is judged otherwise, or is no such line; that one is
+    named with file and line, its decision is null and its cause bad_line.
+    """
+    results: list[dict[str, Any]] = []
+    began = time.perf_counter()
+
+    async def work(_: Turn) -> None:
+        async with AsyncExitStack() as turns:
+            examples = Examples(context, turns)
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    results.append(await _result(examples, f"{file.name}:{number}", line))
+                    if context.as_json:
+                        context.print(results[-1])
+
+    context.run(work)
+    seconds = time.perf_counter() - began
+    failed = sum(not result["ok"] for result in results)
+    summary = {"type": "summary", "passed": len(results) - failed, "failed": failed}
+    lines = [*table(map(_row, results)), f"{len(results) - failed} passed, {failed} failed in {seconds:.2f} s"]
+    context.print(summary, text="\n".join(lines))
+    sys.stdout.flush()
+    if failed:
+        raise SystemExit(3)
+
+
+async def _result(examples: Examples, where: str, line: bytes) -> dict[str, Any]:
+    """Judge one line; one that cannot be judged is named and the others still count."""
+    number = where.rpartition(":")[2]
+    result: dict[str, Any] = {"id": f"line {number}", "decision": None, "cause": "bad_line", "expect": None, "ok": False}
+    try:
+        raw = _object(line)
+        result |= {"id": raw.get("id", result["id"]), "expect": raw.get("expect")}
+        example = Example.model_validate(raw)
+        decision, cause = await examples.judge(example)
+    except BadLine as problem:
+        return {**result, "where": where, "line": int(number), "error": str(problem)}
+    except ValidationError as error:
+        first = error.errors()[0]
+        return {**result, "where": where, "line": int(number), "error": f'"{first["loc"][0]}": {first["msg"]}'}
+    expect = "deny" if example.expect == "stop" else example.expect
+    return {**result, "decision": decision, "cause": cause, "ok": expect in (None, decision)}
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        raw = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise BadLine(f"not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise BadLine(f'a line is an object like {{"id": "a", "tool": "read", "args": {{}}}}, not {line.decode()[:40].strip()}')
+    return raw
+
+
+def _row(result: Mapping[str, Any]) -> Sequence[str]:
+    mark = "ok" if result["ok"] else "FAILED"
+    expected = f"expected {result['expect']}" if result["expect"] and not result["ok"] else ""
+    error = f"{result['where']}: {result['error']}" if "error" in result else expected
+    return [mark, str(result["id"]), str(result["decision"] or "-"), str(result["cause"]), error]
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A stored call that other rules judge otherwise than those of now."""
+
+    call: StoredCall
+    before: str
+    after: str
+    reason: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON of it; `then` is what happened when it was made."""
+        call = self.call
+        made = {"session": call.session, "call": call.id, "created": call.created, "tool": call.tool, "args": dict(call.args)}
+        return {**made, "then": call.decision, "before": self.before, "after": self.after, "reason": self.reason}
+
+
+@dataclass
+class WhatIf:
+    """What came out: every flip, and how many calls there were."""
+
+    flips: list[Flip] = field(default_factory=list[Flip])
+    judged: int = 0
+    unknown: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """How often each change comes."""
+        return Counter(f"{flip.before} -> {flip.after}" for flip in self.flips)
+
+    def add(self, judge: CallJudge, calls: Sequence[StoredCall], rules: Sequence[Rule]) -> None:
+        """Judge `calls` by the rules that hold there and by `rules`, and note what differs."""
+        tools = judge.context.tools
+        now, other = judge.policy(judge.turn.rules.all()), judge.policy(rules)
+        for call in calls:
+            tool = tools.get(call.tool)
+            if tool is None:
+                self.unknown[call.tool] += 1
+                continue
+            self.judged += 1
+            before, after = (judge.verdict(policy, tool, call.args) for policy in (now, other))
+            if before.decision != after.decision:
+                self.flips.append(Flip(call, before.decision, after.decision, after.reason or before.reason))
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON of it."""
+        counts = {"judged": self.judged, "flips": len(self.flips), "kinds": dict(self.kinds), "unknown": dict(self.unknown)}
+        return {"v": 1, "type": "whatif", "flips": [flip.document() for flip in self.flips], "summary": counts}
+
+    def lines(self) -> list[str]:
+        """Return it for people."""
+        rows = [
+            (
+                flip.call.created[:19].replace("T", " "),
+                flip.call.session[:12],
+                f"{flip.before} -> {flip.after}",
+                flip.call.tool,
+                visible(json.dumps(dict(flip.call.args), ensure_ascii=False, default=str), 80),
+            )
+            for flip in self.flips
+        ]
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common())
+        lines = [*table(rows), f"{self.judged} calls judged, {len(self.flips)} flip{f': {kinds}' if kinds else ''}"]
+        if self.unknown:
+            lines.append(f"{self.unknown.total()} calls not judged, their tools are gone: {', '.join(sorted(self.unknown))}")
+        return lines
+
+
+@click.command()
+@click.argument("rules_", metavar="RULES")
+@click.argument("sessions", metavar="[SESSION]...", nargs=-1)
+@click.option("--since", metavar="T", help="Only calls since then: 30m, 2h, 7d, or a date or time (ISO 8601).")
+@click.pass_obj
+def what_if(context: CommandContext, rules_: str, sessions: tuple[str, ...], since: str | None) -> None:
+    """Judge stored calls by RULES instead of yours, and show which decisions would differ.
+
+    RULES is a file with a list of rules or a configuration (JSON, comments allowed), or such a list itself. Without
+    SESSION every stored session counts. Files are judged as they are now, and modes are left out of it.
+    """
+    rules = given_rules(rules_)
+    start = _moment(since) if since else None
+
+    async def work(turn: Turn) -> WhatIf:
+        found = WhatIf()
+        for session, calls in await _calls(context, turn, sessions, start):
+            async with context.turn(session=session) as its:
+                found.add(CallJudge(its, context), calls, rules)
+        found.flips.sort(key=lambda flip: flip.call.created)
+        return found
+
+    found: WhatIf = context.run(work)
+    context.print(found.document(), text="\n".join(found.lines()))
+
+
+async def _calls(
+    context: CommandContext, turn: Turn, sessions: Sequence[str], start: str | None
+) -> list[tuple[str, list[StoredCall]]]:
+    """Return the stored calls by session; a session may be named by the beginning of its id."""
+    if not sessions:
+        every = sorted(await turn.history.calls(since=start), key=lambda call: call.session)
+        return [(session, list(calls)) for session, calls in groupby(every, key=lambda call: call.session)]
+    found: list[tuple[str, list[StoredCall]]] = []
+    for name in dict.fromkeys(sessions):
+        async with context.turn(session=name) as its:
+            found.append((its.session, list(await turn.history.calls(session=its.session, since=start))))
+    return found
+
+
+def _moment(text: str) -> str:
+    """Return a time as it is stored: ``30m``, ``2h``, ``7d`` ago, or a date or time in ISO 8601."""
+    ago = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip())
+    try:
+        when = (
+            datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            if ago
+            else datetime.fromisoformat(text.strip()).astimezone(UTC)
+        )
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{text!r} is no time; try 30m, 2h, 7d or 2026-01-31", param_hint="--since") from error
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
