@@ -1,7 +1,7 @@
 """How many files of the product one prompt with one `read` walks through: what a reader has to know to follow it.
 
-A file counts when one of its functions runs, on any thread; that a module is loaded does not count. The turn alone is what
-happens inside ``Session.prompt``.
+A file counts when one of its functions runs, on any thread. What runs while a module is loaded (class bodies, decorators,
+tables) does not count. The turn alone is what happens inside ``Session.prompt``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,21 @@ import json, sys, threading
 ROOMS = ("/moryflow/", "/moryflow_sdk/", "/moryflow_builtins/")
 everything, turn, inside = set(), set(), [False]
 
+def loads(frame):
+    while frame is not None and frame.f_code.co_filename != "<string>":
+        if frame.f_code.co_name == "<module>":
+            return True
+        frame = frame.f_back
+    return False
+
 def profile(frame, event, argument):
-    code = frame.f_code
-    if event == "call" and code.co_name != "<module>" and any(room in code.co_filename for room in ROOMS):
-        everything.add(code.co_filename)
+    file = frame.f_code.co_filename
+    if event != "call" or file in (turn if inside[0] else everything) or not any(room in file for room in ROOMS):
+        return
+    if not loads(frame):
+        everything.add(file)
         if inside[0]:
-            turn.add(code.co_filename)
+            turn.add(file)
 
 from moryflow.cli import main
 from moryflow.runtime.session import Session

@@ -12,7 +12,7 @@ from moryflow.hooks.checks import copy_for_plugin
 from moryflow.hooks.plugin_set import RegisteredTool
 from moryflow.hooks.threads import CallTimeout, PluginUnresponsive, text_of
 from moryflow.kernel.turn_context import TurnContext
-from moryflow.services.plugin_view import View
+from moryflow.services import View
 
 TIMEOUT = 10.0
 """Seconds that a tool's preview may take; after that the arguments are shown."""

@@ -13,7 +13,7 @@ from moryflow.hooks.dispatcher import Withheld
 from moryflow.kernel.model_request import first_params, first_prompt
 from moryflow.kernel.tool_prepare import call_as_judged
 from moryflow.runtime.read_only import looking_scope
-from moryflow.services.history import node_view
+from moryflow.services.session import node_view
 
 from .moments import UNKNOWN, Base, Moment, compaction_base, moments, with_events
 

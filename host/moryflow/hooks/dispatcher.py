@@ -197,9 +197,8 @@ class Dispatcher:
         scope.ledger.add(place, implementation, said, outcome.ns, {**_reason(outcome), **about} or None)
         if outcome.status not in ("failed", "timeout"):
             return failure  # known already: it was reported when it was quarantined or broke
-        number = scope.quarantine.count(implementation, outcome.status)
-        quarantined = scope.quarantine.admit(implementation, outcome.status, number)
-        scope.report(_failure(implementation, outcome, action, quarantined, number))
+        number, quarantined = scope.quarantine.count(implementation, outcome.status)
+        scope.report(failure._replace(quarantined=quarantined, count=number))
         return failure
 
 
@@ -221,9 +220,7 @@ def _reason(outcome: CallOutcome) -> dict[str, str]:
     return {} if outcome.error is None else {"error": describe(outcome.error)[0][:2000]}
 
 
-def _failure(
-    implementation: Implementation, outcome: CallOutcome, action: str, quarantined: bool = False, number: int = 1
-) -> HookFailure:
+def _failure(implementation: Implementation, outcome: CallOutcome, action: str) -> HookFailure:
     file, line = implementation.place
     text = ""
     if outcome.error is not None and outcome.status == "failed":
@@ -243,8 +240,6 @@ def _failure(
         line=line,
         hint=f"moryflow plugin info {implementation.plugin}",
         action=action,
-        quarantined=quarantined,
-        count=number,
     )
 
 

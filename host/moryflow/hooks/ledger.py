@@ -107,18 +107,14 @@ class Quarantine:
         """Whether `implementation` is to be skipped."""
         return bool(self._out) and _key(implementation) in self._out
 
-    def count(self, implementation: Implementation, outcome: str) -> int:
-        """Count a failure; return how many of its kind there are."""
+    def count(self, implementation: Implementation, outcome: str) -> tuple[int, bool]:
+        """Count a failure; return how many of its kind there are, and whether `implementation` is skipped from now on."""
         key = (_key(implementation), outcome)
-        self._counts[key] = self._counts.get(key, 0) + 1
-        return self._counts[key]
-
-    def admit(self, implementation: Implementation, outcome: str, number: int) -> bool:
-        """Quarantine `implementation` if `number` failures are enough; return whether it just happened."""
-        if number < MOST_FAILURES or HOOKS[implementation.hook].kind == "gate" or implementation.withholds:
-            return False
-        self._out[_key(implementation)] = outcome
-        return True
+        number = self._counts[key] = self._counts.get(key, 0) + 1
+        enough = number >= MOST_FAILURES and HOOKS[implementation.hook].kind != "gate" and not implementation.withholds
+        if enough:
+            self._out[_key(implementation)] = outcome
+        return number, enough
 
     def names(self) -> list[tuple[str, str]]:
         """Return (plugin, hook) of all that are skipped."""

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -259,7 +260,7 @@ def call_order(
 
     :param final: the built-in plugin that has the final phase to itself; it comes last.
     :param among_user: built-in plugins that bring what the user wrote; they are ordered with the user's.
-    :raises Cycle: the wishes of one tier contradict each other.
+    :raises OrderCycle: the wishes of one tier contradict each other.
     """
     tiers: dict[str, list[Implementation]] = {tier: [] for tier in TIERS}
     last: list[Implementation] = []
@@ -273,49 +274,25 @@ def call_order(
 
 
 def _within_tier(implementations: list[Implementation]) -> list[Implementation]:
+    """Sort topologically, taking the first by name wherever there is a choice."""
     by_name: dict[str, list[Implementation]] = {}
     for implementation in sorted(implementations, key=lambda item: (item.plugin, item.function.__name__)):
         by_name.setdefault(implementation.plugin, []).append(implementation)
-    followers: dict[str, set[str]] = {name: set() for name in by_name}
-    for implementation in implementations:
-        for name in implementation.options.before:
-            if name in by_name:
-                followers[implementation.plugin].add(name)
-        for name in implementation.options.after:
-            if name in by_name:
-                followers[name].add(implementation.plugin)
-    names = _sorted(followers, implementations[0].hook if implementations else "")
-    return [item for name in names for item in by_name[name]]
-
-
-def _sorted(followers: dict[str, set[str]], hook: str) -> list[str]:
-    """Sort topologically, taking the first by name wherever there is a choice."""
-    waiting = dict.fromkeys(followers, 0)
-    for names in followers.values():
-        for name in names:
-            waiting[name] += 1
-    ready = [name for name, count in waiting.items() if not count]
-    heapq.heapify(ready)
+    sorter = TopologicalSorter[str](dict.fromkeys(by_name, ()))
+    for plugin, own in by_name.items():
+        for options in (implementation.options for implementation in own):
+            for name in sorted(by_name.keys() & set(options.before)):
+                sorter.add(name, plugin)
+            sorter.add(plugin, *sorted(by_name.keys() & set(options.after)))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise OrderCycle(implementations[0].hook, sorted(set(error.args[1]))) from error
     result: list[str] = []
-    while ready:
-        name = heapq.heappop(ready)
-        result.append(name)
-        for follower in followers[name]:
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                heapq.heappush(ready, follower)
-    if len(result) < len(followers):
-        raise OrderCycle(hook, _members(followers, set(followers) - set(result)))
-    return result
-
-
-def _members(followers: dict[str, set[str]], left: set[str]) -> list[str]:
-    """Return one cycle among the plugins in `left`, starting with its first name."""
-    path: list[str] = []
-    name = min(left)
-    # Every plugin in `left` waits for another one in it, so walking backwards must come round.
-    while name not in path:
-        path.append(name)
-        name = min(other for other in left if name in followers[other])
-    cycle = path[path.index(name) :]
-    return sorted(cycle)
+    ready: list[str] = []
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            heapq.heappush(ready, name)
+        result.append(heapq.heappop(ready))
+        sorter.done(result[-1])
+    return [item for name in result for item in by_name[name]]

@@ -1,4 +1,4 @@
-"""What plugins may ask of the host: one small implementation per protocol of ``moryflow_sdk.services``.
+"""What plugins see of a turn, and what they may ask of the host: one implementation per protocol of ``moryflow_sdk.services``.
 
 :data:`SERVICES` maps a service's name to a factory ``(scope, plugin) -> service``. Factories import their module when
 first used, so that a turn pays only for what its plugins ask for.
@@ -6,10 +6,15 @@ first used, so that a turn pays only for what its plugins ask for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from moryflow_sdk import Target, TargetRequest
+from moryflow_sdk import Ask, Rule, ServiceNotDeclared, Target, TargetRequest, ToolCall, ToolContext, Turn
+
+from moryflow.base.child_processes import call_mark
+from moryflow.base.paths import make_folder
 
 if TYPE_CHECKING:
     from moryflow.kernel.turn_context import TurnContext
@@ -19,8 +24,6 @@ Factory = Callable[["TurnContext", str], Any]
 
 def _files(scope: TurnContext, _plugin: str) -> Any:
     if scope.files is None:
-        from pathlib import Path
-
         from .files import VaultFiles
 
         scope.files = VaultFiles(scope.vault, scope.around.home, Path.home())
@@ -35,13 +38,13 @@ def _artifacts(scope: TurnContext, _plugin: str) -> Any:
 
 
 def _history(scope: TurnContext, _plugin: str) -> Any:
-    from .history import HistoryService
+    from .session import HistoryService
 
     return HistoryService(scope)
 
 
 def _rules(scope: TurnContext, _plugin: str) -> Any:
-    from .rules import RulesService
+    from .session import RulesService
 
     return RulesService(scope)
 
@@ -53,13 +56,13 @@ def _complete(scope: TurnContext, plugin: str) -> Any:
 
 
 def _info(scope: TurnContext, _plugin: str) -> Any:
-    from .history import InfoService
+    from .session import InfoService
 
     return InfoService(scope)
 
 
 def _spawn(scope: TurnContext, plugin: str) -> Any:
-    from .spawn import SpawnService
+    from .session import SpawnService
 
     return SpawnService(scope, plugin)
 
@@ -90,3 +93,125 @@ SERVICES: Mapping[str, Factory] = {
     "rules": _rules,
     "spawn": _spawn,
 }
+
+
+def plugin_view(scope: TurnContext, plugin: str) -> Turn:
+    """Return the turn of `scope` as `plugin` sees it. Services are attributes that the view makes when they are asked for."""
+    return cast("Turn", View(scope, plugin))
+
+
+def tool_view(
+    scope: TurnContext, plugin: str, call: ToolCall, ask: Callable[[Ask], Awaitable[None]], metadata: dict[str, Any]
+) -> ToolContext:
+    """Return what the body of `call` gets; what it says about its result is added to `metadata`."""
+    return cast("ToolContext", ToolView(scope, plugin, call, ask, metadata))
+
+
+class View:
+    """A :class:`moryflow_sdk.Turn` for one plugin: its own settings, state and the services it declared."""
+
+    def __init__(self, scope: TurnContext, plugin: str) -> None:
+        self._scope = scope
+        self._plugin = plugin
+        self._services: dict[str, Any] = {}
+        loaded = scope.plugin_set.plugins.get(plugin)
+        self._declared: Sequence[str] = loaded.services if loaded else ()
+        self.config: Any = loaded.config if loaded else {}
+        self.id = scope.turn
+        self.session = scope.session
+        self.parent = scope.live.row.parent
+        self.spawned = scope.started.by if scope.started else None
+        self.vault = scope.vault
+        self.home = scope.around.home
+        self.agent = scope.agent
+        self.model = scope.model
+        self.purpose = scope.purpose
+        self.profile = scope.around.profile
+        self.headless = scope.headless
+        self.plugin_set = scope.plugin_set.id
+
+    @property
+    def step(self) -> int:
+        return self._scope.step
+
+    @property
+    def node(self) -> str:
+        return self._scope.node
+
+    @property
+    def mode(self) -> str:
+        return self._scope.live.mode
+
+    @property
+    def watched(self) -> tuple[Path, ...]:
+        return self._scope.around.watched
+
+    @property
+    def cancelled(self) -> bool:
+        return self._scope.live.cancelled
+
+    @property
+    def grants(self) -> tuple[Rule, ...]:
+        return tuple(self._scope.live.grants)
+
+    @property
+    def data_dir(self) -> Path:
+        folder = self.home / "data" / self._plugin
+        make_folder(folder)
+        return folder
+
+    @property
+    def log(self) -> logging.Logger:
+        return logging.getLogger(f"moryflow.plugin.{self._plugin}")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._scope.state_of(self._plugin, lasting=False)
+
+    @property
+    def session_state(self) -> dict[str, Any]:
+        return self._scope.state_of(self._plugin, lasting=True)
+
+    def scope_for_host(self) -> TurnContext:
+        """For the host's own commands; not part of what plugins are promised."""
+        return self._scope
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a service of the host; only the declared ones (`services` in the manifest)."""
+        factory = self._scope.around.services.get(name) if not name.startswith("_") else None
+        if factory is None:
+            raise AttributeError(f"a turn has no {name!r}")
+        if name not in self._declared:
+            raise ServiceNotDeclared(
+                f"plugin {self._plugin!r} uses the service {name!r} without declaring it",
+                next_step=f'add "{name}" to services in plugin.toml or in the module',
+            )
+        if name not in self._services:
+            self._services[name] = factory(self._scope, self._plugin)
+        return self._services[name]
+
+
+class ToolView(View):
+    """A :class:`moryflow_sdk.ToolContext`: a view for one running call."""
+
+    def __init__(
+        self, scope: TurnContext, plugin: str, call: ToolCall, ask: Callable[[Ask], Awaitable[None]], metadata: dict[str, Any]
+    ) -> None:
+        super().__init__(scope, plugin)
+        self.call = call
+        self.mark = call_mark(scope.around.home, scope.session, scope.node, call.id)
+        self._ask = ask
+        self._metadata = metadata
+
+    def progress(self, text: str) -> None:
+        """Show `text` while the tool runs; from any thread."""
+        event = self._scope.event("tool.delta", call_id=self.call.id, text=text)
+        self._scope.around.desk.from_any_thread(self._scope.around.bus.publish, event)
+
+    def metadata(self, **values: Any) -> None:
+        """Add to the result's metadata."""
+        self._metadata.update(values)
+
+    async def ask(self, question: Ask) -> None:
+        """Ask the person; raises :class:`moryflow_sdk.Denied` when it is refused."""
+        await self._ask(question)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
 from moryflow.cli.contributed import prepared_call
+from moryflow.services import View
 from moryflow.services.call_effect import effect_of
-from moryflow.services.plugin_view import View
 from moryflow_sdk import Target, tool
 from pydantic import BaseModel
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow.base.builtins import BUILTINS
+from moryflow.services import View
 from moryflow.services.paths import PathResolver
-from moryflow.services.plugin_view import View
 from moryflow_builtins.permission.judgement import STRENGTH
 from moryflow_builtins.permission.verdict import judge_target
 from moryflow_sdk import Target

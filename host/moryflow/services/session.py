@@ -1,0 +1,176 @@
+"""What a plugin may ask of its session: its history, its title and notes, the person's rules, a child session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from moryflow_sdk import Agent, NodeView, PluginError, Rule, SessionView, SpawnResult, StoredCall, thaw
+
+from moryflow.config.rules import UNUSABLE
+from moryflow.kernel.turn_context import SpawnRequest
+
+if TYPE_CHECKING:
+    from moryflow.kernel.turn_context import Subagents, TurnContext
+    from moryflow.store import CallRow, Node, SessionRow
+
+
+class HistoryService:
+    """A plugin's reading glasses; the only change it can ask for is a switch, made at the turn's next pause."""
+
+    def __init__(self, scope: TurnContext) -> None:
+        self._scope = scope
+        self._store = scope.around.store
+
+    async def sessions(self, *, limit: int = 50) -> Sequence[SessionView]:
+        """Return sessions, the last used first."""
+        return [_session(row) for row in await self._store.sessions(limit=limit)]
+
+    async def path(self, session: str | None = None) -> Sequence[NodeView]:
+        """Return the active path of `session`, or of the running one."""
+        asked = session or self._scope.session
+        nodes: Sequence[Node] = self._scope.live.hold.path if asked == self._scope.session else ()
+        if not nodes or any(node.kind == "compaction" for node in nodes):  # what a compaction covers is only on the disk
+            nodes = await self._store.path(asked)
+        return [node_view(node) for node in nodes]
+
+    async def calls(self, *, session: str | None = None, since: str | None = None) -> Sequence[StoredCall]:
+        """Return stored calls, oldest first."""
+        return [_call(row) for row in await self._store.calls(session=session, since=since)]
+
+    async def switch(self, node: str | None) -> None:
+        """Move the active node when the turn pauses next."""
+        self._scope.live.inbox.append(lambda journal: journal.switch(node))
+
+
+def _session(row: SessionRow) -> SessionView:
+    fields = ("id", "title", "vault", "agent", "mode", "parent", "created", "updated", "purpose")
+    return SessionView(**{name: getattr(row, name) for name in fields})
+
+
+def node_view(node: Node) -> NodeView:
+    """Return a node as plugins see it."""
+    fields = ("id", "session", "seq", "parent", "kind", "payload", "created")
+    values: dict[str, Any] = {name: getattr(node, name) for name in fields}
+    return NodeView(**values)
+
+
+def _call(row: CallRow) -> StoredCall:
+    try:
+        args = json.loads(row.args)
+    except ValueError:
+        args = {}
+    fields = ("id", "session", "tool", "state", "decision", "cause", "created")
+    values: dict[str, Any] = {name: getattr(row, name) for name in fields}
+    return StoredCall(args=args if isinstance(args, dict) else {}, **values)
+
+
+class Done:
+    """What a plain function may drop and an asynchronous one may await: it was done before this was returned."""
+
+    def __await__(self) -> Generator[None]:
+        yield from ()
+
+
+DONE = Done()
+
+
+class InfoService:
+    """What a plugin says about a session waits in the inbox until the turn pauses.
+
+    It is put there at once, on whatever thread: the inbox is a list that everyone adds to at its end.
+    """
+
+    def __init__(self, scope: TurnContext) -> None:
+        self._scope = scope
+
+    def set_title(self, title: str) -> Done:
+        """Set the session's title."""
+        self._scope.live.inbox.append(lambda journal: journal.session(title=title[:200]))
+        return DONE
+
+    def note(self, text: str, *, title: str = "") -> Done:
+        """Append a note that the model reads as a marked user message."""
+        self._scope.live.notes.append(lambda journal: journal.node("note", {"text": text, "title": title}))
+        return DONE
+
+
+def bound_to(rule: Rule) -> dict[str, Any]:
+    """Return what `rule` is bound to, as a configuration says it."""
+    return {key: thaw(value) for key in ("folder", "contents") if (value := getattr(rule, key))}
+
+
+class RulesService:
+    """Reads configured rules and session grants; appends to either."""
+
+    def __init__(self, scope: TurnContext) -> None:
+        self._scope = scope
+
+    def all(self) -> Sequence[Rule]:
+        """Return rules in the order they are matched: user, inline, then this session's grants."""
+        return (*self._scope.around.config.rules(), *self._scope.live.grants)
+
+    def problems(self) -> Sequence[str]:
+        """Return what is wrong with rules that could not be read; also that a file may hold some that were lost."""
+        problems = self._scope.around.config.problems
+        return [str(one) for one in problems if one.code != UNUSABLE and (one.fatal or one.code == "rule_invalid")]
+
+    async def append(self, rule: Rule, *, scope: Literal["user", "session"]) -> str:
+        """Add `rule` and return where it stands. It holds for the session at once, also when the file cannot be written.
+
+        :raises ConfigError: the configuration cannot be written.
+        """
+        granted = rule.replace(source="session")
+        if granted not in self._scope.live.grants:
+            self._scope.live.grants.append(granted)
+        if scope == "session":
+            return ""
+        from moryflow.config import edit
+
+        file = self._scope.around.config.path
+        entry = {"domain": rule.domain, "pattern": rule.pattern, "decision": rule.decision, **bound_to(rule)}
+        await asyncio.to_thread(edit.append_rule, file, entry)
+        return f"{file}:{await asyncio.to_thread(edit.line_of_rule, file, entry)}"
+
+
+class SpawnService:
+    """Starts child sessions for one plugin; whose child it is, what it may do and who started it the plugin cannot choose."""
+
+    def __init__(self, scope: TurnContext, plugin: str) -> None:
+        self._scope = scope
+        self._plugin = plugin
+
+    async def __call__(
+        self,
+        agent: str | Agent,
+        prompt: str,
+        *,
+        session: str | None = None,
+        rules: Sequence[Rule] = (),
+        metadata: Mapping[str, Any] | None = None,
+        title: str = "",
+        background: bool = False,
+    ) -> SpawnResult:
+        """Run `prompt` in a child session; see :class:`moryflow_sdk.services.Spawn`."""
+        wish = SpawnRequest(agent, prompt, session, tuple(rules), metadata or {}, title[:200], background)
+        return await self._children.run(self._scope, self._plugin, wish)
+
+    def agents(self) -> Sequence[Agent]:
+        """Return the agents that another agent may start."""
+        known = self._children.agents().values()
+        return [agent for agent in known if agent.mode in ("subagent", "all") and not agent.hidden and self._has(agent.needs)]
+
+    def _has(self, needed: str) -> bool:
+        return not needed or (self._scope.vault / needed).exists()
+
+    async def depth(self) -> int:
+        """Return how many sessions stand above this one."""
+        return await self._children.depth(self._scope)
+
+    @property
+    def _children(self) -> Subagents:
+        if self._scope.children is None:
+            raise PluginError(f"plugin {self._plugin!r} cannot start an agent here: this turn runs nothing")
+        return self._scope.children
