@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow import RunOptions
-from moryflow.agents.narrow import narrowed
+from moryflow.agents.narrow import narrow_agent
 from moryflow.kernel.decisions import combine, default_verdicts
 from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.tool_prepare import call_as_judged
@@ -96,8 +96,8 @@ async def test_no_child_may_do_more_than_its_parent_or_than_its_own_agent(rig):
             async def judge():
                 base.live.permissions = SessionPermissions(mode, list(person))
                 above = replace(base, agent=parent, _views={})
-                below = narrowed(child, above, extra)
-                lowest = narrowed(grandchild, replace(base, agent=below, _views={}))
+                below = narrow_agent(child, above, extra)
+                lowest = narrow_agent(grandchild, replace(base, agent=below, _views={}))
                 order = (parent, below, lowest, replace_rules(child), replace_rules(grandchild))
                 return [await ruling(base, who, *call) for who in order]
 
@@ -124,9 +124,9 @@ def test_two_levels_are_never_taken_for_one_list(rig):
         class plugin_set:
             tools = ()
 
-    below = narrowed(allow, Above, ())
+    below = narrow_agent(allow, Above, ())
     Above.agent = below
-    lowest = narrowed(allow, Above, ())
+    lowest = narrow_agent(allow, Above, ())
     assert [rule.source for rule in lowest.rules] == ["agent", "agent above", "agent above above"]
     assert [rule.decision for rule in lowest.rules] == ["allow", "allow", "deny"]
 

@@ -12,7 +12,7 @@ import moryflow_sdk
 import pytest
 
 REACHES = {
-    "host/moryflow/kernel/tool_runner.py": {"Deadline.passed", "run_body"},
+    "host/moryflow/kernel/tool_runner.py": {"Deadline.timeout_error", "run_body"},
     "host/moryflow/kernel/tool_executor.py": {"ToolExecutor._body"},
     "host/moryflow/hooks/call.py": {"call"},
     "host/moryflow/hooks/plugin_set.py": {"Implementation.place", "_within_tier"},

@@ -14,7 +14,7 @@ OWN, EXTRA, ABOVE = "agent", "spawn", " above"
 """Where a rule of an agent comes from. Each source is judged by itself and the most severe counts."""
 
 
-def narrowed(agent: Agent, scope: TurnContext, extra: Sequence[Rule] = ()) -> Agent:
+def narrow_agent(agent: Agent, scope: TurnContext, extra: Sequence[Rule] = ()) -> Agent:
     """Return `agent` as a child of the turn `scope`: with the rules of all above it, and only tools that they have too.
 
     :param extra: rules that narrow it further.
@@ -44,6 +44,6 @@ def _both(agent: Agent, above: Agent, known: Iterable[str]) -> tuple[str, ...] |
         return above.tools
     if above.tools is None:
         return agent.tools
-    from moryflow.kernel.tool_prepare import named
+    from moryflow.kernel.tool_prepare import names_tool
 
-    return tuple(name for name in known if named(name, agent.tools) and named(name, above.tools))
+    return tuple(name for name in known if names_tool(name, agent.tools) and names_tool(name, above.tools))

@@ -109,10 +109,10 @@ class ApprovalDesk:
         if earlier is None:
             ruling = with_changes(call, ruling, before, preview)
         if self._nobody(on_ask):
-            return _unasked(ruling)
+            return _refuse_unasked(ruling)
         row = earlier or _question(scope, call, ruling, about, preview)
         self._expire(journal, (other for other in before if other.id not in (row.id, *self._open)))
-        answered = await self._answered(scope, journal, call, ruling, row, fail=on_ask == "fail")
+        answered = await self._wait_for_answer(scope, journal, call, ruling, row, fail=on_ask == "fail")
         return await self._apply(scope, journal, ruling, answered)
 
     async def preview(self, scope: TurnContext, owned: RegisteredTool, call: ToolCall) -> str:
@@ -124,11 +124,11 @@ class ApprovalDesk:
     def _nobody(self, on_ask: OnAsk) -> bool:
         return on_ask == "deny" or (on_ask == "prompt" and self._deserted)
 
-    async def _answered(
+    async def _wait_for_answer(
         self, scope: TurnContext, journal: Journal, call: ToolCall, ruling: Ruling, row: ApprovalRow, *, fail: bool
     ) -> ApprovalRow:
         """Ask, and return the question with its answer. A turn that is cancelled meanwhile was stopped at it."""
-        with self._opened(scope, ruling, row) as future:
+        with self._open_question(scope, ruling, row) as future:
             try:  # from the commit on: the question is seen before that is over
                 await self._ask(scope, journal, call, ruling, row)
                 if fail:
@@ -136,10 +136,10 @@ class ApprovalDesk:
                 answer = await self._wait(row, future)
             except asyncio.CancelledError:
                 by = CANCEL if scope.live.cancelled else INTERRUPTED
-                self._note(journal, _replied(row, ApprovalReply("stop", by=by)))
+                self._note(journal, _with_answer(row, ApprovalReply("stop", by=by)))
                 scope.live.asked.discard(call.id)
                 raise
-        return _replied(row, answer)
+        return _with_answer(row, answer)
 
     async def lapse(self, scope: TurnContext, journal: Journal, call: ToolCall) -> None:
         """Note that what is still open about `call` is so no more: it has its result, and an answer would do nothing."""
@@ -169,7 +169,7 @@ class ApprovalDesk:
         await journal.commit()
 
     @contextmanager
-    def _opened(self, scope: TurnContext, ruling: Ruling, row: ApprovalRow) -> Iterator[asyncio.Future[ApprovalReply]]:
+    def _open_question(self, scope: TurnContext, ruling: Ruling, row: ApprovalRow) -> Iterator[asyncio.Future[ApprovalReply]]:
         """Take answers to `row`, from before anyone is told of it."""
         future: asyncio.Future[ApprovalReply] = asyncio.get_running_loop().create_future()
         self._open[row.id] = (scope.lineage, ruling, future)
@@ -200,7 +200,7 @@ class ApprovalDesk:
             case "stop":
                 return as_refused(ruling, cause="user", reason="stopped by the user", by="user", stop=True)
             case _ if row.by == CLOSED:
-                return _unasked(ruling)
+                return _refuse_unasked(ruling)
             case _:
                 reason = row.message or "the user refused this call"
                 return as_refused(ruling, cause="user", reason=reason, by="user")
@@ -230,7 +230,7 @@ class ApprovalDesk:
             above = above.scope.started
 
 
-def _unasked(ruling: Ruling) -> Ruling:
+def _refuse_unasked(ruling: Ruling) -> Ruling:
     return as_refused(ruling, cause="headless", reason=f"{ruling.reason}; nobody could be asked", by="headless")
 
 
@@ -244,7 +244,7 @@ def _always(ruling: Ruling) -> str:
     return "; ".join(said)
 
 
-def _replied(row: ApprovalRow, answer: ApprovalReply) -> ApprovalRow:
+def _with_answer(row: ApprovalRow, answer: ApprovalReply) -> ApprovalRow:
     return row._replace(state="replied", reply=answer.reply, message=answer.message, by=answer.by, replied_at=now())
 
 
@@ -326,13 +326,13 @@ def folder_of(call: ToolCall) -> str | None:
 def with_changes(call: ToolCall, ruling: Ruling, rows: Iterable[ApprovalRow], preview: str) -> Ruling:
     """Return `ruling` with a sentence on what has changed since `call` was answered for, if its targets or its preview have."""
     answered = [row.request for row in rows if row.state == "replied"]
-    said = [*_differences(answered[-1], call), *_changed(answered[-1], ruling)] if answered else []
+    said = [*_differences(answered[-1], call), *_content_changes(answered[-1], ruling)] if answered else []
     if answered and not said and answered[-1].get("preview", preview) != preview:
         said = ["what it does has changed since this was answered before"]
     return ruling.replace(reason="; ".join((*said, ruling.reason))) if said else ruling
 
 
-def _changed(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]:
+def _content_changes(before: Mapping[str, Any], ruling: Ruling) -> Iterable[str]:
     """Name what has other contents than when it was answered for."""
     then: Mapping[str, str] = before.get("contents", {})
     for name, state in contents_read(ruling).items():

@@ -49,11 +49,11 @@ async def call(implementation: Implementation, context: Mapping[str, Any]) -> Ca
         if value is not None and inspect.isawaitable(value):
             if built_in:
                 meter = WorkMeter(implementation.timeout, since)
-                value = await _metered(implementation, value, meter)
+                value = await _run_metered(implementation, value, meter)
             else:
-                value = await _awaited(implementation, value)
+                value = await _run_in_task(implementation, value)
     except BaseException as error:
-        return _failed(implementation, error, perf_counter_ns() - started)
+        return _failure_of(implementation, error, perf_counter_ns() - started)
     ns = perf_counter_ns() - started
     late = ns > implementation.timeout * 1e9
     if late and (not built_in or _overspent(implementation, meter or WorkMeter(implementation.timeout, since))):
@@ -69,7 +69,7 @@ def _overspent(implementation: Implementation, meter: WorkMeter) -> bool:
     return False
 
 
-async def _metered(implementation: Implementation, work: Awaitable[Any], meter: WorkMeter) -> Any:
+async def _run_metered(implementation: Implementation, work: Awaitable[Any], meter: WorkMeter) -> Any:
     """Await `work` of a built-in, in this task: its deadline counts what it works itself.
 
     :raises CallTimeout: it worked longer, or is stuck.
@@ -112,7 +112,7 @@ def _rest(work: CoroutineType[Any, Any, Any], waits_for: Any, meter: WorkMeter) 
             return ended.value
 
 
-async def _awaited(implementation: Implementation, work: Awaitable[Any]) -> Any:
+async def _run_in_task(implementation: Implementation, work: Awaitable[Any]) -> Any:
     """Await `work` in a task of its own, so that one that ignores its cancellation holds up nobody."""
     task = asyncio.ensure_future(contained(work))
     try:
@@ -167,7 +167,7 @@ def plugin_error(error: BaseException) -> Exception:
     return contain_exit(error)
 
 
-def _failed(implementation: Implementation, error: BaseException, ns: int) -> CallOutcome:
+def _failure_of(implementation: Implementation, error: BaseException, ns: int) -> CallOutcome:
     """Turn what was raised into an outcome. Cancellation of ours and Ctrl-C go on; SystemExit of a plugin does not."""
     if isinstance(error, KeyboardInterrupt):
         raise error

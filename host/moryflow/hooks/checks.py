@@ -62,11 +62,11 @@ def check_result(hook: str, before: Any, returned: Any, chain: Sequence[Implemen
     """
     if returned is before:
         return None
-    value = _accepted(hook, before, returned)
+    value = _accept(hook, before, returned)
     return None if value is before else Change(value, _delta(hook, before, value, chain))
 
 
-def _accepted(hook: str, before: Any, returned: Any) -> Any:
+def _accept(hook: str, before: Any, returned: Any) -> Any:
     if hook == "chat_messages":
         return _messages(before, returned)
     expected = _TYPES[hook]
@@ -74,7 +74,7 @@ def _accepted(hook: str, before: Any, returned: Any) -> Any:
         raise InvalidHookResult(f"{hook} must return {expected.__name__} or None, not {type(returned).__name__}")
     if returned == before:
         return before
-    value = _bounded(hook, _rebuilt(expected, returned), before)
+    value = _check_bounds(hook, _rebuild(expected, returned), before)
     if hook == "tool_before" and (value.id != before.id or value.tool != before.tool):
         raise InvalidHookResult("tool_before may change the arguments, not the id or the tool")
     return value
@@ -89,8 +89,8 @@ def check_blocks(returned: Any, by: Implementation) -> tuple[SystemBlock, ...]:
     for item in items:
         if not isinstance(item, SystemBlock):
             raise InvalidHookResult(f"system_blocks must return SystemBlock items, not {type(item).__name__}")
-    found = items if by.tier == "builtin" else tuple([_rebuilt(SystemBlock, item) for item in items])
-    _bounded("system_blocks", SystemPrompt(blocks=found), None)
+    found = items if by.tier == "builtin" else tuple([_rebuild(SystemBlock, item) for item in items])
+    _check_bounds("system_blocks", SystemPrompt(blocks=found), None)
     return found
 
 
@@ -108,8 +108,8 @@ def check_verdict(hook: str, returned: Any, by: Implementation) -> Verdict | Non
         return None
     if type(returned) not in VERDICTS:
         raise InvalidHookResult(f"{hook} must return Allow, Ask, Deny, Stop or None, not {type(returned).__name__}")
-    verdict = _rebuilt(type(returned), returned)
-    return verdict if by.tier == "builtin" else revalidate(_bounded(hook, verdict, None))
+    verdict = _rebuild(type(returned), returned)
+    return verdict if by.tier == "builtin" else revalidate(_check_bounds(hook, verdict, None))
 
 
 def copy_for_plugin(value: Any) -> Any:
@@ -147,14 +147,14 @@ def revalidate(value: Any) -> Any:
     return type(value).model_validate(value.model_dump()) if isinstance(value, Frozen) else value
 
 
-def _rebuilt(expected: type[Any], value: Any) -> Any:
+def _rebuild(expected: type[Any], value: Any) -> Any:
     try:
         return expected(**{name: getattr(value, name) for name in expected.model_fields})
     except (ValueError, AttributeError, TypeError) as error:
         raise InvalidHookResult(f"not a valid {expected.__name__}: {error}") from error
 
 
-def _bounded(hook: str, value: Any, before: Any) -> Any:
+def _check_bounds(hook: str, value: Any, before: Any) -> Any:
     """Return `value` if its numbers are finite and its text is not too long.
 
     :raises InvalidHookResult: with the field and what it holds.
@@ -186,7 +186,7 @@ def _messages(before: Sequence[Message], returned: Any) -> tuple[Message, ...]:
 def _message(item: Any) -> Message:
     if not isinstance(item, Message):
         raise InvalidHookResult(f"chat_messages must return messages, not {type(item).__name__}")
-    return _rebuilt(Message, item)
+    return _rebuild(Message, item)
 
 
 def _check_pairs(messages: Sequence[Message]) -> None:
@@ -212,16 +212,16 @@ def _delta(hook: str, before: Any, after: Any, chain: Sequence[Implementation]) 
     """
     shown = not any(item.withholds for item in chain[1:])
     if hook == "chat_messages":
-        return _spliced(before, after, shown)
+        return _splice(before, after, shown)
     names = [name for name in type(after).model_fields if getattr(after, name) != getattr(before, name)]
     clean = shown and not chain[0].withholds
-    was = _written(before, names, clean)
+    was = _fields_as_json(before, names, clean)
     if clean and "output" in was and after.output_id:
         was["output"] = {"stored": after.output_id}  # the whole output is an artifact by now
-    return {**_written(after, names, shown), "was": was}
+    return {**_fields_as_json(after, names, shown), "was": was}
 
 
-def _written(value: Frozen, names: Sequence[str], shown: bool) -> dict[str, Any]:
+def _fields_as_json(value: Frozen, names: Sequence[str], shown: bool) -> dict[str, Any]:
     """Return fields of `value` as JSON; of those that are secret or too large, their size."""
     fields = {name: getattr(value, name) for name in names}
     if not shown:
@@ -232,7 +232,7 @@ def _written(value: Frozen, names: Sequence[str], shown: bool) -> dict[str, Any]
     return {**short, **{name: {"too_large": size} for name, size in long.items()}}
 
 
-def _spliced(before: Sequence[Message], after: Sequence[Message], shown: bool) -> dict[str, Any]:
+def _splice(before: Sequence[Message], after: Sequence[Message], shown: bool) -> dict[str, Any]:
     """Return which part of a list of messages was replaced, and by what."""
     start = _common(before, after)
     rest_before, rest_after = before[start:], after[start:]

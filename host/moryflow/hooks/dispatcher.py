@@ -88,7 +88,7 @@ class Dispatcher:
                 continue
             if outcome.value is not None:
                 chain = implementations[implementation.position :]
-                change = _checked(outcome, lambda given, before=value, chain=chain: check_result(hook, before, given, chain))
+                change = _check(outcome, lambda given, before=value, chain=chain: check_result(hook, before, given, chain))
             if outcome.status == "ok":
                 scope.ledger.add(place, implementation, "changed" if change else "ok", outcome.ns, change and change.delta)
                 value = context[name] = change.value if change else value
@@ -116,7 +116,7 @@ class Dispatcher:
         """Return and record the verdict that came of a call; a denial when none could."""
         hook = implementation.hook
         said = outcome.value is not None
-        verdict = _checked(outcome, lambda given: check_verdict(hook, given, implementation)) if said else None
+        verdict = _check(outcome, lambda given: check_verdict(hook, given, implementation)) if said else None
         if outcome.status != "ok":
             return _denial(self._fail(scope, place, implementation, outcome, "denied"))
         scope.ledger.add(place, implementation, "ok", outcome.ns, verdict)
@@ -128,7 +128,7 @@ class Dispatcher:
         place = _place(scope, context)
         for implementation in scope.plugin_set.ordered(hook):
             outcome = await self._call(scope, place, implementation, context)
-            found = _checked(outcome, lambda given, by=implementation: check_blocks(given, by)) if outcome.value else ()
+            found = _check(outcome, lambda given, by=implementation: check_blocks(given, by)) if outcome.value else ()
             if outcome.status == "ok":
                 added = {"blocks": [summary_of(block) for block in found]} if found else None
                 scope.ledger.add(place, implementation, "changed" if added else "ok", outcome.ns, added)
@@ -207,7 +207,7 @@ def _place(scope: HookScope, context: Mapping[str, Any]) -> Place:
     return (scope.session, scope.turn, scope.step, about.id if about is not None else None)
 
 
-def _checked(outcome: CallOutcome, check: Callable[[Any], T]) -> T | None:
+def _check(outcome: CallOutcome, check: Callable[[Any], T]) -> T | None:
     """Return what `check` makes of the returned value; nonsense turns `outcome` into a failure."""
     try:
         return check(outcome.value)

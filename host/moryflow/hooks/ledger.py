@@ -49,7 +49,7 @@ class Ledger:
         rows: list[HookCallRow] = []
         for place, implementation, outcome, ns, delta in entries:
             if outcome != "ok" or delta is not None:
-                row = (*place[:3], *implementation.who, outcome, ns // 1000, place[3], hidden(_limited(delta)), 1)
+                row = (*place[:3], *implementation.who, outcome, ns // 1000, place[3], hidden(_shorten(delta)), 1)
                 rows.append(HookCallRow(*row))
                 continue
             key = (place, implementation)
@@ -68,7 +68,7 @@ class Ledger:
         ]
 
 
-def _limited(delta: Any) -> Any:
+def _shorten(delta: Any) -> Any:
     """Return `delta` without the sides of it that are very large; in their place stand its fields and their size."""
     if isinstance(delta, Frozen):
         return {"decision": getattr(delta, "decision", ""), **delta.model_dump(mode="json", exclude_defaults=True)}

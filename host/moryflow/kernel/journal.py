@@ -93,7 +93,7 @@ class TurnJournal:
 
     async def settle(self) -> None:
         """Write what observers of the last events left behind: state that they changed, and that they failed."""
-        if self._scope.unsaved or self._scope.notices:
+        if self._scope.has_unsaved_state or self._scope.notices:
             await self.commit()
 
     async def _write(self) -> list[Node]:
@@ -105,7 +105,7 @@ class TurnJournal:
         commit.hook_calls = scope.ledger.drain()
         commit.artifacts, scope.artifacts = scope.artifacts, []
         try:
-            committed = await self._stored(commit)
+            committed = await self._store_with_retries(commit)
         except StoreError as error:
             if error.code in _NOTHING_STORED:  # a result must not stand there without its answer
                 self._next = commit.joined(self._next)
@@ -114,7 +114,7 @@ class TurnJournal:
             await self._tell(event)
         return committed.nodes
 
-    async def _stored(self, commit: Commit) -> Committed:
+    async def _store_with_retries(self, commit: Commit) -> Committed:
         """Store `commit`; while another program keeps the database locked, wait, say so, and try again.
 
         What has ended is in a file from the first refusal on. A turn that is stopped does not wait.
@@ -163,8 +163,8 @@ def _kept(error: StoreError, place: str, session: str) -> StoreError:
     return StoreError(message, code=error.code, where=place, next_step=next_step)
 
 
-def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | None, encoded: bytes = b"") -> CallRow:
-    """Return the record of `call` in `state`; `encoded` are the arguments as they were judged."""
+def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | None, args: str | None = None) -> CallRow:
+    """Return the record of `call` in `state`; `args` are its arguments as the model wrote them, or as they were judged."""
     stamp = now()
     return CallRow(
         id=call.id,
@@ -173,7 +173,7 @@ def call_row(scope: TurnContext, call: ToolCall, state: str, ruling: Ruling | No
         node=scope.node,
         step=call.step,
         tool=call.tool,
-        args=(encoded or canonical(call.args)).decode(),
+        args=canonical(call.args).decode() if args is None else args,
         hash=call.hash,
         state=state,
         decision=ruling.decision if ruling else None,

@@ -19,15 +19,15 @@ from moryflow_sdk import (
     ReasoningDelta,
     Status,
     TextDelta,
+    ToolCall,
     ToolInputDelta,
     ToolRequest,
     Usage,
     freeze,
 )
 
-from moryflow.store import CallRow
-
-from .events import later, now
+from .events import later
+from .journal import call_row
 from .model_request import RequestBuilder
 from .outcome import TurnUsage
 from .ports import Journal
@@ -125,7 +125,7 @@ class ModelCall:
         scope.node = self._end_message(finished)
         payload: dict[str, Any] = {
             "text": text,
-            "calls": [_stored(call) for call in finished.tool_calls],
+            "calls": [_call_json(call) for call in finished.tool_calls],
             "usage": finished.usage.model_dump(),
             "model": scope.model.id if scope.model else "",
             "finish": finished.reason,
@@ -134,14 +134,15 @@ class ModelCall:
             payload["reasoning"] = "".join(self._reasoning)
         self._journal.node("assistant", payload, scope.node)
         for call in finished.tool_calls:
-            self._journal.call(_pending(scope, call))
+            named = ToolCall.model_construct(id=call.id, tool=call.name[:200], args={}, step=scope.step)
+            self._journal.call(call_row(scope, named, "pending", None, call.arguments))
             self._journal.event("tool.start", call_id=call.id, tool=call.name, args=_shown(call.arguments), state="pending")
         self._account(finished.usage, text)
         self._text, self._reasoning, self._replaced = [], [], []
         return finished
 
     def _account(self, usage: Usage, text: str) -> None:
-        info = self._priced()
+        info = self._model_with_prices()
         cost = info.cost(usage) if info else None
         self._spent = (usage, cost)
         self._usage.add(usage, cost)
@@ -173,7 +174,7 @@ class ModelCall:
         message.end(finished.reason)
         return message.id
 
-    def _priced(self) -> ModelInfo | None:
+    def _model_with_prices(self) -> ModelInfo | None:
         """Return the model with prices that a provider may have learned only while it answered."""
         model = self._scope.model
         if model is None or self._provider is None or model.input_price is not None:
@@ -206,29 +207,9 @@ def _shown(arguments: str) -> Any:
         return arguments[:2000]
 
 
-def _stored(call: ToolRequest) -> dict[str, Any]:
+def _call_json(call: ToolRequest) -> dict[str, Any]:
     kept = {"id": call.id, "name": call.name[:200], "arguments": call.arguments}
     return kept if call.problem is None else {**kept, "problem": call.problem}
-
-
-def _pending(scope: TurnContext, request: ToolRequest) -> CallRow:
-    stamp = now()
-    return CallRow(
-        id=request.id,
-        session=scope.session,
-        turn=scope.turn,
-        node=scope.node,
-        step=scope.step,
-        tool=request.name[:200],
-        args=request.arguments,
-        hash="",
-        state="pending",
-        decision=None,
-        cause=None,
-        ruling=None,
-        created=stamp,
-        updated=stamp,
-    )
 
 
 async def stream(provider: ModelProvider, request: ModelRequest, waiting: Waiting) -> AsyncIterator[ModelEvent]:

@@ -59,7 +59,7 @@ class RequestBuilder:
         self._added = "".join(message.text for message in changed if id(message) not in ours)
         self._removed = "".join(message.text for message in view if id(message) not in theirs)
         self._more.clear()
-        tokens = (sum(len(message.text) for message in changed) + await self._fixed(len)) / 4
+        tokens = (sum(len(message.text) for message in changed) + await self._fixed_size(len)) / 4
         window = self._model.context_window
         if window and tokens > window and len(self._added) > len(self._removed):
             message = f"with what plugins add to it, the conversation does not fit the window of the model: about {tokens:.0f}"
@@ -69,12 +69,12 @@ class RequestBuilder:
 
     async def overhead(self, size: Callable[[str], float]) -> float:
         """Return what is sent besides the view, measured with `size`: system prompt, tools, and what plugins last added."""
-        fixed = await self._fixed(size)
+        fixed = await self._fixed_size(size)
         if size not in self._more:  # a plugin may write every message anew, and this is asked several times at each step
             self._more[size] = max(0.0, size(self._added) - size(self._removed))
         return fixed + self._more[size]
 
-    async def _fixed(self, size: Callable[[str], float]) -> float:
+    async def _fixed_size(self, size: Callable[[str], float]) -> float:
         if size not in self._overhead:
             tools = "".join(f"{tool.name}{tool.description}{json.dumps(thaw(tool.parameters))}" for tool in self.schemas())
             self._overhead[size] = size((await self._head()).text + tools)

@@ -123,14 +123,14 @@ class ToolExecutor:
         """Transform, validate, freeze, resolve."""
         if request.problem:
             raise ToolError(_PROBLEMS[request.problem], code=request.problem)
-        owned = self._offered(request.name)
+        owned = self._find_tool(request.name)
         wish = ToolCall(id=request.id, tool=request.name, args=parse(request.arguments), step=self._scope.step)
         said: list[tuple[str, Verdict]] = []
         wish = await self._dispatch.transform(self._scope, "tool_before", wish, verdicts=said)
         call, encoded = call_as_judged(self._scope, owned.plugin, wish.tool, wish.args, wish.id, wish.step)
         return PreparedCall(call, owned, encoded=encoded, said=said)
 
-    def _offered(self, name: str) -> RegisteredTool:
+    def _find_tool(self, name: str) -> RegisteredTool:
         """Return the tool, refusing one that this agent or model is not offered."""
         offered = offered_tools(self._scope)
         if name in offered:
@@ -150,7 +150,7 @@ class ToolExecutor:
         if ruling.decision == "ask":
             reason = f"what this call would do has changed after each of {MOST_QUESTIONS} answers; at last: {ruling.reason}"
             ruling = as_refused(ruling, cause="policy", reason=reason, by="rule")
-        decided = await self._decided(prepared.call, ruling)
+        decided = await self._tighten(prepared.call, ruling)
         if decided.decision != "ask":
             return decided
         answered = await self._ask(prepared, decided, later=True)
@@ -188,10 +188,10 @@ class ToolExecutor:
         """Settle what a body that has begun asks; it cannot wait for an answer that comes after the turn has ended."""
         if ruling.decision == "ask":
             ruling = await self._ask(prepared, ruling, later=False)
-        decided = await self._decided(prepared.call, ruling)
+        decided = await self._tighten(prepared.call, ruling)
         return await self._ask(prepared, decided, later=False) if decided.decision == "ask" else decided
 
-    async def _decided(self, call: ToolCall, ruling: Ruling) -> Ruling:
+    async def _tighten(self, call: ToolCall, ruling: Ruling) -> Ruling:
         """Let ``tool_decided`` record what is decided, and tighten it."""
         decided = await self._dispatch.gates(self._scope, "tool_decided", call=call, ruling=ruling)
         return restrict(ruling, decided, mode=self._scope.live.mode)
@@ -245,7 +245,7 @@ class ToolExecutor:
         """Record where a call stands; what was said of it before is not written out again."""
         row, of = prepared.recorded
         if row is None or of is not prepared.ruling:
-            row = call_row(self._scope, prepared.call, state, prepared.ruling, prepared.encoded)
+            row = call_row(self._scope, prepared.call, state, prepared.ruling, prepared.encoded.decode() or None)
             prepared.recorded = (row, prepared.ruling)
         else:
             row = row._replace(state=state, updated=now())
@@ -285,7 +285,7 @@ class ToolExecutor:
 
     def _asker(self, prepared: PreparedCall, deadline: Deadline) -> Any:
         async def ask(question: Ask) -> None:
-            with deadline.stopped():
+            with deadline.paused_clock():
                 if type(question) not in (Ask, Allow, Deny, Stop):  # a class of its own could say one thing and be another
                     raise TypeError("ctx.ask takes an Ask")
                 verdicts = [("tool", revalidate(question))]

@@ -27,15 +27,15 @@ def offered_tools(scope: TurnContext) -> Mapping[str, RegisteredTool]:
     return scope.offered
 
 
-def named(tool: str, patterns: Iterable[str]) -> bool:
+def names_tool(tool: str, patterns: Iterable[str]) -> bool:
     """Whether one of `patterns`, names or globs, names `tool`."""
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 def _is_offered(tool: Tool, agent: Agent, model: ModelInfo | None) -> bool:
-    if agent.tools is not None and not named(tool.name, agent.tools):
+    if agent.tools is not None and not names_tool(tool.name, agent.tools):
         return False
-    if named(tool.name, agent.deny_tools):
+    if names_tool(tool.name, agent.deny_tools):
         return False
     return model is None or tool.offered is None or tool.offered(model)
 

@@ -40,7 +40,7 @@ class Deadline:
         self._left = self.seconds
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
+    def paused_clock(self) -> Iterator[None]:
         """Do not count the time that is spent in here."""
         timer, loop = self._timer, asyncio.get_running_loop()
         if timer is None or timer.expired():
@@ -68,10 +68,10 @@ class Deadline:
                 return await (_apart(work) if self.owned.foreign else contained(work))
         except TimeoutError:
             if self._timer.expired():
-                raise self.passed() from None
+                raise self.timeout_error() from None
             raise
 
-    def passed(self) -> ToolError:
+    def timeout_error(self) -> ToolError:
         """Return the error of a body that was given up, with the place where its time can be changed."""
         tool = self.owned.tool
         text = f"{tool.name} took longer than {self.seconds:g} s and was given up"
@@ -113,7 +113,7 @@ async def run_body(deadline: Deadline, keywords: Mapping[str, Any]) -> Any:
     try:
         outcome = await owned.life.run(lambda: function(**keywords), (), deadline.seconds, body=True)
     except CallTimeout:
-        raise deadline.passed() from None
+        raise deadline.timeout_error() from None
     except PluginUnresponsive:
         text, step = f"plugin {owned.plugin} is not called any more: {owned.life.broken}", "start moryflow again"
         raise ToolError(text, code="plugin_broken", next_step=step) from None

@@ -285,16 +285,16 @@ class TurnContext:
 
     def changed_state(self) -> dict[tuple[str, str], Any]:
         """Return the plugin states that differ from what was committed last; they count as committed from now on."""
-        changed = self._changed()
+        changed = self._state_changes()
         self._saved.update(changed)
         return {key: json.loads(after) for key, after in changed.items()}
 
     @property
-    def unsaved(self) -> bool:
+    def has_unsaved_state(self) -> bool:
         """Whether a plugin has changed its state since the last commit."""
-        return bool(self._changed())
+        return bool(self._state_changes())
 
-    def _changed(self) -> dict[tuple[str, str], str]:
+    def _state_changes(self) -> dict[tuple[str, str], str]:
         found: dict[tuple[str, str], str] = {}
         for key, before in self._saved.items():
             place = self.live.state if key[1] == "session" else self.live.turn_states

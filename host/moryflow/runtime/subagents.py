@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import Agent, ConfigError, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
 
-from moryflow.agents.narrow import narrowed
+from moryflow.agents.narrow import narrow_agent
 from moryflow.kernel.outcome import ChildUsage, RunOptions, error_json
 from moryflow.kernel.turn_context import ParentTurn
 from moryflow.store.messages import with_files
@@ -152,7 +152,7 @@ class Children:
             raise ToolError(f"sub-agents nest at most {DEEPEST} deep", code="too_deep", next_step="do it yourself")
         if reached := scope.budget.reached():
             raise ToolError("the limit of this turn is reached; no sub-agent was started", code=reached)
-        agent = narrowed(chosen, scope, wish.rules)
+        agent = narrow_agent(chosen, scope, wish.rules)
         model = chosen.model or (scope.model.id if scope.model else None)
         try:
             self._host.models(scope.plugin_set).choose(model, self._host.config.get("model"))

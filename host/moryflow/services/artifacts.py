@@ -133,13 +133,13 @@ class ArtifactService:
         if row is None:
             raise ToolError(f"no output has the id {artifact!r}", code="not_found", next_step="moryflow output list")
         if row.state == "expired":
-            raise _expired(row)
+            raise _expiry_error(row)
         path = Path(row.path)
         try:
             return await asyncio.to_thread(read, _place_of(path), path.name, max(offset, 0), max(limit, 0))
         except FileNotFoundError:
             await self._rows.expire(row.id)
-            raise _expired(row) from None
+            raise _expiry_error(row) from None
         except OSError as error:
             raise ToolError(f"the output cannot be read: {error.strerror}", code="io", where=row.path) from error
 
@@ -193,7 +193,7 @@ def _is_past(row: Artifact, now: datetime) -> bool:
     return row.expires is not None and datetime.fromisoformat(row.expires) < now
 
 
-def _expired(row: Artifact) -> ToolError:
+def _expiry_error(row: Artifact) -> ToolError:
     return ToolError(f"output {row.id} of {row.tool} has expired; its file is gone", code="expired", where=row.path)
 
 

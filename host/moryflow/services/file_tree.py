@@ -211,10 +211,10 @@ def _read(folder: int, name: str, lead: str, cut: int) -> IgnoreFile | None:
         content = os.read(descriptor, MAX_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     finally:
         os.close(descriptor)
-    return _compiled(content.decode("utf-8", "replace").removeprefix("\ufeff"), lead, cut)
+    return _compile(content.decode("utf-8", "replace").removeprefix("\ufeff"), lead, cut)
 
 
-def _compiled(text: str, lead: str, cut: int) -> IgnoreFile | None:
+def _compile(text: str, lead: str, cut: int) -> IgnoreFile | None:
     lines = tuple(found for line in text.splitlines() if (found := _line(line)))
     if not lines:
         return None
