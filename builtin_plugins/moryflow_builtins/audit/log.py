@@ -139,7 +139,7 @@ def files(home: Path, session: str | None = None) -> list[Path]:
     if session is not None and file_of(home, session).is_file():
         return [file_of(home, session)]
     pattern = "*.jsonl" if session is None else f"{harmless(session)}*.jsonl"
-    return sorted(folder.glob(pattern), key=_changed, reverse=True)
+    return sorted(folder.glob(pattern), key=_modified_at, reverse=True)
 
 
 def select(found: list[Path], wanted: Wanted) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def select(found: list[Path], wanted: Wanted) -> list[dict[str, Any]]:
     heap: list[tuple[str, str, dict[str, Any]]] = []
     seen: set[str] = set()
     for file in found:
-        changed = _iso(datetime.fromtimestamp(_changed(file), UTC) + SLACK)
+        changed = _iso(datetime.fromtimestamp(_modified_at(file), UTC) + SLACK)
         full = wanted.limit is not None and len(heap) >= wanted.limit
         if (wanted.since and changed < _iso(wanted.since)) or (full and changed < heap[0][0]):
             continue
@@ -193,7 +193,7 @@ def _readable_lines(file: Path, needles: tuple[bytes, ...]) -> Iterator[bytes]:
         log.warning("%s cannot be read: %s", file, error.strerror)
 
 
-def _changed(file: Path) -> float:
+def _modified_at(file: Path) -> float:
     """Return when a file was written last; one that has just gone is as old as can be."""
     try:
         return file.stat().st_mtime

@@ -201,7 +201,7 @@ def _verdict(run: Run, hit: Hit, call: ToolCall, turn: Turn, *, asked: bool) -> 
     :param asked: this very hit was asked about; what came of that is for ``tool_decided`` to note.
     """
     settings: DoomLoopSettings = turn.config
-    what = _described(run, hit, call)
+    what = _describe(run, hit, call)
     granted = any(rule.domain == DOMAIN and rule.decision == "allow" for rule in turn.grants)
     if asked and granted:
         return Allow(reason=f"doom loop: {what}; continued, because always was answered in this session")
@@ -234,7 +234,7 @@ def _stop(what: str) -> Stop:
     return Stop(reason=f"the agent goes in circles: {what}. To go on, {advice}", cause="doom_loop", end_reason="doom_loop")
 
 
-def _described(run: Run, hit: Hit, call: ToolCall) -> str:
+def _describe(run: Run, hit: Hit, call: ToolCall) -> str:
     if hit == "too_many":
         return f"this run has made {run.calls} tool calls, the last one of {call.tool}"
     same = "the same arguments" if ":" in run.signature else "arguments too large to compare"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def question(call: ToolCall, turn: Turn) -> Ask | None:
     """Return the question, ``None`` when it was answered before or a rule answers it."""
     target = f"tool:{call.tool}"
-    if _known(turn.data_dir).get(call.tool) == call.source or _allowed(turn.rules.all(), target):
+    if _allowed_tools(turn.data_dir).get(call.tool) == call.source or _rule_allows(turn.rules.all(), target):
         return None
     return Ask(
         f"first use of the external tool {call.tool!r}, from {call.source}",
@@ -34,7 +34,7 @@ def question(call: ToolCall, turn: Turn) -> Ask | None:
 
 def remember(call: ToolCall, turn: Turn) -> None:
     """Note that a person let the tool of this file run."""
-    known = _known(turn.data_dir)
+    known = _allowed_tools(turn.data_dir)
     if known.get(call.tool) == call.source:
         return
     file = _file(turn.data_dir)
@@ -43,7 +43,7 @@ def remember(call: ToolCall, turn: Turn) -> None:
     fresh.replace(file)
 
 
-def _known(folder: Path) -> dict[str, str]:
+def _allowed_tools(folder: Path) -> dict[str, str]:
     try:
         known = json.loads(_file(folder).read_bytes())
     except (OSError, ValueError):
@@ -55,7 +55,7 @@ def _file(folder: Path) -> Path:
     return folder / "allowed.json"
 
 
-def _allowed(rules: Sequence[Rule], target: str) -> bool:
+def _rule_allows(rules: Sequence[Rule], target: str) -> bool:
     """Whether the last rule about `target` allows it: somebody who writes that has answered already."""
     last = next((rule for rule in reversed(rules) if rule.domain == "tool" and compile_rule(rule).matches(target)), None)
     return last is not None and last.decision == "allow"

@@ -30,7 +30,7 @@ class Wrong:
 def exported_tools(module: ModuleType, ctx: Any, *, source: str = "", revision: str = "") -> list[Tool | Wrong]:
     """Return the tools of `module`, each with its schema made and its `source` named, and what cannot be used."""
     found: dict[Any, Tool | Wrong] = {}
-    for name, value in _named(module, ctx):
+    for name, value in _exports_of(module, ctx):
         for item in _items(name, value):
             key = item.function if isinstance(item, Tool) else item
             found[key] = _with_schema(replace(item, source=source, revision=revision)) if isinstance(item, Tool) else item
@@ -44,7 +44,7 @@ def has_factory(module: ModuleType) -> bool:
     return "create_tools" in vars(module) or inspect.isfunction(vars(module).get("tools"))
 
 
-def _named(module: ModuleType, ctx: Any) -> Iterator[tuple[str, Any]]:
+def _exports_of(module: ModuleType, ctx: Any) -> Iterator[tuple[str, Any]]:
     """Yield what the module exports by a name that says so; without any, all tools that stand in it."""
     there = vars(module)  # not getattr: a module may have a __getattr__ that never returns
     names = [name for name in EXPORTS if there.get(name) is not None and there[name] is not moryflow_sdk.tool]
@@ -66,7 +66,7 @@ def _call_factory(name: str, factory: Any, ctx: Any) -> Any:
         made = factory(ctx) if parameters(factory) else factory()
         return asyncio.run(made) if inspect.iscoroutine(made) else made
     except BaseException as error:  # the boundary around a person's code; the other exports still count
-        return Wrong(f"{name}: {_said(error)}", _line(error, factory))
+        return Wrong(f"{name}: {_reason(error)}", _line(error, factory))
 
 
 def _items(name: str, value: Any) -> Iterable[Tool | Wrong]:
@@ -104,11 +104,11 @@ def _with_schema(item: Tool) -> Tool | Wrong:
             return Wrong(f"{item.name}: its schema is not an object")
     except Exception as error:  # pydantic and typing raise what they like over type hints
         code = getattr(inspect.unwrap(item.function), "__code__", None)
-        return Wrong(f"{item.name}: no schema can be made of its type hints: {_said(error)}", code and code.co_firstlineno)
+        return Wrong(f"{item.name}: no schema can be made of its type hints: {_reason(error)}", code and code.co_firstlineno)
     return item
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"it called sys.exit({error.code!r})"
     return f"{type(error).__name__}: {error}".split("\n", 1)[0]

@@ -42,7 +42,7 @@ def _answer(request: dict[str, Any], say: Any) -> dict[str, Any]:
     found = exported_tools(_module(request["file"], request["source"]), context)
     if request["do"] == "list":
         wrong = [{"message": item.message, "line": item.line} for item in found if isinstance(item, Wrong)]
-        return {"tools": [_listed(item) for item in found if not isinstance(item, Wrong)], "wrong": wrong}
+        return {"tools": [_describe(item) for item in found if not isinstance(item, Wrong)], "wrong": wrong}
     tool = next(item for item in found if not isinstance(item, Wrong) and item.name == request["tool"])
     outcome = _run(tool, request["args"], context)
     return {"result": _result(outcome, context.collected)}
@@ -57,7 +57,7 @@ def _module(file: str, source: str) -> ModuleType:
     return module
 
 
-def _listed(tool: Any) -> dict[str, Any]:
+def _describe(tool: Any) -> dict[str, Any]:
     """Describe a tool. Its `targets` would have to be asked for before every call, so it is asked about by name instead."""
     return {
         "name": tool.name,
@@ -73,10 +73,10 @@ def _listed(tool: Any) -> dict[str, Any]:
 def _run(tool: Any, args: dict[str, Any], context: Context) -> Any:
     canonical = json.dumps(tool.validate(args)).encode()
     outcome = tool.function(**tool.bind(canonical, context))
-    return asyncio.run(_awaited(outcome)) if inspect.isawaitable(outcome) else outcome
+    return asyncio.run(_wait_for(outcome)) if inspect.isawaitable(outcome) else outcome
 
 
-async def _awaited(outcome: Any) -> Any:
+async def _wait_for(outcome: Any) -> Any:
     return await outcome
 
 

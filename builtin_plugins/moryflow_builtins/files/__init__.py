@@ -121,10 +121,10 @@ def multiedit(
     ctx: ToolContext,
 ) -> ToolResult:
     """Make several edits in one or more files: all of them, or none if one does not fit."""
-    from .editor import edit_files, paired
+    from .editor import edit_files, targets_of
     from .match import Edit
 
-    targets = paired([item.path for item in edits], ctx.call.targets)
+    targets = targets_of([item.path for item in edits], ctx.call.targets)
     whole = [
         (target, Edit(item.old_string, item.new_string, item.replace_all)) for target, item in zip(targets, edits, strict=True)
     ]

@@ -38,7 +38,7 @@ def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
     """Return the difference; the equal beginning and end are taken off before anything is compared."""
     import difflib
 
-    change = _changed(before, after)
+    change = _compare(before, after)
     removed, added = len(change.removed), len(change.added)
     if max(removed, added) > MAX_COMPARED:
         head = change.head
@@ -48,7 +48,7 @@ def diff(before: str, after: str, name: str, new_name: str = "") -> Diff:
     lines = list(difflib.unified_diff(*change.around(first), *names, n=CONTEXT))
     plus = sum(line.startswith("+") for line in lines[2:])
     minus = sum(line.startswith("-") for line in lines[2:])
-    return Diff(plus, minus, _bounded([_shifted(line, first) for line in lines]))
+    return Diff(plus, minus, _cut_diff([_shift_numbers(line, first) for line in lines]))
 
 
 def whole_diff(before: str, after: str) -> Diff:
@@ -58,7 +58,7 @@ def whole_diff(before: str, after: str) -> Diff:
     """
     import difflib
 
-    change = _changed(before, after)
+    change = _compare(before, after)
     first = max(0, change.head - CONTEXT)
     if max(len(change.removed), len(change.added)) <= MAX_COMPARED:
         compared = list(difflib.unified_diff(*change.around(first), n=CONTEXT))[2:]
@@ -70,7 +70,7 @@ def whole_diff(before: str, after: str) -> Diff:
         compared = [place, *(f" {line}" for line in kept), *(sign + line for sign, lines in marked for line in lines)]
     plus = sum(line.startswith("+") for line in compared)
     minus = sum(line.startswith("-") for line in compared)
-    return Diff(plus, minus, "".join(_shifted(line, first) for line in compared).rstrip("\n"))
+    return Diff(plus, minus, "".join(_shift_numbers(line, first) for line in compared).rstrip("\n"))
 
 
 class ShownFile(NamedTuple):
@@ -105,7 +105,7 @@ def _short(one: ShownFile, most: int) -> list[str]:
     return [f"{visible(one.name)}: {head}" if head else visible(one.name), *cut]
 
 
-class _Changed(NamedTuple):
+class _Comparison(NamedTuple):
     """The lines of two texts, how many are equal at the beginning (`head`) and at the end (`tail`)."""
 
     old: list[str]
@@ -127,12 +127,12 @@ class _Changed(NamedTuple):
         return self.old[first : len(self.old) - end], self.new[first : len(self.new) - end]
 
 
-def _changed(before: str, after: str) -> _Changed:
+def _compare(before: str, after: str) -> _Comparison:
     old, new = lines_of(before), lines_of(after)
     limit = min(len(old), len(new))
     head = next((i for i in range(limit) if old[i] != new[i]), limit)
     tail = next((i for i in range(limit - head) if old[-1 - i] != new[-1 - i]), limit - head)
-    return _Changed(old, new, head, tail)
+    return _Comparison(old, new, head, tail)
 
 
 def lines_of(text: str) -> list[str]:
@@ -142,14 +142,14 @@ def lines_of(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _shifted(line: str, by: int) -> str:
+def _shift_numbers(line: str, by: int) -> str:
     """Return a line of the diff; line numbers count from the beginning of the file."""
     if line.startswith("@@ "):
         return _HEADER.sub(lambda m: f"@@ -{int(m[1]) + by}{m[2] or ''} +{int(m[3]) + by}{m[4] or ''} @@", line)
     return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-def _bounded(lines: list[str]) -> str:
+def _cut_diff(lines: list[str]) -> str:
     text = "".join(line.replace("\r\n", "\n") for line in lines[:MAX_LINES])
     if len(text) > MAX_CHARACTERS:
         text = text[:MAX_CHARACTERS] + "…\n"

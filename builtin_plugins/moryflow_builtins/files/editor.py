@@ -46,7 +46,7 @@ def commit(files: Files, changes: Sequence[FileChange]) -> None:
         for change in changes:
             _make(files, change, undo)
     except ToolError as error:
-        left = [name for name, put_back in reversed(undo) if not _done(put_back)]
+        left = [name for name, put_back in reversed(undo) if not _succeeds(put_back)]
         if left:
             raise ToolError(
                 f"{error.message}; these files could not be put back and hold the change: {', '.join(left)}",
@@ -84,7 +84,7 @@ def _mode(files: Files, target: Target) -> int:
         return os.fstat(file.fileno()).st_mode & 0o777
 
 
-def _done(put_back: Callable[[], object]) -> bool:
+def _succeeds(put_back: Callable[[], object]) -> bool:
     try:
         put_back()
     except ToolError:
@@ -127,7 +127,7 @@ def old_text(files: Files, target: Target) -> str | None:
 
 def edit_files(ctx: ToolContext, edits: Sequence[tuple[Target, Edit]], tool: str) -> ToolResult:
     """Make all `edits`, in order, each file written once; nothing is written when one of them fails."""
-    edited, places = planned_edits(ctx.files, edits)
+    edited, places = plan_edits(ctx.files, edits)
     changes = [FileChange(one.target, one.data, one.text.encode(one.after, one.target.given)) for one in edited]
     commit(ctx.files, changes)
     made = [diff(one.text.text, one.after, one.target.given) for one in edited]
@@ -144,7 +144,7 @@ class Edited:
     after: str
 
 
-def planned_edits(files: Files, edits: Sequence[tuple[Target, Edit]]) -> tuple[list[Edited], int]:
+def plan_edits(files: Files, edits: Sequence[tuple[Target, Edit]]) -> tuple[list[Edited], int]:
     """Return the files as `edits` leave them, and the number of places; nothing is written.
 
     :raises ToolError: one of them does not fit.
@@ -191,7 +191,7 @@ def _tool_result(
     return ToolResult(output=output, title=title, metadata={"targets": targets, **counts, **diffs})
 
 
-def paired(paths: Sequence[str], targets: Sequence[Target]) -> Iterator[Target]:
+def targets_of(paths: Sequence[str], targets: Sequence[Target]) -> Iterator[Target]:
     """Yield the judged target of each path; equal paths were declared, and judged, once."""
     by_path = dict(zip(dict.fromkeys(paths), targets, strict=True))
     yield from (by_path[path] for path in paths)

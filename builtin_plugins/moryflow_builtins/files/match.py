@@ -130,7 +130,7 @@ def apply_edit(text: str, edit: Edit, name: str) -> tuple[str, int]:
         raise ToolError("old_string is empty", code="invalid_args", next_step="use write to create or replace a file")
     if edit.old == edit.new:
         raise ToolError("old_string and new_string are the same", code="no_change", next_step="change new_string")
-    for find in (_exact, _otherwise_composed, _forgiving, _by_lines):
+    for find in (_exact, _by_normal_form, _by_lookalikes, _by_lines):
         found = list(find(text, edit))
         if found:
             return _replace(text, found, edit, name), len(found)
@@ -188,7 +188,7 @@ def _splits(text: str, end: int) -> bool:
     return combining(following) > 0
 
 
-def _otherwise_composed(text: str, edit: Edit) -> Iterator[Replacement]:
+def _by_normal_form(text: str, edit: Edit) -> Iterator[Replacement]:
     """Find the text as another system composes its accents (NFC, NFD); what comes there is composed like it."""
     if edit.old.isascii():
         return
@@ -232,13 +232,13 @@ def _plain(text: str) -> tuple[str, Callable[[int], int], Callable[[int], int]]:
     return "".join(kept), original, lambda index: original(index - 1) + 1
 
 
-def _forgiving(text: str, edit: Edit) -> Iterator[Replacement]:
+def _by_lookalikes(text: str, edit: Edit) -> Iterator[Replacement]:
     plain, begin, end = _plain(text)
     old, new = _plain(edit.old)[0], edit.new.replace("\r\n", "\n")
     if not old.strip():
         return
     to_line_end = edit.old.translate(_ALIKE).endswith((" ", "\t"))  # forgiven only where a line ends
-    before, after = _shared(old, new.translate(_ALIKE))
+    before, after = _common_ends(old, new.translate(_ALIKE))
     start = plain.find(old)
     while start >= 0:
         stop = start + len(old)
@@ -251,7 +251,7 @@ def _forgiving(text: str, edit: Edit) -> Iterator[Replacement]:
         start = plain.find(old, stop if edit.all else start + 1)
 
 
-def _shared(old: str, new: str) -> Span:
+def _common_ends(old: str, new: str) -> Span:
     """Return how many characters `old` and `new` have in common at the beginning and at the end."""
     limit = min(len(old), len(new))
     before = next((i for i in range(limit) if old[i] != new[i]), limit)

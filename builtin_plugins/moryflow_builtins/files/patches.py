@@ -163,7 +163,7 @@ _LINE = re.compile(r"([^\n]*?)(\r?\n)|([^\n]+)()\Z")
 
 def apply_patch_text(ctx: ToolContext, patch: str) -> ToolResult:
     """Apply a whole patch to the call's targets."""
-    planned = planned_patch(ctx, patch)
+    planned = plan_patch(ctx, patch)
     commit(ctx.files, [change for one in planned for change in one.changes])
     made = [(_title(one.patch), diff(one.before, one.after, one.patch.path, one.patch.move_to)) for one in planned]
     total = Diff(sum(d.added for _, d in made), sum(d.removed for _, d in made), "")
@@ -176,7 +176,7 @@ def apply_patch_text(ctx: ToolContext, patch: str) -> ToolResult:
             "targets": [t.text for t in ctx.call.targets],
             "added": total.added,
             "removed": total.removed,
-            "diff": short_diffs([_shown(one, change) for one, (_, change) in zip(planned, made, strict=True)]),
+            "diff": short_diffs([_shown_file(one, change) for one, (_, change) in zip(planned, made, strict=True)]),
         },
     )
 
@@ -191,7 +191,7 @@ class PlannedPatch(NamedTuple):
     changes: list[FileChange]
 
 
-def planned_patch(ctx: ToolContext, patch: str) -> list[PlannedPatch]:
+def plan_patch(ctx: ToolContext, patch: str) -> list[PlannedPatch]:
     """Return what `patch` makes of the call's targets; nothing is written.
 
     :raises ToolError: it cannot be read, or a part of it does not fit.
@@ -199,10 +199,10 @@ def planned_patch(ctx: ToolContext, patch: str) -> list[PlannedPatch]:
     patches = parse_patch(patch)
     targets = dict(zip(paths_of(patches), ctx.call.targets, strict=True))
     _refuse_same(targets)
-    return [PlannedPatch(one, targets[one.path], *_planned(ctx, one, targets)) for one in patches]
+    return [PlannedPatch(one, targets[one.path], *_plan_file(ctx, one, targets)) for one in patches]
 
 
-def _shown(one: PlannedPatch, made: Diff) -> ShownFile:
+def _shown_file(one: PlannedPatch, made: Diff) -> ShownFile:
     into = one.changes[0].into
     name = f"{one.target.text} → {into.text}" if into is not None else one.target.text
     return ShownFile(name, {"add": "new file", "delete": "deleted"}.get(one.patch.action, ""), made)
@@ -223,7 +223,7 @@ def _refuse_same(targets: Mapping[str, Target]) -> None:
             raise ToolError(f"{other} and {name} are the same file", code="invalid_patch", next_step="name it once")
 
 
-def _planned(ctx: ToolContext, patch: FilePatch, targets: Mapping[str, Target]) -> tuple[str, str, list[FileChange]]:
+def _plan_file(ctx: ToolContext, patch: FilePatch, targets: Mapping[str, Target]) -> tuple[str, str, list[FileChange]]:
     """Return the old text, the new text and the changes of one file."""
     target = targets[patch.path]
     if patch.action == "add":
@@ -232,7 +232,7 @@ def _planned(ctx: ToolContext, patch: FilePatch, targets: Mapping[str, Target]) 
         content = "".join(f"{line}\n" for line in patch.content)
         return "", content, [FileChange(target, None, encode_new(content, patch.path))]
     if patch.action == "update":
-        return _updated(ctx, patch, target, targets.get(patch.move_to))
+        return _plan_update(ctx, patch, target, targets.get(patch.move_to))
     data = ctx.files.read(target, limit=MAX_BYTES)
     return _text_or_nothing(data, patch.path), "", [FileChange(target, data, None)]
 
@@ -244,7 +244,7 @@ def _text_or_nothing(data: bytes, name: str) -> str:
         return ""
 
 
-def _updated(ctx: ToolContext, patch: FilePatch, target: Target, into: Target | None) -> tuple[str, str, list[FileChange]]:
+def _plan_update(ctx: ToolContext, patch: FilePatch, target: Target, into: Target | None) -> tuple[str, str, list[FileChange]]:
     if into is not None and into.identity is not None:
         raise ToolError(f"{patch.move_to} already exists", code="exists", next_step="choose another name")
     if not patch.hunks:

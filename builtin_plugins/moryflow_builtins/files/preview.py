@@ -13,9 +13,9 @@ from moryflow_sdk import Target, ToolContext, ToolError, thaw
 from moryflow_sdk.support.texts import visible
 
 from .diffs import lines_of, whole_diff
-from .editor import old_text, paired, planned_edits
+from .editor import old_text, plan_edits, targets_of
 from .match import Edit
-from .patches import PlannedPatch, planned_patch
+from .patches import PlannedPatch, plan_patch
 
 MOST_PATHS = 10_000
 
@@ -36,15 +36,15 @@ def preview_edits(ctx: ToolContext) -> str:
     args = thaw(ctx.call.args)
     given = args.get("edits", [args])
     edits = [Edit(one["old_string"], one["new_string"], one.get("replace_all", False)) for one in given]
-    targets = paired([one["path"] for one in given], ctx.call.targets)
-    edited, _ = planned_edits(ctx.files, list(zip(targets, edits, strict=True)))
+    targets = targets_of([one["path"] for one in given], ctx.call.targets)
+    edited, _ = plan_edits(ctx.files, list(zip(targets, edits, strict=True)))
     made = [(one.target, _difference(one.text.text, one.after)) for one in edited]
     return made[0][1] if len(made) == 1 else "\n".join(_with_heading(_name(target), text) for target, text in made)
 
 
 def preview_patch(ctx: ToolContext) -> str:
     """Return what a patch does to each file."""
-    return "\n".join(_patched(one, ctx.call.targets) for one in planned_patch(ctx, str(ctx.call.args["patch"])))
+    return "\n".join(_preview_file(one, ctx.call.targets) for one in plan_patch(ctx, str(ctx.call.args["patch"])))
 
 
 def preview_move(ctx: ToolContext) -> str:
@@ -86,7 +86,7 @@ def _rest(below: Sequence[str]) -> list[str]:
     return [f"and more than {MOST_PATHS:,} files in all"] if len(below) > MOST_PATHS else []
 
 
-def _patched(one: PlannedPatch, targets: Sequence[Target]) -> str:
+def _preview_file(one: PlannedPatch, targets: Sequence[Target]) -> str:
     name = _name(one.target)
     if one.patch.move_to:
         into = next(target for target in targets if target.given == one.patch.move_to)

@@ -199,7 +199,7 @@ def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None,
         if picture is not None:
             return _image(ctx, picture, head + file.read(IMAGE_BYTES + 1 - len(head)), size, name)
         mark, marked = mark_of(head)
-        chosen = marked or _known(encoding) or "utf-8"
+        chosen = marked or _codec_of(encoding) or "utf-8"
         if not chosen.startswith(("utf-16", "utf-32")) and looks_binary(head):
             return _binary(target, head, size)
         page, used = _page(file, len(mark), chosen, offset, limit, whole=size <= MAX_BYTES)
@@ -207,7 +207,7 @@ def read_target(ctx: ToolContext, offset: int, limit: int, encoding: str | None,
     return _result(target, page, used, size, line_numbers, note)
 
 
-def _known(encoding: str | None) -> str | None:
+def _codec_of(encoding: str | None) -> str | None:
     """Return the codec's own name of `encoding`."""
     import codecs
 

@@ -194,12 +194,12 @@ def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[
             yield path, folder
     for pattern in settings.files:
         try:
-            yield from _named(pattern, vault)
+            yield from _matching_files(pattern, vault)
         except (ValueError, RuntimeError) as error:  # the second also of ~NAME, and of a pattern that no glob takes
             yield Path(pattern), f"{NAMED_IN} names it, and no file can be named like this: {error}"
 
 
-def _named(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | str]]:
+def _matching_files(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | str]]:
     """Yield the files that `pattern`, one of the configuration's, names; one that names none is said."""
     expanded = Path(pattern).expanduser()
     own = expanded.is_absolute()

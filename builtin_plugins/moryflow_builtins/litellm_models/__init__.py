@@ -183,7 +183,7 @@ class LitellmModels(BaseProvider):
         prefix, _, name = request.model.id.partition("/")
         model = name if prefix == ANY else f"{prefix}/{name}"
         found = arguments(json.loads(Encoder(endpoint).body(request, model)), endpoint.timeout)
-        own = self._own(prefix)
+        own = self._provider_settings(prefix)
         if own.base_url:
             found["api_base"] = own.base_url
         key = (
@@ -208,14 +208,14 @@ class LitellmModels(BaseProvider):
         known = facts(*name.split("/", 1)) if prefix == ANY and "/" in name else facts(prefix, name)
         family = "gpt" if "gpt" in name.lower() else "claude" if "claude" in name.lower() else ""
         info = ModelInfo(id=f"{prefix}/{name}", name=name, provider=self.name, family=family, **known)
-        return with_limits(info, self._own(prefix))
+        return with_limits(info, self._provider_settings(prefix))
 
     def _lists(self, prefix: str, name: str) -> bool:
         from .engine import entry
 
-        return bool(entry(prefix, name)) or name in self._own(prefix).models
+        return bool(entry(prefix, name)) or name in self._provider_settings(prefix).models
 
-    def _own(self, prefix: str) -> ProviderSettings:
+    def _provider_settings(self, prefix: str) -> ProviderSettings:
         return self._settings.providers.get(prefix) or ProviderSettings()
 
     def _endpoint(self, model: ModelInfo) -> Endpoint:
@@ -226,7 +226,7 @@ class LitellmModels(BaseProvider):
         from moryflow_sdk.chat_completions import Endpoint
 
         prefix = model.id.partition("/")[0]
-        service, own = SERVICES.get(prefix) or LitellmService(prefix), self._own(prefix)
+        service, own = SERVICES.get(prefix) or LitellmService(prefix), self._provider_settings(prefix)
         key = self._environ.get(own.api_key_env, "") if own.api_key_env else own.api_key or service.key(self._environ)
         name = own.api_key_env or (service.keys[0] if service.keys else "")
         if name and not key:

@@ -118,7 +118,7 @@ class LocalModel(BaseProvider):
             await asyncio.wait_for(asyncio.shield(starting), SHOW_AFTER)
         if not starting.done():
             yield Status(text="loading the local model")
-        client = await self._connected(*await starting)
+        client = await self._client_of_process(*await starting)
         params = request.params
         own_limit = params.max_tokens is None or params.max_tokens >= LONGEST_ANSWER
         if request.purpose != "compact":  # a summary has sections, each with a heading
@@ -145,7 +145,7 @@ class LocalModel(BaseProvider):
             self._process = Process(self._runtime)
         return self._process
 
-    async def _connected(self, url: str, key: str) -> ChatClient:
+    async def _client_of_process(self, url: str, key: str) -> ChatClient:
         """Return a client for the process that runs now; one that was started again has another address and key."""
         from moryflow_sdk.chat_completions import ChatClient, Endpoint
 

@@ -132,7 +132,7 @@ class Process:
     def start(self) -> Future[tuple[str, str]]:
         """Begin to start it, or again if it has died; the future gives address and key."""
         with self._lock:
-            if self._future is None or self._failed():
+            if self._future is None or self._has_failed():
                 self._future = Future()
                 threading.Thread(target=self._work, args=(self._future,), name="moryflow-local-model", daemon=True).start()
             return self._future
@@ -150,7 +150,7 @@ class Process:
         child.kill()
         child.wait()
 
-    def _failed(self) -> bool:
+    def _has_failed(self) -> bool:
         assert self._future is not None
         if not self._future.done():
             return False

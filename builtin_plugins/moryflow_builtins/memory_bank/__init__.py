@@ -172,9 +172,9 @@ async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResu
     """Undo what may not be, note what was read, say what has to be said."""
     if usable_bank(turn) is None and not runs_unseen(call, turn):
         return None
-    from .guard import after
+    from .guard import review_result
 
-    return await after(call, result, turn)
+    return await review_result(call, result, turn)
 
 
 def _group() -> Any:

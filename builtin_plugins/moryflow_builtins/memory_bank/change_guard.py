@@ -52,7 +52,7 @@ class BankSnapshot:
         return [name for name in names if self.items.get(name) != now.items.get(name)]
 
 
-def take(vault: str) -> BankSnapshot:
+def snapshot_of(vault: str) -> BankSnapshot:
     """Read the whole bank without following a link."""
     found = BankSnapshot(vault)
     root = f"{vault}/{FOLDER}"
@@ -105,7 +105,7 @@ def _item(name: str, folder: int) -> Item:
         return Item("file", file.read(MOST_BYTES + 1))
 
 
-def reopen(before: BankSnapshot) -> None:
+def restore_modes(before: BankSnapshot) -> None:
     """Give folders the mode back that they had, so that what is in them can be seen and put back."""
     for name in sorted(name for name, item in before.items.items() if item.kind == "dir"):
         path = Path(before.vault, name)
@@ -132,7 +132,7 @@ def restore(before: BankSnapshot, now: BankSnapshot, turn: Any) -> list[str]:
         elif item is not None and item.kind != "dir":
             left.append(name)
     left += [name for name in names if _kind(before, name) == "dir" and _missing_folder(before, name)]
-    reopen(before)
+    restore_modes(before)
     return sorted(set(left))
 
 
@@ -181,7 +181,7 @@ def _write(turn: Any, name: str, item: Item) -> None:
         turn.files.write(_target(turn, name), item.content)
 
 
-def keep(now: BankSnapshot, names: Mapping[str, Any] | list[str], folder: Path) -> int:
+def keep_copies(now: BankSnapshot, names: Mapping[str, Any] | list[str], folder: Path) -> int:
     """Copy what is about to be undone into `folder`; return how many files that were."""
     count = 0
     for name in names:
@@ -212,7 +212,7 @@ async def hold(call: ToolCall, turn: Turn) -> None:
     if is_held(call, turn):
         return
     vault = str(turn.vault)
-    _held[turn.id, call.id] = await asyncio.to_thread(take, vault) if is_there(vault) else BankSnapshot(vault)
+    _held[turn.id, call.id] = await asyncio.to_thread(snapshot_of, vault) if is_there(vault) else BankSnapshot(vault)
     while len(_held) > MOST_HELD:
         del _held[next(iter(_held))]
 
@@ -231,16 +231,16 @@ async def compare(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult 
 
 
 def _undo_changes(before: BankSnapshot, call: ToolCall, result: ToolResult, turn: Any) -> ToolResult | None:
-    now = take(before.vault)
+    now = snapshot_of(before.vault)
     names = before.changed(now)
     if not names:
         return None
     done, who, undone, step = CHANGED if before.items else MADE
-    reopen(before)
-    now = take(before.vault)
+    restore_modes(before)
+    now = snapshot_of(before.vault)
     place = turn.data_dir / "undone" / f"{time.strftime('%Y%m%d-%H%M%S')}-{call.id}"
     try:
-        kept = keep(now, before.changed(now), place)
+        kept = keep_copies(now, before.changed(now), place)
     except OSError as error:
         said = f"{call.tool} {done} {_first_names(names)}, and it could not be undone: {error.strerror}"
         return _changed_result(result, said, names, step)

@@ -15,7 +15,7 @@ from moryflow_sdk.support.sensitive import sensitive
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from .bank import FOLDER, MEMORY, PATTERNS, SECTIONS, MemoryBankSettings, as_text, bank_of, problem_of
-from .change_guard import take
+from .change_guard import snapshot_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def document(kind: str, found: Sequence[Finding], **more: Any) -> dict[str, Any]
     return {"v": 1, "type": kind, "ok": not found, **more, "findings": [finding.as_json() for finding in found]}
 
 
-def rendering(found: Sequence[Finding], fine: str) -> str:
+def findings_text(found: Sequence[Finding], fine: str) -> str:
     """Return findings as text, one a line."""
     return "\n".join(map(str, found)) if found else fine
 
@@ -246,14 +246,14 @@ def check_bank(turn: Any) -> tuple[list[Finding], int]:
         return [Finding("link", FOLDER, bank.problem, f"replace it with a folder, then {INIT}")], 0
     found: list[Finding] = []
     pages: dict[str, BankPage] = {}
-    names = {name: item for name, item in take(str(turn.vault)).items.items() if item.kind != "dir"}
+    names = {name: item for name, item in snapshot_of(str(turn.vault)).items.items() if item.kind != "dir"}
     for name, item in names.items():
         found += _entry(turn, name, item.kind, pages)
     settings: MemoryBankSettings = turn.config
     found += [Finding("missing", name, "the file is missing", INIT) for name in (MEMORY, PATTERNS) if name not in names]
     for page in pages.values():
         found += _page(turn, page, settings)
-    return [*found, *_unreached(pages)], len(names)
+    return [*found, *_unreached_pages(pages)], len(names)
 
 
 def _entry(turn: Any, name: str, kind: str, pages: dict[str, BankPage]) -> Iterator[Finding]:
@@ -298,7 +298,7 @@ def _page(turn: Any, page: BankPage, settings: MemoryBankSettings) -> Iterator[F
     for link in page.links:
         yield from _link(turn, page, link)
     for pointer in (page.front or {}).get("pointers") or ():
-        if isinstance(pointer, str) and not _there(turn, re.sub(r":\d+(-\d+)?$", "", pointer)):
+        if isinstance(pointer, str) and not _exists(turn, re.sub(r":\d+(-\d+)?$", "", pointer)):
             yield Finding("pointer", page.name, f"the source {pointer} is not there", here, 1)
 
 
@@ -318,17 +318,17 @@ def _link(turn: Any, page: BankPage, link: PageLink) -> Iterator[Finding]:
     goal = unquote(link.goal.partition("#")[0])
     if not goal or re.match(r"[a-z][a-z0-9+.-]*:", link.goal, re.IGNORECASE):
         return
-    name = _resolved(page, link)
+    name = _path_meant(page, link)
     if goal.startswith("/") or name.startswith(".."):
         step = f"link to a file of this project, relative to {page.name}"
         yield Finding("link", page.name, f"{link.goal} leads out of the project", step, link.line)
-    elif not _there(turn, name):
+    elif not _exists(turn, name):
         yield Finding("link", page.name, f"{link.goal} is not there", f"edit {page.name}", link.line)
     elif link.at and link.at > _line_count(turn, name):
         yield Finding("pointer", page.name, f"{link.goal} has no line {link.at}", f"edit {page.name}", link.line)
 
 
-def _resolved(page: BankPage, link: PageLink) -> str:
+def _path_meant(page: BankPage, link: PageLink) -> str:
     """Return the path in the vault that a link or a pointer means."""
     goal = unquote(link.goal.partition("#")[0])
     if link.pointer:
@@ -336,7 +336,7 @@ def _resolved(page: BankPage, link: PageLink) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(page.name), goal))
 
 
-def _there(turn: Any, name: str) -> bool:
+def _exists(turn: Any, name: str) -> bool:
     target = turn.files.resolve(name)
     return not target.error and target.identity is not None and target.text == f"vault:/{name.rstrip('/')}"
 
@@ -348,7 +348,7 @@ def _line_count(turn: Any, name: str) -> int:
         return 0
 
 
-def _unreached(pages: Mapping[str, BankPage]) -> Iterator[Finding]:
+def _unreached_pages(pages: Mapping[str, BankPage]) -> Iterator[Finding]:
     """Every file is reached from the front page, over links to it or to its folder."""
     if MEMORY not in pages:
         return
@@ -356,7 +356,7 @@ def _unreached(pages: Mapping[str, BankPage]) -> Iterator[Finding]:
     while todo:
         page = pages[todo.popleft()]
         for link in page.links:
-            name = _resolved(page, link)
+            name = _path_meant(page, link)
             for goal in pages:
                 if goal not in seen and (goal == name or posixpath.dirname(goal) == name != FOLDER):
                     seen.add(goal)

@@ -30,7 +30,7 @@ from .bank import (
     read_text,
     split,
 )
-from .check import Finding, check_bank, document, read_page, rendering
+from .check import Finding, check_bank, document, findings_text, read_page
 from .prompt import protocol
 
 TEMPLATE_VERSION = "7.1"
@@ -192,14 +192,14 @@ def diagnose(turn: Any) -> list[Finding]:
     """Return where the parts disagree."""
     settings: MemoryBankSettings = turn.config
     return [
-        *_skill(SKILL, settings, shipped=True),
-        *_installed(turn.home, settings),
-        *_bank(turn, settings),
-        *_agents(turn.home),
+        *_skill_findings(SKILL, settings, shipped=True),
+        *_installed_skill_findings(turn.home, settings),
+        *_front_page_findings(turn, settings),
+        *_agent_findings(turn.home),
     ]
 
 
-def _skill(folder: Path, settings: MemoryBankSettings, *, shipped: bool) -> Iterator[Finding]:
+def _skill_findings(folder: Path, settings: MemoryBankSettings, *, shipped: bool) -> Iterator[Finding]:
     """Hold a skill against the protocol."""
     step = "reinstall moryflow" if shipped else SKILL_AGAIN
     for name in PAGES:
@@ -234,11 +234,11 @@ def _thresholds(text: str, file: str, settings: MemoryBankSettings, step: str) -
         yield Finding("drift", file, message, step)
 
 
-def _installed(home: Path, settings: MemoryBankSettings) -> Iterator[Finding]:
+def _installed_skill_findings(home: Path, settings: MemoryBankSettings) -> Iterator[Finding]:
     place = home / "skills" / "memory-bank"
     if not place.exists():
         return
-    yield from _skill(place, settings, shipped=False)
+    yield from _skill_findings(place, settings, shipped=False)
     for name in PAGES:
         try:
             same = (place / name).read_bytes() == (SKILL / name).read_bytes()
@@ -248,7 +248,7 @@ def _installed(home: Path, settings: MemoryBankSettings) -> Iterator[Finding]:
             yield Finding("drift", str(place / name), "it differs from the page that came with Moryflow", SKILL_AGAIN)
 
 
-def _bank(turn: Any, settings: MemoryBankSettings) -> Iterator[Finding]:
+def _front_page_findings(turn: Any, settings: MemoryBankSettings) -> Iterator[Finding]:
     bank = bank_of(turn)
     if bank is not None and bank.problem:
         yield Finding("link", FOLDER, bank.problem, "moryflow memory-bank check")
@@ -273,7 +273,7 @@ def _bank(turn: Any, settings: MemoryBankSettings) -> Iterator[Finding]:
     yield from _thresholds(" ".join(text.split()), MEMORY, settings, f"edit {MEMORY}")
 
 
-def _agents(home: Path) -> Iterator[Finding]:
+def _agent_findings(home: Path) -> Iterator[Finding]:
     """Name agents of the person's that are called like the plugin's own, whatever their files are; they get nothing by it."""
     from moryflow_sdk.support.agent_files import read_agent
 
@@ -337,7 +337,9 @@ def init(context: Any, skill: bool) -> None:
 def check(ctx: click.Context, context: Any) -> None:
     """Validate structure, schema, links, pointers and sizes. Exit code 3 when something is wrong."""
     found, count = _within(context, check_bank)
-    context.print(document("memory_bank.check", found, files=count), text=rendering(found, f"{count} files, nothing is wrong"))
+    context.print(
+        document("memory_bank.check", found, files=count), text=findings_text(found, f"{count} files, nothing is wrong")
+    )
     ctx.exit(3 if found else 0)
 
 
@@ -349,5 +351,5 @@ def doctor(ctx: click.Context, context: Any) -> None:
     found, known = _within(context, lambda turn: (diagnose(turn), facts(turn)))
     state = known["bank"] or "none here"
     fine = f"protocol {known['protocol_version']}, guard mode {known['guard_mode']}, bank {state}: no drift"
-    context.print(document("memory_bank.doctor", found, **known), text=rendering(found, fine))
+    context.print(document("memory_bank.doctor", found, **known), text=findings_text(found, fine))
     ctx.exit(3 if found else 0)

@@ -19,7 +19,7 @@ from moryflow_sdk.support.sensitive import sensitive
 
 from .bank import FOLDER, MADE_BY, READER, SENSITIVE_PATHS, MemoryBankSettings, bank_of, inside, usable_bank
 from .change_guard import compare, is_held
-from .prompt import add_file_dates, escalation, note_package, note_reads, satisfied
+from .prompt import add_file_dates, escalation, has_read_required, note_package, note_reads
 from .writer import Grant, check_written, grant_of
 
 LEVELS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -32,14 +32,14 @@ _hung: list[RiskFunction] = []
 """Functions that took longer; they are not called again."""
 
 
-def edited(call: ToolCall) -> tuple[Target, ...]:
+def edit_targets(call: ToolCall) -> tuple[Target, ...]:
     """Return what `call` is going to write."""
     return tuple(target for target in call.targets if target.domain == "edit")
 
 
 def assess(call: ToolCall, settings: MemoryBankSettings) -> Risk:
     """Return the built-in judgement: several files, a folder or a listed tool is high, a sensitive path is high."""
-    targets = edited(call)
+    targets = edit_targets(call)
     files = {target.path or target.text for target in targets}
     if len(files) > 1 or call.tool in settings.high_risk_tools:
         return "high"
@@ -139,11 +139,11 @@ async def judge(call: ToolCall, turn: Turn) -> Deny | None:
         refused = _reader(call)
         if refused is not None:
             return refused
-    targets = edited(call)
+    targets = edit_targets(call)
     if not targets:
         return None
     if any(inside(target) for target in targets):
-        return _protected(turn)
+        return _deny_bank_edit(turn)
     return await _before_write(call, turn)
 
 
@@ -151,7 +151,7 @@ def _deny(reason: str, next_step: str) -> Deny:
     return Deny(f"memory bank: {reason}", cause="memory_bank", bypass="never", next_step=next_step)
 
 
-def _protected(turn: Turn) -> Deny:
+def _deny_bank_edit(turn: Turn) -> Deny:
     bank = bank_of(turn)
     if bank is None:
         return _deny(f"{FOLDER}/ is made and kept by its own commands", MADE_BY)
@@ -198,14 +198,14 @@ async def _before_write(call: ToolCall, turn: Turn) -> Deny | None:
     if settings.guard_mode == "off":
         return None
     bank = usable_bank(turn)
-    if bank is None or satisfied(turn, bank):
+    if bank is None or has_read_required(turn, bank):
         return None
     required = bank.required()
     if not required:
         _emit_reminder(turn)
         return None
     risk = await risk_of(call, settings)
-    targets = [target.text for target in edited(call)]
+    targets = [target.text for target in edit_targets(call)]
     if settings.guard_mode == "block" and risk == "high":
         turn.emit("gate", action="blocked", risk=risk, targets=targets, required=required)
         return _deny(f"this is a high-risk write, and {required} was not read in this turn", f"read {required}")
@@ -244,7 +244,7 @@ def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
     """Return, once a turn, that what was done speaks for a proposal: a kind of change, or a number of files."""
     settings: MemoryBankSettings = turn.config
     state = turn.state
-    targets = [target.text for target in edited(call) if not inside(target)]
+    targets = [target.text for target in edit_targets(call) if not inside(target)]
     if not targets or result.status != "ok" or not settings.hints or turn.parent is not None or state.get("spoken"):
         return ""
     changed = sorted({*state.get("changed", ()), *targets})
@@ -268,7 +268,7 @@ def get_ready(turn: Turn) -> None:
         sensitive_globs(settings)
 
 
-async def after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
+async def review_result(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
     """Return what the model shall read of a call's result, ``None`` to leave it."""
     if is_held(call, turn):
         undone = await compare(call, result, turn)

@@ -135,7 +135,7 @@ SEARCHES = ("ls", "glob", "grep", "search_in_file")
 """Tools that read nothing in order, even where they show every line of a short file."""
 
 
-def satisfied(turn: Turn, bank: Bank) -> bool:
+def has_read_required(turn: Turn, bank: Bank) -> bool:
     """Whether this turn has read what a risky write asks for: ``patterns.md``, or a package of the memory reader."""
     state = turn.state
     return bool(state.get("readerDone")) or bank.required() in state.get("readFiles", ())
@@ -155,7 +155,7 @@ def note_reads(call: ToolCall, result: ToolResult, turn: Turn) -> None:
             state["readFiles"] = [*state.get("readFiles", ()), name]
             state["linesRead"] = state.get("linesRead", 0) + lines
             bank = Bank(str(turn.vault))
-            state["contextSatisfied"] = satisfied(turn, bank)
+            state["contextSatisfied"] = has_read_required(turn, bank)
 
 
 def shown_lines(turn: Any, target: Target, output: str) -> int | None:
@@ -166,11 +166,11 @@ def shown_lines(turn: Any, target: Target, output: str) -> int | None:
         return None
     text = as_text(data)
     lines = (data.decode("latin-1") if text is None else text).splitlines()
-    first = [_telling(line, plain=text is None) for line in lines if line.strip()][:FIRST_LINES]
+    first = [_telltale_part(line, plain=text is None) for line in lines if line.strip()][:FIRST_LINES]
     return len(lines) if all(line in output for line in first) else None
 
 
-def _telling(line: str, *, plain: bool) -> str:
+def _telltale_part(line: str, *, plain: bool) -> str:
     """Return what of a line must be in an output that shows it: not what is cut, nor what an encoding may spell otherwise."""
     pieces = re.split(r"[^\t\x20-\x7e]+", line) if plain else [line]
     return max(pieces, key=len).strip()[:MOST_OF_A_LINE]

@@ -64,12 +64,12 @@ def parse_reply(text: str) -> Said:
 
     A command counts as a yes where it is given, not where it is spoken of: ``do not mb:write``, ``what does mb:write do?``.
     """
-    found = [(match[1].lower(), (match[2] or "").lower()) for match in _COMMAND.finditer(text) if _given(match, text)]
+    found = [(match[1].lower(), (match[2] or "").lower()) for match in _COMMAND.finditer(text) if _is_given(match, text)]
     refused = next((item for item in found if item[0] == "no"), None)
     return Said(*(refused or next(iter(found), ())))
 
 
-def _given(match: re.Match[str], text: str) -> bool:
+def _is_given(match: re.Match[str], text: str) -> bool:
     """Whether a command is given where it stands. A no always is: nothing is written by mistake."""
     if match[1].lower() == "no":
         return True
@@ -175,13 +175,13 @@ def answer_to(proposal: Proposal, typed: Sequence[Prompt], newest: bool) -> str:
     if place is None:
         return ""  # it was made on another branch of the conversation
     after = typed[place + 1 :]
-    said = [_counts(parse_reply(prompt.text), proposal, newest) for prompt in after]
+    said = [_answer_about(parse_reply(prompt.text), proposal, newest) for prompt in after]
     if "no" in said:
         return "declined"
     return "confirmed" if said and said[-1] == "write" else ""
 
 
-def _counts(said: Said, proposal: Proposal, newest: bool) -> str:
+def _answer_about(said: Said, proposal: Proposal, newest: bool) -> str:
     """Return the answer if it is one to this proposal; one without an id is to the newest."""
     if said.proposal:
         return said.answer if said.proposal == proposal.id else ""
@@ -225,7 +225,7 @@ async def propose(ctx: ToolContext, target: str, draft: str, replaces: str, why:
     ctx.emit("proposal", id=made.id, target=name, draft=made.draft, replaces=made.replaces)
     ctx.emit("notice", text=f"{_difference(made)}\n`mb:write {made.id}` keeps it, `mb:no {made.id}` drops it")
     metadata = {"proposal": made.id, "target": name}
-    return ToolResult(output=_shown(made, why), title=f"proposal {made.id} for {name}", metadata=metadata)
+    return ToolResult(output=_proposal_text(made, why), title=f"proposal {made.id} for {name}", metadata=metadata)
 
 
 def _refuse_here(ctx: Any, typed: Sequence[Prompt]) -> None:
@@ -313,7 +313,7 @@ def _difference(made: Proposal) -> str:
     return "\n".join([f"proposal {made.id} for {made.target}", *removed, *added])
 
 
-def _shown(made: Proposal, why: str) -> str:
+def _proposal_text(made: Proposal, why: str) -> str:
     head, _, change = _difference(made).partition("\n")
     reason = f"\nwhy: {why}" if why.strip() else ""
     return (

@@ -93,7 +93,7 @@ async def check_package(result: ToolResult, turn: Turn, required: str) -> tuple[
         step = f"resume this {READER} session and ask for the package alone, or read memory-bank/details/patterns.md"
         note = f"[memory bank] this is not a context package: {said}. It does not count as reading. Next: {step}"
         return result.replace(output=f"{result.output}\n\n{note}"), False
-    notes = [*_conflicts(package), *_unfounded(package, turn)]
+    notes = [*_conflicts(package), *_quotes_not_found(package, turn)]
     missing = await _not_read(package, result, turn, required) if required else ""
     if missing:
         notes.append(f"{missing}. It does not count as reading. Next: read {required}")
@@ -135,7 +135,7 @@ def _conflicts(package: ContextPackage) -> list[str]:
     ]
 
 
-def _unfounded(package: ContextPackage, turn: Turn) -> list[str]:
+def _quotes_not_found(package: ContextPackage, turn: Turn) -> list[str]:
     """Name evidence that does not stand where it is said to stand."""
     wrong = [item.file for item in package.evidence if not _stands(item.file, item.quote, turn)]
     return [f"these quotes were not found in their files: {', '.join(wrong[:5])}. Next: read them yourself"] if wrong else []

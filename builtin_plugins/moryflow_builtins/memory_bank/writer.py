@@ -17,7 +17,7 @@ from typing import Any
 from moryflow_sdk import Agent, ToolCall, ToolContext, ToolError, ToolResult, Turn, redact
 
 from .bank import MARKERS, READ_TOOLS, USER_PLACEHOLDER, WRITER, as_text, page_of_skill, problem_of, split
-from .change_guard import note_change, take
+from .change_guard import note_change, snapshot_of
 from .proposals import Proposal, answer_to, load, newest_of, plain_line, prompts, save
 
 PLUGIN = "memory_bank"
@@ -59,7 +59,7 @@ _live: dict[str, Grant] = {}
 
 
 @contextmanager
-def granted(proposal: Proposal, turn: Turn, original: bytes | None) -> Iterator[Grant]:
+def hold_grant(proposal: Proposal, turn: Turn, original: bytes | None) -> Iterator[Grant]:
     """Hold a grant for as long as the block runs."""
     grant = Grant(secrets.token_hex(16), proposal, str(turn.vault), turn.session, original, original)
     _live[grant.token] = grant
@@ -138,9 +138,9 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
     :raises ToolError: it is not confirmed, or was written or declined before.
     """
     proposals = load(ctx.session_state)
-    chosen = await _confirmed(ctx, proposals, proposal)
+    chosen = await _confirmed_proposal(ctx, proposals, proposal)
     before = _content(ctx, chosen.target)
-    with granted(chosen, ctx, before) as grant:
+    with hold_grant(chosen, ctx, before) as grant:
         result = await ctx.spawn(
             writer_agent(), _task(chosen, before), metadata={"grant": grant.token}, title=f"write {chosen.target}"
         )
@@ -158,7 +158,7 @@ async def write(ctx: ToolContext, proposal: str) -> ToolResult:
     return ToolResult(output=f"{chosen.target} was written as proposed in {chosen.id}.", title=title, metadata=metadata)
 
 
-async def _confirmed(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> Proposal:
+async def _confirmed_proposal(ctx: Any, proposals: dict[str, Proposal], wanted: str) -> Proposal:
     """Return the proposal that shall be carried out; only what a person typed in this session counts."""
     typed = prompts(await ctx.history.path()) if ctx.parent is None else []
     newest = newest_of(proposals, typed)
@@ -210,7 +210,7 @@ def check_written(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult 
     wrong = difference(grant.original, now, grant.proposal)
     if not wrong:
         grant.current = now
-        note_change(grant.vault, grant.proposal.target, take(grant.vault))
+        note_change(grant.vault, grant.proposal.target, snapshot_of(grant.vault))
         return None
     said = f"error: memory bank: {wrong}; {_put_back(turn, grant)}. Next: write the draft's own lines, nothing else"
     return result.replace(status="error", code="memory_bank", output=said)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from moryflow_sdk import BaseProvider, ModelError, ModelEvent, ModelInfo, ModelProvider, ModelRequest, PluginContext, hookimpl
 from moryflow_sdk.support.provider_settings import ModelsSettings, ProviderSettings, with_limits
 
-from .known_services import MODELS, SERVICES, Service, known
+from .known_services import MODELS, SERVICES, Service, known_model
 
 if TYPE_CHECKING:
     from moryflow_sdk.chat_completions import ChatClient, Endpoint
@@ -64,7 +64,7 @@ class OpenAICompatible(BaseProvider):
         """List what the keys at hand can reach: known and configured models, and those a server of one's own lists."""
         names: list[str] = []
         for prefix in self.prefixes:
-            own = self._own(prefix)
+            own = self._provider_settings(prefix)
             service = SERVICES.get(prefix)
             names += [f"{prefix}/{name}" for name in own.models]
             if service is None or service.address(self._environ)[0] or own.base_url:
@@ -90,7 +90,7 @@ class OpenAICompatible(BaseProvider):
         self._require_key(prefix, client.endpoint)
         name = request.model.name
         if name == AUTO:
-            name = await self._listed(prefix, client)
+            name = await self._first_model(prefix, client)
         async with contextlib.aclosing(client.stream(request, name)) as events:
             async for event in events:
                 yield event
@@ -104,21 +104,21 @@ class OpenAICompatible(BaseProvider):
     def _info(self, prefix: str, name: str) -> ModelInfo:
         id = f"{prefix}/{name}"
         family = "gpt" if "gpt" in name.lower() or (prefix == "openai" and name[:1] == "o" and name[1:2].isdecimal()) else ""
-        facts = known(id)
+        facts = known_model(id)
         info = ModelInfo(id=id, name=name, provider=self.name, family=family, **(facts.fields() if facts else {}))
-        return with_limits(info, self._own(prefix))
+        return with_limits(info, self._provider_settings(prefix))
 
     def _prefix_of(self, name: str) -> str:
         if not name or name.startswith(("local", "script:")):
             return ""
-        if known(f"openai/{name}"):
+        if known_model(f"openai/{name}"):
             return "openai"
-        owners = [prefix for prefix in self.prefixes if name in self._own(prefix).models]
+        owners = [prefix for prefix in self.prefixes if name in self._provider_settings(prefix).models]
         if owners:
             return owners[0]
         return "openai" if "/" not in name and SERVICES["openai"].address(self._environ)[0] else ""
 
-    def _own(self, prefix: str) -> ProviderSettings:
+    def _provider_settings(self, prefix: str) -> ProviderSettings:
         return self._settings.providers.get(prefix) or ProviderSettings()
 
     def _client(self, prefix: str) -> ChatClient:
@@ -133,7 +133,7 @@ class OpenAICompatible(BaseProvider):
         """Return where `prefix` is served: the configuration wins over a variable, a variable over the table."""
         from moryflow_sdk.chat_completions import Endpoint
 
-        own = self._own(prefix)
+        own = self._provider_settings(prefix)
         service = SERVICES.get(prefix) or Service(prefix, own.base_url)
         address, variable = service.address(self._environ)
         key = self._environ.get(own.api_key_env, "").strip() if own.api_key_env else own.api_key.strip()
@@ -165,7 +165,7 @@ class OpenAICompatible(BaseProvider):
             next_step=f"export {service.keys[0]}=…, or choose another model with -m (moryflow model list)",
         )
 
-    async def _listed(self, prefix: str, client: ChatClient) -> str:
+    async def _first_model(self, prefix: str, client: ChatClient) -> str:
         """Return the model that ``auto`` stands for: the first the server lists, else the service's default."""
         service = SERVICES.get(prefix)
         fallback = service.default if service else ""

@@ -74,7 +74,7 @@ MODELS: dict[str, KnownModel] = {
 }
 
 
-def known(model: str) -> KnownModel | None:
+def known_model(model: str) -> KnownModel | None:
     """Return what is known about `model`; a dated name (``gpt-4.1-2025-04-14``) counts as the undated one."""
     while model:
         found = MODELS.get(model)

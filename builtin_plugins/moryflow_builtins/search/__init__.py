@@ -26,14 +26,14 @@ def _path(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
     return (file_target(args.get("path", "."), "read"),)
 
 
-def _reached(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
+def _glob_folder(args: Mapping[str, Any]) -> Sequence[TargetRequest]:
     """The folder that a pattern reaches, ``..`` included."""
     from .run import split
 
     return (file_target(split(args["pattern"], args.get("path", "."))[0], "read"),)
 
 
-@tool(domain="read", targets=_reached, parallel_safe=True)
+@tool(domain="read", targets=_glob_folder, parallel_safe=True)
 async def glob(
     pattern: Annotated[str, "for example src/**/*.py or *.{md,txt}; * stops at a slash, ** does not"],
     ctx: ToolContext,

@@ -56,11 +56,11 @@ def _find_rg() -> str | None:
     return None
 
 
-async def listed(ctx: ToolContext, target: Target, program: str, *options: str) -> FileListing | None:
+async def list_files(ctx: ToolContext, target: Target, program: str, *options: str) -> FileListing | None:
     """Return the files below `target`, or nothing when ``rg`` cannot say."""
     with ctx.files.folder(target) as folder:
         try:
-            async with _started(ctx, program, (*COMMON, *options, "--files"), folder, target) as process:
+            async with _running_rg(ctx, program, (*COMMON, *options, "--files"), folder, target) as process:
                 output = await asyncio.wait_for(_all(process), SEARCH_SECONDS)
         except (OSError, TimeoutError):
             return None
@@ -72,10 +72,10 @@ async def search_folder(ctx: ToolContext, target: Target, wish: SearchRequest, p
     """Search the files below `target` that `reader` shows; meanwhile it is found out which it does not."""
     wants = wish.wants
     with ctx.files.folder(target) as folder:
-        async with _started(ctx, program, (*COMMON, *_options(wish), "--", "."), folder, target) as process:
-            looking = asyncio.ensure_future(_refused(ctx, target, program, reader, wants))
+        async with _running_rg(ctx, program, (*COMMON, *_options(wish), "--", "."), folder, target) as process:
+            looking = asyncio.ensure_future(_not_shown(ctx, target, program, reader, wants))
             try:
-                found = await _collected(process)
+                found = await _collect(process)
                 refused = await looking
             finally:
                 looking.cancel()
@@ -86,14 +86,14 @@ async def search_folder(ctx: ToolContext, target: Target, wish: SearchRequest, p
     return found
 
 
-async def _refused(
+async def _not_shown(
     ctx: ToolContext, target: Target, program: str, reader: Reader, wants: Callable[[str], object] | None
 ) -> set[str]:
     """Return the files below `target` that `reader` does not show. One thread is enough beside a search, which is slower."""
-    files = await listed(ctx, target, program, "--threads=1")
+    files = await list_files(ctx, target, program, "--threads=1")
     if files is None:
         raise ToolError("the files could not be listed", code="io", next_step="call it again, or search a smaller folder")
-    return reader.refused(list(filter(wants, files.paths)) if wants else files.paths)
+    return reader.not_shown(list(filter(wants, files.paths)) if wants else files.paths)
 
 
 async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: SearchRequest, program: str) -> SearchResult:
@@ -102,8 +102,8 @@ async def search_open_file(ctx: ToolContext, file: IO[Any], name: str, wish: Sea
     process = await asyncio.create_subprocess_exec(
         program, *arguments, env=marked_environment(ctx.mark), stdin=file, stdout=PIPE, stderr=PIPE
     )
-    async with _ended(process):
-        found = await _collected(process)
+    async with _killed_at_exit(process):
+        found = await _collect(process)
     found.lines = [SearchLine(name, line.number, line.matches, line.text) for line in found.lines]
     return found
 
@@ -120,7 +120,7 @@ def _options(wish: SearchRequest) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def _started(
+async def _running_rg(
     ctx: ToolContext, program: str, arguments: tuple[str, ...], folder: int, target: Target
 ) -> AsyncIterator[Process]:
     """Start ``rg`` in the folder behind the descriptor, whatever its name leads to by now."""
@@ -135,12 +135,12 @@ async def _started(
         stdout=PIPE,
         stderr=PIPE,
     )
-    async with _ended(process):
+    async with _killed_at_exit(process):
         yield process
 
 
 @asynccontextmanager
-async def _ended(process: Process) -> AsyncIterator[None]:
+async def _killed_at_exit(process: Process) -> AsyncIterator[None]:
     """Leave no process behind, also when the call is cancelled."""
     try:
         yield
@@ -152,7 +152,7 @@ async def _all(process: Process) -> bytes:
     return (await process.communicate())[0]
 
 
-async def _collected(process: Process) -> SearchResult:
+async def _collect(process: Process) -> SearchResult:
     """Take lines until the end, until there is no more room, or until it takes too long; note each file that has a NUL."""
     assert process.stdout is not None and process.stderr is not None
     found, rest = SearchResult(), b""
@@ -160,7 +160,7 @@ async def _collected(process: Process) -> SearchResult:
     try:
         async with asyncio.timeout(SEARCH_SECONDS):
             while chunk := await process.stdout.read(CHUNK):
-                lines, ended, rest = _parsed(rest + chunk)
+                lines, ended, rest = _parse(rest + chunk)
                 found.notes += ended
                 if not found.take(lines):
                     return found
@@ -173,7 +173,7 @@ async def _collected(process: Process) -> SearchResult:
     return found
 
 
-def _parsed(data: bytes) -> tuple[list[SearchLine], list[str], bytes]:
+def _parse(data: bytes) -> tuple[list[SearchLine], list[str], bytes]:
     """Return the complete lines of `data`, the files that ``rg`` did not search to their end, and what is left of it."""
     complete, newline, rest = data.rpartition(b"\n")
     lines = [
@@ -238,7 +238,7 @@ async def scan(
     """
     search = _linear(wish)
     if search is not None:
-        return await asyncio.to_thread(_scanned, contents, search, wish.context, cancelled)
+        return await asyncio.to_thread(_scan_texts, contents, search, wish.context, cancelled)
     return await _in_worker(contents, wish, mark)
 
 
@@ -262,7 +262,7 @@ def _unusable(reason: object) -> ToolError:
     return ToolError(f"the pattern cannot be used: {text}", code="invalid_pattern", next_step="literal=true takes it as text")
 
 
-def _scanned(
+def _scan_texts(
     contents: Contents, search: Callable[[bytes, int], Any], context: int, cancelled: Callable[[], bool]
 ) -> SearchResult:
     found, end = SearchResult(), time.monotonic() + SEARCH_SECONDS

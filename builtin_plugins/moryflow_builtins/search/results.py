@@ -29,7 +29,7 @@ class Reader:
     secrets: int = 0
     by_rule: int = 0
 
-    def refused(self, paths: Sequence[str]) -> set[str]:
+    def not_shown(self, paths: Sequence[str]) -> set[str]:
         """Return those of `paths` (relative to the folder) that may not be shown, and count them."""
         suspects = paths if self._layers or self._home_below is not None else sensitive_among(paths)
         return {path for path in suspects if not self.shows(path)}
@@ -37,7 +37,7 @@ class Reader:
     def shows(self, path: str) -> bool:
         """Whether one file may be shown; each that may not is counted, so ask once."""
         secret = sensitive(path)
-        if self._allowed(path, secret=secret):
+        if self._may_show(path, secret=secret):
             return True
         self.secrets += secret
         self.by_rule += not secret
@@ -52,7 +52,7 @@ class Reader:
         )
         return [f"{count} {kind} file{'s' * (count != 1)} not searched: {why}" for count, kind, why in counts if count]
 
-    def _allowed(self, path: str, *, secret: bool) -> bool:
+    def _may_show(self, path: str, *, secret: bool) -> bool:
         """Answer as ``read`` of the file would be answered, but for where it is: that has been agreed to."""
         if self._home_below is not None and f"{path}/".startswith(self._home_below):
             return False
@@ -66,8 +66,8 @@ class Reader:
     @cached_property
     def _layers(self) -> list[Compiled]:
         """The person's rules, and each agent's own, which can only make it stricter; none where there are none."""
-        configured = _reading(self.ctx.rules.all())
-        agents = _reading(self.ctx.agent.rules)
+        configured = _read_rules(self.ctx.rules.all())
+        agents = _read_rules(self.ctx.agent.rules)
         sources = dict.fromkeys(rule.source for rule, _ in agents)
         own = [[(rule, pattern) for rule, pattern in agents if rule.source == source] for source in sources]
         return [configured, *own] if configured or own else []
@@ -81,7 +81,7 @@ class Reader:
         return "" if folder.startswith(home) and not folder.startswith(f"{home}agent-output/") else None
 
 
-def _reading(rules: Iterable[Rule]) -> Compiled:
+def _read_rules(rules: Iterable[Rule]) -> Compiled:
     return [(rule, compile_rule(rule)) for rule in rules if rule.domain in ("read", ANY_DOMAIN)]
 
 
@@ -119,7 +119,7 @@ class SearchRequest:
         """Whether the glob names a path; one without a slash is about names, wherever the file is. Nothing: all count."""
         if not self.glob:
             return None
-        return named_by(self.glob if "/" in self.glob else f"**/{self.glob}")
+        return glob_matcher(self.glob if "/" in self.glob else f"**/{self.glob}")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class FileListing:
     complete: bool = True
 
 
-def named_by(pattern: str) -> Callable[[str], object]:
+def glob_matcher(pattern: str) -> Callable[[str], object]:
     """Return whether a path is named by a glob: ``*`` stops at ``/``, ``**`` does not, ``{a,b}`` is either.
 
     :raises ToolError: ``invalid_pattern``.

@@ -14,8 +14,8 @@ from dataclasses import replace
 from moryflow_sdk import Target, ToolContext, ToolError, ToolResult
 from moryflow_sdk.support.texts import HEAD_BYTES, looks_binary, mark_of
 
-from .engines import find_rg, listed, scan, scan_folder, search_folder, search_open_file
-from .results import FileListing, Reader, SearchRequest, SearchResult, named_by, one_line, result_of, with_notes
+from .engines import find_rg, list_files, scan, scan_folder, search_folder, search_open_file
+from .results import FileListing, Reader, SearchRequest, SearchResult, glob_matcher, one_line, result_of, with_notes
 
 WALK_SECONDS = 30.0
 MAX_FILES = 1_000_000
@@ -42,8 +42,8 @@ async def glob_target(ctx: ToolContext, pattern: str, path: str, limit: int | No
     folder, rest = split(pattern, path)
     listing = await _list_files(ctx, target)
     reader = Reader(ctx, target)
-    named = sorted(filter(named_by(rest), listing.paths))
-    refused = reader.refused(named)
+    named = sorted(filter(glob_matcher(rest), listing.paths))
+    refused = reader.not_shown(named)
     found = [path for path in named if path not in refused]
     limit = len(found) if limit is None else limit
     shown = [one_line(posixpath.normpath(posixpath.join(folder, name))) for name in found[:limit]]
@@ -65,13 +65,13 @@ async def _list_files(ctx: ToolContext, target: Target) -> FileListing:
     """List the files below `target`: with ``rg`` where there is one, else by walking."""
     program = find_rg(ctx.vault)
     if program is not None:
-        found = await listed(ctx, target, program)
+        found = await list_files(ctx, target, program)
         if found is not None:
             return found
-    return await asyncio.to_thread(_walked, ctx, target)
+    return await asyncio.to_thread(_walk_files, ctx, target)
 
 
-def _walked(ctx: ToolContext, target: Target) -> FileListing:
+def _walk_files(ctx: ToolContext, target: Target) -> FileListing:
     """List by walking, for as long as is reasonable."""
     paths: list[str] = []
     end = time.monotonic() + WALK_SECONDS

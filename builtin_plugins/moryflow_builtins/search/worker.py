@@ -31,7 +31,7 @@ def find_lines(text: Any, search: Search, context: int) -> Iterator[Line]:
         end = _line_end(text, newline, match.start())
         number += text.count(newline, seen_to, start)
         yield from _around(text, newline, number, _back(text, newline, start, context, shown_to), start)
-        yield number, True, _shown(text[start:end])
+        yield number, True, _cut_line(text[start:end])
         shown_to, seen_to, position = end + 1, start, end + 1
         following = search(text, position) if position <= size else None
         stop = size if following is None else text.rfind(newline, 0, following.start()) + 1
@@ -39,7 +39,7 @@ def find_lines(text: Any, search: Search, context: int) -> Iterator[Line]:
             if shown_to >= min(stop, size):
                 break
             end = _line_end(text, newline, shown_to)
-            yield number + ahead, False, _shown(text[shown_to:end])
+            yield number + ahead, False, _cut_line(text[shown_to:end])
             shown_to = end + 1
 
 
@@ -62,10 +62,10 @@ def _around(text: Any, newline: Any, number: int, first: int, start: int) -> Ite
     """Yield the lines from `first` up to the line `number`, which begins at `start`."""
     lines = text[first:start].split(newline)[:-1]
     for index, line in enumerate(lines):
-        yield number - len(lines) + index, False, _shown(line)
+        yield number - len(lines) + index, False, _cut_line(line)
 
 
-def _shown(line: Any) -> str:
+def _cut_line(line: Any) -> str:
     cut = line[: MAX_LINE * 4]
     text = cut.decode("utf-8", "replace") if isinstance(cut, bytes) else cut
     text = text.removesuffix("\r")

@@ -129,8 +129,8 @@ def read_skill(name: str, vault: Path, home: Path, *, claude: bool = True) -> st
 
     :raises ToolError: there is no such skill, or it cannot be used.
     """
-    chosen = _chosen(name, vault, home, claude=claude)
-    others = _others(chosen)
+    chosen = _find_skill(name, vault, home, claude=claude)
+    others = _other_files(chosen)
     listed = "\n".join(f"- {other}" for other in others[:_FILES])
     head = f"Other files of this skill, in {chosen.file.parent}; give one as `file` to read it:"
     return f"{chosen.body}\n\n{head}\n{listed}" if others else chosen.body
@@ -141,7 +141,7 @@ def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = T
 
     :raises ToolError: there is no such skill or file, it leads out of the skill, or it is not text.
     """
-    chosen = _chosen(name, vault, home, claude=claude)
+    chosen = _find_skill(name, vault, home, claude=claude)
     folder = chosen.file.resolve().parent
     try:
         real = (folder / file).resolve(strict=True)
@@ -151,20 +151,20 @@ def read_page(name: str, file: str, vault: Path, home: Path, *, claude: bool = T
     except UnicodeDecodeError as error:
         raise ToolError(f"{file} is not UTF-8 text", code="not_text", where=str(folder / file)) from error
     except (OSError, ValueError) as error:
-        listed = ", ".join(_others(chosen)[:_FILES]) or "none"
+        listed = ", ".join(_other_files(chosen)[:_FILES]) or "none"
         problem = f"the skill {name!r} has no file {file[:200]!r} that can be read; it has: {listed}"
         raise ToolError(problem, code="not_found", next_step="name one of these") from error
 
 
-def _chosen(name: str, vault: Path, home: Path, *, claude: bool) -> Skill:
+def _find_skill(name: str, vault: Path, home: Path, *, claude: bool) -> Skill:
     found = skills_for(vault, home, claude=claude)
     chosen = next((skill for skill in found if skill.usable and skill.name == name), None)
     if chosen is None:
-        raise _missing(name, found)
+        raise _no_such_skill(name, found)
     return chosen
 
 
-def _others(skill: Skill) -> list[str]:
+def _other_files(skill: Skill) -> list[str]:
     folder = skill.file.parent
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path != skill.file)
 
@@ -188,7 +188,7 @@ def _text(path: Path) -> str:
         return file.read(_LARGEST).decode("utf-8-sig")
 
 
-def _missing(name: str, found: list[Skill]) -> ToolError:
+def _no_such_skill(name: str, found: list[Skill]) -> ToolError:
     broken = next((skill for skill in found if skill.name == name), None)
     if broken is not None:
         problem = f"the skill {name!r} cannot be used: {broken.problem}"

@@ -136,7 +136,7 @@ def preview(first: str, last: str, limits: Limits) -> Preview:
 def head(text: str, lines: int, size: int) -> str:
     """Return the longest beginning within both limits; of a long line, its first bytes."""
     window = _first_lines(text[:size], lines)
-    kept = _fitting(window, size) or text[:1]
+    kept = _first_bytes(window, size) or text[:1]
     if kept.endswith("\n") or len(kept) == len(text) or text[len(kept)] == "\n":
         return kept
     end = kept.rfind("\n") + 1
@@ -146,7 +146,7 @@ def head(text: str, lines: int, size: int) -> str:
 def tail(text: str, lines: int, size: int) -> str:
     """Return the longest end within both limits; of a long line, its last bytes."""
     window = _last_lines(text[-size:], lines) if size else ""
-    kept = _fitting_end(window, size) or text[-1:]
+    kept = _last_bytes(window, size) or text[-1:]
     start = len(text) - len(kept)
     if start == 0 or text[start - 1] == "\n":
         return kept
@@ -174,7 +174,7 @@ def _last_lines(text: str, lines: int) -> str:
     return text[start + 1 :]
 
 
-def _fitting(text: str, size: int) -> str:
+def _first_bytes(text: str, size: int) -> str:
     """Return the longest beginning of at most `size` bytes that ends with a whole character."""
     data = _encode(text)
     if len(data) <= size:
@@ -184,7 +184,7 @@ def _fitting(text: str, size: int) -> str:
     return data[:size].decode(*_CODEC)
 
 
-def _fitting_end(text: str, size: int) -> str:
+def _last_bytes(text: str, size: int) -> str:
     data = _encode(text)
     start = len(data) - size
     if start <= 0:

@@ -14,7 +14,7 @@ from moryflow_builtins.memory_bank.bank import MARKERS, split
 from moryflow_builtins.memory_bank.cli import files
 from moryflow_builtins.memory_bank.guard import _writer
 from moryflow_builtins.memory_bank.proposals import Proposal
-from moryflow_builtins.memory_bank.writer import _live, difference, grant_of, granted
+from moryflow_builtins.memory_bank.writer import _live, difference, grant_of, hold_grant
 from moryflow_sdk import Deny, Target, ToolCall
 from moryflow_sdk.services import Spawned
 
@@ -412,7 +412,7 @@ def test_whatever_is_written_only_what_was_agreed_to_stands(put, start, end):
 def test_no_tool_of_another_kind_is_the_writers(domain):
     """An allow list of domains stands behind the list of tools (S3.13, S3.31)."""
     target = Target(domain="edit", kind="file", text=f"vault:/{TARGET}", path=f"/v/{TARGET}")
-    with granted(Proposal("p-1", TARGET, DRAFT, "", "n"), Place(None, session="parent"), None) as grant:
+    with hold_grant(Proposal("p-1", TARGET, DRAFT, "", "n"), Place(None, session="parent"), None) as grant:
         assert _writer(grant, ToolCall(id="c", tool="edit", args={}, domain="edit", targets=(target,))) is None
         assert isinstance(_writer(grant, ToolCall(id="c", tool="x", args={}, domain=domain, targets=(target,))), Deny)
         other = target.replace(domain=domain)
@@ -472,7 +472,7 @@ async def test_a_resumed_writer_has_no_grant(project):
 def test_a_grant_is_for_one_child_of_one_parent_in_one_vault():
     """Known by the session that the kernel made, while it lasts (D34)."""
     proposal = Proposal("p-1", TARGET, DRAFT, "", "n")
-    with granted(proposal, Place(None, session="parent"), None) as grant:
+    with hold_grant(proposal, Place(None, session="parent"), None) as grant:
         mine = Spawned(plugin="memory_bank", metadata={"grant": grant.token})
         for other in (
             Place(None),
@@ -511,15 +511,15 @@ async def test_a_shell_command_beside_the_writer_undoes_nothing_of_it(project):
     from types import SimpleNamespace
 
     from moryflow_builtins.memory_bank import change_guard
-    from moryflow_builtins.memory_bank.change_guard import take
+    from moryflow_builtins.memory_bank.change_guard import snapshot_of
 
-    held = take(str(project.vault))
+    held = snapshot_of(str(project.vault))
     change_guard._held["other", "call"] = held
     try:
         async with project.conversation(proposing(), "shall I?", *WRITTEN) as talk:
             await talk.say("how do we test?")
             await talk.say("mb:write")
             assert talk.last["status"] == "ok"
-        assert held.changed(take(str(project.vault))) == [] and SimpleNamespace
+        assert held.changed(snapshot_of(str(project.vault))) == [] and SimpleNamespace
     finally:
         change_guard._held.clear()
