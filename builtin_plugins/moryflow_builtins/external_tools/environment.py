@@ -13,6 +13,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +22,6 @@ from moryflow_sdk import ToolError, redact
 
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9]")
-_CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<)\s*(\d+(?:\.\d+)*)(\.\*)?\Z")
-_COMPARE = {
-    ">=": lambda is_, said: is_ >= said,
-    "<=": lambda is_, said: is_ <= said,
-    ">": lambda is_, said: is_ > said,
-    "<": lambda is_, said: is_ < said,
-}
 
 
 @dataclass(frozen=True)
@@ -46,11 +40,12 @@ class Requirements:
 
         :raises ToolError: with both versions.
         """
-        here = sys.version_info[:3]
-        for clause in filter(None, (part.strip() for part in self.python.split(","))):
-            if not _fits(clause, here):
-                version = ".".join(map(str, here))
-                raise ToolError(f"it needs Python {self.python}, and this is {version}", code="tool_python")
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        here = ".".join(map(str, sys.version_info[:3]))
+        with suppress(InvalidSpecifier):  # a form that is not known here is the installer's to judge
+            if here not in SpecifierSet(self.python):
+                raise ToolError(f"it needs Python {self.python}, and this is {here}", code="tool_python")
 
 
 def requirements(source: bytes) -> Requirements:
@@ -80,19 +75,6 @@ def requirements(source: bytes) -> Requirements:
 def _wrong(text: str, place: int, what: str) -> ToolError:
     line = text.count("\n", 0, place) + 1
     return ToolError(f'the "# /// script" block in line {line}: {what}', code="tool_metadata")
-
-
-def _fits(clause: str, here: tuple[int, ...]) -> bool:
-    match = _CLAUSE.match(clause)
-    if match is None:
-        return True  # a form that is not known here is the installer's to judge
-    sign, said = match[1], tuple(int(part) for part in match[2].split("."))
-    same = here[: len(said)] == said
-    if sign in ("==", "!="):
-        return same == (sign == "==")
-    if sign == "~=":
-        return here >= said and here[: len(said) - 1] == said[:-1]
-    return _COMPARE[sign](here[: len(said)] if sign in (">", "<=") else here, said)
 
 
 LIMIT = 900.0

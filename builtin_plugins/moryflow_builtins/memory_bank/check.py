@@ -7,14 +7,13 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 from moryflow_sdk import ToolError, redact
 from moryflow_sdk.support.sensitive import sensitive
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from .bank import FOLDER, MEMORY, PATTERNS, SECTIONS, MemoryBankSettings, as_text, bank_of, problem_of
+from .bank import FOLDER, MEMORY, PATTERNS, PROTOCOL_VERSION, SECTIONS, MemoryBankSettings, as_text, bank_of, problem_of
 from .change_guard import snapshot_of
 
 
@@ -148,90 +147,34 @@ def _prose(text: str, after: int) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-
-
-def _complete(sections: list[str]) -> list[str]:
+def schema_problems(page: BankPage, *, front_page: bool) -> Iterator[tuple[str, int]]:
+    """Yield what does not fit the schema of a page, each with its line: the front page has more to say than the others."""
+    front = page.front or {}
+    pointers = front.get("pointers", [])
+    if not isinstance(pointers, list) or not all(isinstance(item, str) and item.strip() for item in pointers):
+        yield "front.pointers: it must be a list of texts", 1
+    if not page.title.strip():
+        yield "title: there is none", 1
+    if not front_page:
+        return
+    if front.get("protocol_version") != PROTOCOL_VERSION:
+        yield f"front.protocol_version: it must be {PROTOCOL_VERSION!r}", 1
+    template = front.get("template")
+    if not isinstance(template, str) or not re.fullmatch(r"7\.\d+", template):
+        yield "front.template: it must be '7.' and a number, as text", 1
+    sections = [text for level, text, _ in page.headings if level == 2]
     missing = [name for name in SECTIONS if name not in sections]
     if missing:
-        raise ValueError(f"section {missing[0]!r} is missing")
-    order = [name for name in sections if name in SECTIONS]
-    if order != list(SECTIONS):
-        raise ValueError(f"the sections stand in another order than {', '.join(SECTIONS)}")
-    return sections
+        yield f"sections: section {missing[0]!r} is missing", 1
+    elif [name for name in sections if name in SECTIONS] != list(SECTIONS):
+        yield f"sections: the sections stand in another order than {', '.join(SECTIONS)}", 1
+    if not page.routes:
+        yield "routes: there is none", next((number for _, text, number in page.headings if text == "Routing Rules"), 1)
+    for number, (intent, files, line) in enumerate(page.routes):
+        if not intent.strip() or not files or not all(name.strip() for name in files):
+            yield f"routes.{number}: it must say what one wants to do, and which files to read then", line
 
 
-class Front(BaseModel):
-    """Front matter of MEMORY.md: which protocol and which template it was made for."""
-
-    model_config = ConfigDict(extra="allow")
-
-    protocol_version: Literal["memory-bank/v1"]
-    template: Annotated[str, StringConstraints(pattern=r"^7\.\d+$")]
-    pointers: list[Said] = []
-
-
-class DetailsFront(BaseModel):
-    """Front matter of any other file; it may name the sources it speaks of."""
-
-    model_config = ConfigDict(extra="allow")
-
-    pointers: list[Said] = []
-
-
-class Route(BaseModel):
-    """A routing rule: what one wants to do, and where to look then."""
-
-    intent: Said
-    files: Annotated[list[Said], Field(min_length=1)]
-
-
-class FrontPage(BaseModel):
-    """MEMORY.md."""
-
-    front: Front
-    title: Said
-    sections: Annotated[list[str], AfterValidator(_complete)]
-    routes: Annotated[list[Route], Field(min_length=1)]
-
-
-class Details(BaseModel):
-    """Any other file."""
-
-    front: DetailsFront = DetailsFront()
-    title: Said
-
-
-def schema_problems(page: BankPage, *, front_page: bool) -> list[tuple[str, int]]:
-    """Return what the schema refuses about a page, each with its line."""
-    routes = [{"intent": intent, "files": files} for intent, files, _ in page.routes]
-    value: dict[str, Any] = {"title": page.title, "front": page.front or {}}
-    if front_page:
-        value |= {"sections": [text for level, text, _ in page.headings if level == 2], "routes": routes}
-    try:
-        (FrontPage if front_page else Details).model_validate(value)
-    except ValidationError as error:
-        return [
-            (f"{'.'.join(map(str, item['loc']))}: {_plain(item['msg'])}", _line(page, item["loc"])) for item in error.errors()
-        ]
-    return []
-
-
-def _plain(message: str) -> str:
-    return message.removeprefix("Value error, ")
-
-
-def _line(page: BankPage, place: tuple[int | str, ...]) -> int:
-    match place:
-        case ("routes", int(index), *_):
-            return page.routes[index][2]
-        case ("routes", *_):
-            return next((number for _, text, number in page.headings if text == "Routing Rules"), 1)
-        case _:
-            return 1
-
-
-CHECK = "moryflow memory-bank check"
 INIT = "moryflow memory-bank init"
 BLOCKS = "give the file MACHINE_BLOCK_START and _END, then USER_BLOCK_START and _END, each once, as comments"
 LARGEST = 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +163,7 @@ class TurnCompaction:
             raise ConfigError(f"not compacted: {error.message}", where=error.where, next_step=step)
         return {
             "tokens_before": record.writing.job.tokens_before,
-            "tokens_after": round(await self._tokens()),
+            "tokens_after": round(await self._request_tokens()),
             "run": record.writing.fork.turn,
             "remarks": list(record.writing.remarks),
         }
@@ -187,11 +187,8 @@ class TurnCompaction:
     def _view(self) -> list[Message]:
         return self._context.build(self._path)
 
-    async def _tokens(self) -> float:
-        return await self._request_tokens(self._meter)
-
-    async def _request_tokens(self, meter: Meter) -> float:
-        view = self._view()
+    async def _request_tokens(self, meter: Meter | None = None) -> float:
+        meter, view = meter or self._meter, self._view()
         meter.forget(view)
         return request_tokens(self._path, view, meter, await self._overhead(meter))
 
@@ -212,7 +209,7 @@ class TurnCompaction:
     async def _too_long(self) -> bool:
         if not self._window:
             return self._meter.characters(self._view()) > self._settings.fallback_char_limit
-        return self._limit.is_exceeded_by(await self._tokens()) or await self._excess() > 0
+        return self._limit.is_exceeded_by(await self._request_tokens()) or await self._excess() > 0
 
     async def _fits_beside_turn(self) -> bool:
         """Whether the summary can be written beside the turn: the window has room for one turn more."""
@@ -246,7 +243,7 @@ class TurnCompaction:
     # ---------------------------------------------------------------- prune
 
     async def _prune(self, limits: PruneLimits, trigger: str) -> None:
-        if self._note_prune(limits, await self._tokens(), trigger):
+        if self._note_prune(limits, await self._request_tokens(), trigger):
             await self._journal.commit()
 
     def _note_prune(self, limits: PruneLimits, tokens: float, trigger: str) -> bool:
@@ -270,26 +267,27 @@ class TurnCompaction:
 
     async def _fit(self, most: float | None = None) -> bool:
         """Leave out of outputs and images what makes the next request larger than `most`; return whether that was some."""
-        fitted = False
-        while scope_can_be_shortened(self._scope) and (excess := await self._excess(most)):
-            _, visible = effective(self._path)
-            done, tools, size = placeholders(self._path), self._settings.protected_tools, self._strict.estimate
-            plan = plan_fit(visible, done, excess, tools, size) if self._settings.prune else plan_images(visible, done, excess)
-            if plan.saved < _WORTH_A_TRY or not await self._add(plan, "fit"):
-                break
-            fitted = True  # and again: what the provider had counted does not hold any more, and the estimate may be higher
-        return fitted
+        if not self._settings.prune:
+            return await self._leave_out(lambda nodes, done, excess, _: plan_images(nodes, done, excess), most)
+        tools = self._settings.protected_tools
+        return await self._leave_out(lambda nodes, done, excess, size: plan_fit(nodes, done, excess, tools, size), most)
 
     async def _cut_texts(self, most: float | None = None) -> bool:
         """Cut what was said in old turns where nothing else makes the next request fit; return whether that was some."""
-        cut = False
+        return await self._leave_out(plan_texts, most)
+
+    async def _leave_out(self, plan: Callable[..., Pruning], most: float | None) -> bool:
+        """Add what `plan` leaves out until the next request is no larger than `most`; return whether that was some.
+
+        More than one round: what the provider had counted does not hold any more, and the estimate may be higher.
+        """
+        shorter = False
         while scope_can_be_shortened(self._scope) and (excess := await self._excess(most)):
-            _, visible = effective(self._path)
-            plan = plan_texts(visible, placeholders(self._path), excess, self._strict.estimate)
-            if plan.saved < _WORTH_A_TRY or not await self._add(plan, "fit"):
+            pruning = plan(effective(self._path)[1], placeholders(self._path), excess, self._strict.estimate)
+            if pruning.saved < _WORTH_A_TRY or not await self._add(pruning, "fit"):
                 break
-            cut = True
-        return cut
+            shorter = True
+        return shorter
 
     async def _add(self, pruning: Pruning, trigger: str) -> bool:
         """Commit `pruning`; return whether it is one."""

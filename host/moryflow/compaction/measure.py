@@ -237,32 +237,18 @@ def usable(window: int, output_budget: int | None = None) -> float:
     return window - (min(OUTPUT_BUDGET, window * OUTPUT_SHARE) if output_budget is None else min(output_budget, window))
 
 
-def _share(window: int, settings: CompactionSettings) -> Limit:
-    return Limit(SHARE * usable(window, settings.output_budget))
-
-
-def _buffer(window: int, settings: CompactionSettings) -> Limit:
-    return Limit(_below(window, settings.buffer), inclusive=True)
-
-
-def _reserve(window: int, settings: CompactionSettings) -> Limit:
-    return Limit(_below(window, settings.reserve))
-
-
-def _below(window: int, distance: int) -> float:
-    """Return `window` less `distance`, but never less than half of a small window."""
-    return max(window - distance, window / 2)
-
-
-POLICIES: Mapping[str, Callable[[int, CompactionSettings], Limit]] = {"share": _share, "buffer": _buffer, "reserve": _reserve}
-
-
 def limit_of(window: int | None, settings: CompactionSettings) -> Limit:
     """Return the limit for a context window; for an unknown one the character limit, as tokens."""
     if not window or window < 0:
         tokens = settings.fallback_char_limit / 4
         return Limit(tokens, most=tokens)
-    limit = POLICIES[settings.policy](window, settings)
+    match settings.policy:
+        case "share":
+            limit = Limit(SHARE * usable(window, settings.output_budget))
+        case "buffer":
+            limit = Limit(max(window - settings.buffer, window / 2), inclusive=True)
+        case "reserve":
+            limit = Limit(max(window - settings.reserve, window / 2))
     return limit._replace(most=min(window, max(usable(window, settings.output_budget), limit.tokens)))
 
 

@@ -205,14 +205,7 @@ def unseen_from(nodes: Sequence[Node]) -> int:
 def plan_images(nodes: Sequence[Node], done: Mapping[str, str], excess: float) -> Pruning:
     """Return what leaves out images, the oldest first, until `excess` tokens are gone: the last resort."""
     shown = [node for node in nodes if node.kind in ("user", "tool") and node.payload.get("images") and node.id not in done]
-    found: dict[str, str] = {}
-    saved = 0.0
-    for node in shown:
-        if saved >= excess:
-            break
-        found[node.id] = _image_line(node.payload)
-        saved += IMAGE_TOKENS * len(node.payload["images"])
-    return Pruning(found, {"image": len(found)} if found else {}, saved)
+    return _until(excess, shown, "image", lambda node: (_image_line(node.payload), IMAGE_TOKENS * len(node.payload["images"])))
 
 
 def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, size: Size) -> Pruning:
@@ -226,19 +219,28 @@ def plan_texts(nodes: Sequence[Node], done: Mapping[str, str], excess: float, si
     )
     earlier = sorted((node for node in nodes[:newest] if node.kind in _SAID), key=lambda node: _SAID.index(node.kind))
     said = [*earlier, *(node for node in nodes[newest:last] if node.kind == "assistant")]
-    found: dict[str, str] = {}
-    saved = 0.0
-    for node in said:
-        if node.id in done or node.payload.get("images"):
-            continue
-        if saved >= excess:
-            break
+
+    def cut(node: Node) -> tuple[str, float]:
         text = with_files(node.payload)
         line = _cut_text(text, _LEAST, size)
-        if (gain := size(text) - size(line)) > 0:
+        return line, size(text) - size(line)
+
+    uncut = [node for node in said if node.id not in done and not node.payload.get("images")]
+    return _until(excess, uncut, "text", cut)
+
+
+def _until(excess: float, nodes: Sequence[Node], what: str, line_of: Callable[[Node], tuple[str, float]]) -> Pruning:
+    """Show of `nodes`, one after the other, only the line that `line_of` returns with what it saves, until `excess` is gone."""
+    found: dict[str, str] = {}
+    saved = 0.0
+    for node in nodes:
+        if saved >= excess:
+            break
+        line, gain = line_of(node)
+        if gain > 0:
             found[node.id] = line
             saved += gain
-    return Pruning(found, {"text": len(found)} if found else {}, saved)
+    return Pruning(found, {what: len(found)} if found else {}, saved)
 
 
 def _cut_text(text: str, tokens: float, size: Size) -> str:
@@ -252,9 +254,13 @@ def placeholder(payload: Mapping[str, Any], hint: str = "") -> str:
     output = payload.get("output", "")
     first = next((line.strip() for line in output.splitlines() if line.strip()), "")
     cut = first if len(first) <= _FIRST_LINE else first[: _FIRST_LINE - 1] + "…"
+    return f"[pruned {payload.get('tool', 'tool')}: {cut} · {len(output)} characters{_whole_output(payload)}{hint}]"
+
+
+def _whole_output(payload: Mapping[str, Any]) -> str:
+    """Say where the whole output is, if it is stored."""
     stored = payload.get("path") or payload.get("output_id")
-    where = f" · whole output: {stored}" if stored else ""
-    return f"[pruned {payload.get('tool', 'tool')}: {cut} · {len(output)} characters{where}{hint}]"
+    return f" · whole output: {stored}" if stored else ""
 
 
 def _image_line(payload: Mapping[str, Any]) -> str:
@@ -265,9 +271,7 @@ def _image_line(payload: Mapping[str, Any]) -> str:
 def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Size) -> str:
     """Return the beginning of an output in about so many `tokens`, with a line that says what is missing and where it is."""
     output = payload.get("output", "")
-    stored = payload.get("path") or payload.get("output_id")
-    where = f" · whole output: {stored}" if stored else ""
-    line = f"{_CUT} {len(output)} characters; no room for more{where}; ask for a smaller part]"
+    line = f"{_CUT} {len(output)} characters; no room for more{_whole_output(payload)}; ask for a smaller part]"
     body = text.rpartition(f"\n{_CUT}")[0] or text
     free = max(0.0, tokens - size(line) - 1)
     head = body[: int(len(body) * min(1.0, free / max(size(body), 1.0)))]
@@ -279,16 +283,13 @@ def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Size)
 def note_pruning(journal: Journal, pruning: Pruning, tokens: float, trigger: str) -> None:
     """Note a prune node and its event; nothing is deleted, files neither."""
     journal.node("prune", {"nodes": dict(pruning.nodes)})
-    journal.event("compaction", **pruned_event(pruning, tokens, trigger))
-
-
-def pruned_event(pruning: Pruning, tokens: float, trigger: str) -> Mapping[str, Any]:
-    """Return the fields of a prune's event."""
-    return {
-        "kind": "prune",
-        "state": "done",
-        "tokens_before": round(tokens),
-        "tokens_after": max(0, round(tokens - pruning.saved)),
-        "dropped": dict(pruning.dropped),
-        "trigger": trigger,
-    }
+    tokens_after = max(0, round(tokens - pruning.saved))
+    journal.event(
+        "compaction",
+        kind="prune",
+        state="done",
+        tokens_before=round(tokens),
+        tokens_after=tokens_after,
+        dropped=dict(pruning.dropped),
+        trigger=trigger,
+    )

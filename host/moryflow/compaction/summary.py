@@ -66,12 +66,7 @@ class Payload:
 
     def as_json(self) -> dict[str, Any]:
         """Return the payload of a compaction node."""
-        return {
-            "summary": self.summary,
-            "first_kept_node_id": self.first_kept_node_id,
-            "tokens_before": self.tokens_before,
-            "details": self.details,
-        }
+        return dict(vars(self))
 
 
 @dataclass
