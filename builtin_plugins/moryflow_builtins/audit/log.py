@@ -230,9 +230,7 @@ def decision_record(call: ToolCall, ruling: Ruling, turn: Turn) -> dict[str, Any
         "notes": sorted(map(_short, notes)),
         "by": ruling.by,
         "latencyUs": ruling.gate_us,
-        "agent": turn.agent.id,
-        "parent": turn.parent,
-        "turn": turn.id,
+        **_origin(turn),
     }
 
 
@@ -258,7 +256,7 @@ def refusal_record(allowed: Mapping[str, Any], event: Event) -> dict[str, Any]:
 
 
 def stopped_record(turn: Turn, event: Event) -> dict[str, Any]:
-    """Return the record of a question that nobody answered: its turn was stopped at it, or broke off."""
+    """Return the record of a question without an answer: its turn was stopped at the question, or broke off."""
     data = event.data
     why = {"cancel": "the turn was stopped at the question"}.get(str(data.get("by")), "the turn broke off at the question")
     return {
@@ -270,9 +268,7 @@ def stopped_record(turn: Turn, event: Event) -> dict[str, Any]:
         "reason": why,
         "by": data.get("by"),
         "approval": data.get("approval_id"),
-        "agent": turn.agent.id,
-        "parent": turn.parent,
-        "turn": turn.id,
+        **_origin(turn),
     }
 
 
@@ -285,9 +281,7 @@ def mode_record(turn: Turn, before: str | None, after: str, by: str) -> dict[str
         "to": after,
         "confirmed": after == "full_access",
         "by": by,
-        "agent": turn.agent.id,
-        "parent": turn.parent,
-        "turn": turn.id,
+        **_origin(turn),
     }
 
 
@@ -310,6 +304,10 @@ def _head(
         "rulePattern": None if pattern is None else redact(pattern),
         "timestamp": _now(),
     }
+
+
+def _origin(turn: Turn) -> dict[str, Any]:
+    return {"agent": turn.agent.id, "parent": turn.parent, "turn": turn.id}
 
 
 def _short(text: str) -> str:

@@ -163,7 +163,7 @@ def tool_gate(call: ToolCall, turn: Turn) -> Verdict | None:
 
 @hookimpl
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Take note of how a question of ours was answered."""
+    """Note how this plugin's question was answered."""
     settings: DoomLoopSettings = turn.config
     if not settings.enabled or ruling.decision == "ask":
         return

@@ -56,7 +56,7 @@ def _file(folder: Path) -> Path:
 
 
 def _rule_allows(rules: Sequence[Rule], target: str) -> bool:
-    """Whether the last rule about `target` allows it: somebody who writes that has answered already."""
+    """Whether the last rule about `target` allows it: whoever wrote that rule has answered already."""
     last = next((rule for rule in reversed(rules) if rule.domain == "tool" and compile_rule(rule).matches(target)), None)
     return last is not None and last.decision == "allow"
 
@@ -91,7 +91,7 @@ def tool_gate(call: ToolCall, turn: Turn) -> Ask | None:
 
 @hookimpl
 def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Remember that a person let a tool run, so that nobody is asked again."""
+    """Remember that a person let a tool run, so that the question is asked once."""
     if ruling.by == "user" and ruling.decision == "allow" and _is_ours(call, turn):
         remember(call, turn)
 

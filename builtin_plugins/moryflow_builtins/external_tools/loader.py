@@ -274,7 +274,7 @@ async def _start_worker(place: Outside, mark: str) -> asyncio.subprocess.Process
 
 
 async def _answer(stdout: asyncio.StreamReader, progress: Callable[[str], None]) -> dict[str, Any] | None:
-    """Read lines until the one that is the answer, ``None`` when there is none."""
+    """Read lines up to the answer and return it; ``None`` when the process ends without one."""
     while True:
         try:
             line = await stdout.readline()

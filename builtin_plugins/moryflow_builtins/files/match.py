@@ -68,7 +68,7 @@ def _guess_step(known: Mapping[str, str], indents: Iterable[str]) -> Step:
 
 
 def _indent_for(indent: str, known: Mapping[str, str], step: Step) -> str:
-    """Return what the file has for `indent`: known, or so many levels more or less than one that is."""
+    """Return the file's form of `indent`: a known one, or one that is some levels away from a known one."""
     below = [one for one in known if indent.startswith(one)]
     if below:
         nearest = max(below, key=len)

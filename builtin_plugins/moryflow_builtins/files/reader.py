@@ -315,7 +315,7 @@ def _result(target: Target, page: FilePage, encoding: str, size: int, line_numbe
 
 
 def _binary(target: Target, head: bytes, size: int) -> ToolResult:
-    """Say what a file is that is not text; its bytes would help nobody."""
+    """Name the kind of a file that is not text; its bytes would not help a model."""
     text = f"{target.given} is not text: {kind_of(head)}, {size:,} bytes; not shown. Look at it with a program made for it."
     title = f"read {target.given} (binary)"
     return ToolResult(output=text, title=title, truncated=True, metadata={"target": target.text, "binary": True, "bytes": size})

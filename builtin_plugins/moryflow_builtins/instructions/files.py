@@ -184,7 +184,7 @@ def in_folder(folder: Path) -> Path | None:
 
 
 def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[tuple[Path, Path | str]]:
-    """Yield every file with the folder that it must really lie in, or with why a file that is named is none."""
+    """Yield every file with the folder that it must really lie in, or with the reason why a named file cannot be read."""
     if settings.claude and (elsewhere := person_home()) and (elsewhere / CLAUDE).is_file():
         yield elsewhere / CLAUDE, elsewhere
     if own := in_folder(home):
@@ -200,7 +200,7 @@ def _places(vault: Path, home: Path, settings: InstructionSettings) -> Iterator[
 
 
 def _matching_files(pattern: str, vault: Path) -> Iterator[tuple[Path, Path | str]]:
-    """Yield the files that `pattern`, one of the configuration's, names; one that names none is said."""
+    """Yield the files that a pattern of the configuration names; a pattern without a file is reported."""
     expanded = Path(pattern).expanduser()
     own = expanded.is_absolute()
     base = Path(expanded.anchor) if own else vault
@@ -277,7 +277,7 @@ async def note_nested(call: ToolCall, turn: Turn) -> None:
 
 
 def _stamp(path: Path) -> str:
-    """Return what changes when somebody writes the file."""
+    """Return a stamp that changes when the file is written."""
     try:
         found = path.stat()
     except OSError:

@@ -38,7 +38,7 @@ ENDS = ("\n#", *(f"\n\n{letter}" for letter in ascii_uppercase))
 was shown until it reaches its limit. A list or code after a blank line belongs to the answer."""
 
 LONGEST_ANSWER, USUAL_ANSWER = 256, 160
-"""Tokens: of any answer, and of an answer to a person when nobody set a limit."""
+"""Tokens: of any answer, and of an answer to a person where no limit was set."""
 
 LOCAL = ModelInfo(
     id="local",
@@ -74,7 +74,7 @@ class LocalModel(BaseProvider):
         return LOCAL if model == LOCAL.id else None
 
     def default(self, environ: Mapping[str, str]) -> str | None:
-        """Be the model of those who have installed it and have no key."""
+        """Choose ``local`` where it is installed; providers with a key are asked before."""
         return LOCAL.id if self.installed() else None
 
     async def available(self) -> Sequence[ModelInfo]:

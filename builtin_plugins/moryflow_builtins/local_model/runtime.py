@@ -112,7 +112,7 @@ CONTEXT = 8192
 """Tokens: what the weights were trained for."""
 
 LONGEST = 256
-"""Tokens of an answer nobody limited; so small a model may not find an end by itself."""
+"""Tokens of an answer without a limit; so small a model may not find an end by itself."""
 
 START = 60.0
 _SCRIPT = Path(__file__).with_name("serve.py")

@@ -139,7 +139,7 @@ def chat_messages(messages: Sequence[Message], turn: Turn) -> Sequence[Message] 
 
 @hookimpl
 def tool_before(call: ToolCall) -> ToolCall | None:
-    """Let the reader work where the person sees it: nobody goes on without what it found."""
+    """Keep the reader out of the background: the agent waits for what it finds."""
     if call.args.get("agent") != READER or not call.args.get("background"):
         return None
     return call.replace(args={**call.args, "background": False})
@@ -157,7 +157,7 @@ async def tool_gate(call: ToolCall, turn: Turn) -> Deny | None:
 
 @hookimpl(timeout=10)
 async def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
-    """Remember what the bank holds, or that there is none, just before something runs that could change that unseen."""
+    """Remember what the bank holds just before a call runs that could change it unseen."""
     if ruling.decision != "allow" or not runs_unseen(call, turn):
         return
     bank = bank_of(turn)
@@ -169,7 +169,7 @@ async def tool_decided(call: ToolCall, ruling: Ruling, turn: Turn) -> None:
 
 @hookimpl(timeout=10)
 async def tool_after(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResult | None:
-    """Undo what may not be, note what was read, say what has to be said."""
+    """Undo forbidden changes of the bank, note what was read, add hints."""
     if usable_bank(turn) is None and not runs_unseen(call, turn):
         return None
     from .guard import review_result

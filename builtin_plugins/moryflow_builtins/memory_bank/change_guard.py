@@ -264,7 +264,7 @@ def _first_names(names: list[str]) -> str:
 
 
 def note_change(vault: str, name: str, fresh: BankSnapshot) -> None:
-    """Tell running comparisons that the writer has changed a file, so that nobody undoes it."""
+    """Tell running comparisons that the writer has changed a file, so that they do not undo it."""
     for snapshot in _held.values():
         if snapshot.vault != vault:
             continue

@@ -241,7 +241,7 @@ def add_result_hints(call: ToolCall, result: ToolResult, turn: Turn) -> ToolResu
 
 
 def proposal_hint(call: ToolCall, result: ToolResult, turn: Turn) -> str:
-    """Return, once a turn, that what was done speaks for a proposal: a kind of change, or a number of files."""
+    """Return, once a turn, the hint to propose something: after a risky change, or after many changed files."""
     settings: MemoryBankSettings = turn.config
     state = turn.state
     targets = [target.text for target in edit_targets(call) if not inside(target)]

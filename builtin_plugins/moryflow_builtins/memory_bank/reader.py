@@ -136,7 +136,7 @@ def _conflicts(package: ContextPackage) -> list[str]:
 
 
 def _quotes_not_found(package: ContextPackage, turn: Turn) -> list[str]:
-    """Name evidence that does not stand where it is said to stand."""
+    """Name evidence whose quote is not in the file that it names."""
     wrong = [item.file for item in package.evidence if not _stands(item.file, item.quote, turn)]
     return [f"these quotes were not found in their files: {', '.join(wrong[:5])}. Next: read them yourself"] if wrong else []
 

@@ -193,7 +193,7 @@ def _name(path: bytes) -> str:
 
 
 async def _complaint(stream: asyncio.StreamReader) -> str:
-    """Return the beginning of what is said until the end; it may come in pieces."""
+    """Return the beginning of what ``rg`` writes to standard error, read to its end."""
     text = b""
     while chunk := await stream.read(CHUNK):
         text = (text + chunk)[:CHUNK]

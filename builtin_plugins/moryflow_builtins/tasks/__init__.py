@@ -62,7 +62,7 @@ def tools() -> list[Tool]:
 
 @hookimpl
 async def system_blocks(turn: Turn) -> list[SystemBlock]:
-    """Tell an agent that may start others which there are."""
+    """List the agents that this agent may start."""
     from .child import roster
 
     return await roster(turn)

@@ -34,7 +34,7 @@ config_path = "agents.runtime.titles"
 
 @hookimpl
 def plugin_start(ctx: PluginContext) -> Callable[[], Awaitable[None]]:
-    """Let no title outlive the host."""
+    """Cancel the titles that are being written when the host ends."""
     return cancel_writing
 
 
@@ -80,7 +80,7 @@ _SHOWN = 2000
 """Characters of the prompt that the model is shown."""
 
 _MARKS = re.compile(r"^\s*[#>]+\s|[`*\[\]]|(?<!\w)_+(?=\w)|(?<=\w)_+(?!\w)")
-"""Marks of Markdown; an underscore within a name is none."""
+"""Marks of Markdown; an underscore within a name is not a mark."""
 
 
 async def name_session(turn: Turn) -> None:
@@ -130,7 +130,7 @@ def title_from_prompt(prompt: str) -> str:
 
 
 def clean_title(answer: str) -> str:
-    """Return a model's title: one line of at most six words, without quotes and full stop; empty when it is none.
+    """Return a model's title: one line of at most six words, without quotes and full stop; empty where it wrote none.
 
     Small models answer the message instead of naming it; what they say is a sentence, and the prompt's own words are better.
     """

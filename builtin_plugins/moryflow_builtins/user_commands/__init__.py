@@ -62,7 +62,7 @@ def command_in(path: Path) -> list[Command | Diagnostic]:
 
 
 def _odd_fields(path: Path, read: MarkdownFile) -> Iterator[Diagnostic]:
-    """Name what the frontmatter says and nobody heeds."""
+    """Name the fields of the frontmatter that have no effect."""
     for field, value in read.metadata.items():
         line = read.line_of(field) if isinstance(cast("object", field), str) else None
         if field != "description":

@@ -253,7 +253,7 @@ def spoken_per_answer(view: Sequence[Message], meter: Meter) -> float:
 
 
 def turn_sizes(view: Sequence[Message], meter: Meter) -> list[float]:
-    """Return the tokens of each turn in a view, oldest first; what stands before the first prompt is none."""
+    """Return the tokens of each turn in a view, oldest first; what stands before the first prompt does not count."""
     sizes: list[float] = []
     for message in view:
         if message.role == "user":

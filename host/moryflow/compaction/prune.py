@@ -172,7 +172,7 @@ class _Found:
         return self._size(self.text(node))
 
     def add(self, node: Node, line: str, least: float = 0.0) -> None:
-        """Show `line` instead, where that saves tokens, at `least` so many."""
+        """Show `line` instead where that saves tokens: at least `least` of them."""
         gain = self.tokens(node) - self._size(line)
         if gain > 0 and gain >= least:
             self._nodes[node.id] = line
@@ -244,7 +244,7 @@ def _until(excess: float, nodes: Sequence[Node], what: str, line_of: Callable[[N
 
 
 def _cut_text(text: str, tokens: float, size: Size) -> str:
-    """Return the beginning of `text` in about so many `tokens`, and a line that says how much is missing."""
+    """Return the beginning of `text`, about `tokens` long, and a line that says how much is missing."""
     head = text[: int(len(text) * min(1.0, tokens / max(size(text), 1.0)))]
     return f"{head}\n[cut: {len(text) - len(head)} more characters; there is no room and no summary]"
 
@@ -269,7 +269,7 @@ def _image_line(payload: Mapping[str, Any]) -> str:
 
 
 def cut_output(payload: Mapping[str, Any], text: str, tokens: float, size: Size) -> str:
-    """Return the beginning of an output in about so many `tokens`, with a line that says what is missing and where it is."""
+    """Return the beginning of an output, about `tokens` long, with a line that says what is missing and where it is."""
     output = payload.get("output", "")
     line = f"{_CUT} {len(output)} characters; no room for more{_whole_output(payload)}; ask for a smaller part]"
     body = text.rpartition(f"\n{_CUT}")[0] or text

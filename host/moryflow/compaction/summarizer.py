@@ -152,7 +152,7 @@ class Summarizer:
         self.steps += 1
 
         async def again(attempt: int, seconds: float, reason: str) -> None:
-            """Forget what broke off. Nothing is said of a retry: the turn's own status stays what it is."""
+            """Forget the answer that broke off. No event reports the retry: the turn keeps its own status."""
             nonlocal said
             self.answers.append(said)
             said = ""

@@ -340,7 +340,7 @@ class Record:
         await self._end("failed", "model_error", reason)
 
     async def abandoned(self, reason: str) -> None:
-        """Record that nobody waits for it any more."""
+        """Record that the summary is no longer needed."""
         await self._end("stale", "interrupted", reason)
 
     def interrupted(self, journal: Journal) -> None:
