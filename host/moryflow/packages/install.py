@@ -19,9 +19,8 @@ from . import InstallError
 from .distributions import Distribution, installed_packages, package_in_folder, package_in_wheel
 from .lock import FILE, Locked, Lockfile, PackageOrigin, entry_for, plugin_named
 from .lock_check import drifts
-from .manager import Manager, refuse_reserved
+from .manager import Manager, content_of, file_digest, file_entry, plugin_name, put_file, refuse_reserved, write_new
 from .manifest_summary import Card, PluginPackage, consent_diff, screen
-from .single_files import content_of, file_digest, file_entry, plugin_name, put_file, write_new
 
 
 @dataclass(frozen=True)

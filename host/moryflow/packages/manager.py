@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from moryflow_sdk import PluginError
+
 from moryflow.base.builtins import BUILTINS
+from moryflow.plugins.consent import Consents
 from moryflow.plugins.discovery import is_reserved
 from moryflow.plugins.entry_points import normal
+from moryflow.plugins.last_seen import GateMemory, forget
+from moryflow.plugins.sources import read_owned
 
 from . import InstallError
 from .distributions import installed_packages, start_files, wheel_names
-from .installer import Installer
-from .lock import Locked, Lockfile, PackageOrigin, entry_for
+from .installer import HOST, Installer, Older, host_pins, older, refuse_bad, refuse_breaking, refuse_conflicts
+from .inventory import Row
+from .lock import Locked, Lockfile, PackageOrigin, entry_for, plugin_named
 from .manifest_summary import PluginPackage
-from .pins import Older, host_pins, older, refuse_bad, refuse_breaking, refuse_conflicts
 from .rollback import InstallLock, Rollback, recover
 from .trial import Trial
 
@@ -161,3 +170,159 @@ def refuse_reserved(name: str, next_step: str) -> None:
     """
     if is_reserved(name, BUILTINS):
         raise InstallError(f"the plugin name {name!r} belongs to a built-in plugin", next_step=next_step)
+
+
+FOLDER = "plugins"
+ASIDE = "removed"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def content_of(path: Path) -> bytes:
+    """Return what a file holds, if only its owner can change it.
+
+    :raises InstallError: somebody else can, or it is not there.
+    """
+    try:
+        return read_owned(path)
+    except PluginError as error:
+        raise InstallError(error.message, where=error.where, next_step=error.next_step) from error
+
+
+def plugin_name(path: Path) -> str:
+    """Return the name a file gives its plugin.
+
+    :raises InstallError: it is none.
+    """
+    if not _NAME.fullmatch(path.stem):
+        problem = f"{path.stem!r} is not a plugin name: letters, digits, - and _"
+        raise InstallError(problem, where=str(path), next_step="rename the file")
+    return path.stem
+
+
+def file_digest(data: bytes) -> str:
+    """Return the hash of a file."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file for its owner alone, where there is none."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
+        stream.write(data)
+
+
+def put_file(home: Path, name: str, data: bytes) -> Path:
+    """Write a plugin into the home; one that is there already goes aside."""
+    from moryflow.base.atomic_write import write_atomically
+
+    folder = home / FOLDER
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    target = folder / f"{name}.py"
+    if target.exists() and target.read_bytes() != data:
+        copy_aside(home, target)  # a copy: whatever happens now, there is a plugin
+    write_atomically(target, data)
+    target.chmod(0o600)
+    return target
+
+
+def move_aside(home: Path, path: Path) -> Path:
+    """Move a file or a folder of the home to where nothing is loaded from; return where it is now."""
+    return path.rename(_place_aside(home, path))
+
+
+def copy_aside(home: Path, path: Path) -> Path:
+    """Copy a file of the home to where nothing is loaded from; return where the copy is."""
+    target = _place_aside(home, path)
+    write_new(target, path.read_bytes())
+    return target
+
+
+def _place_aside(home: Path, path: Path) -> Path:
+    aside = home / ASIDE
+    aside.mkdir(parents=True, exist_ok=True, mode=0o700)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        target = aside / f"{path.stem}-{stamp}{f'-{number}' if number else ''}{path.suffix}"
+        if not os.path.lexists(target):
+            return target
+    raise InstallError("there are too many removed plugins of this name", where=str(aside), next_step=f"empty {aside}")
+
+
+def file_entry(name: str, origin: Path, data: bytes) -> Locked:
+    """Return the line of the lock for a plugin in one file."""
+    plugins = {name: {"manifest": False, "hooks": [], "tools": [], "services": [], "capabilities": {}}}
+    return Locked(f"{FOLDER}/{name}.py", "", "file", str(origin), file_digest(data), plugins)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What was removed.
+
+    :param plugins: the names that are gone; a package may have brought several.
+    :param aside: where a file is now.
+    """
+
+    name: str
+    plugins: tuple[str, ...]
+    aside: str = ""
+
+
+@dataclass(frozen=True)
+class UninstallTarget:
+    """What a name stands for: a distribution, or a file or folder of the home."""
+
+    name: str
+    plugins: tuple[str, ...]
+    path: Path | None = None
+
+
+def target_of(name: str, rows: list[Row], manager: Manager) -> UninstallTarget | None:
+    """Return what would be removed under `name`, ``None`` when there is nothing of that name.
+
+    :raises InstallError: it is built in.
+    """
+    for row in sorted(rows, key=lambda row: row.record.tier == "builtin"):
+        candidate = row.candidate
+        if candidate is None or row.name != name:
+            continue
+        if candidate.tier == "user":
+            return UninstallTarget(name, (name,), Path(candidate.target))
+        if candidate.tier == "installed":
+            return _distribution(candidate.source.split(" ")[0])
+        raise InstallError(f"{name} is built in", next_step=f"moryflow plugin disable {name}")
+    if normal(name) in installed_packages() and (found := _distribution(name)).plugins:
+        return found
+    entry = plugin_named(manager.lock.read(), name)
+    return UninstallTarget(entry.name, tuple(entry.plugins)) if entry else None
+
+
+def _distribution(name: str) -> UninstallTarget:
+    """Return a distribution and the plugins it brings.
+
+    :raises InstallError: it is Moryflow itself.
+    """
+    item = installed_packages().get(normal(name))
+    if normal(name) == HOST:
+        raise InstallError("Moryflow does not uninstall itself", next_step="python3 -m pip uninstall moryflow")
+    return UninstallTarget(name, tuple(card.name for card in item.package().cards) if item else ())
+
+
+def remove(target: UninstallTarget, manager: Manager) -> Removed:
+    """Remove it and forget what was known of it; its settings and its data stay.
+
+    :raises InstallError: it cannot be removed.
+    """
+    aside = ""
+    if target.path is not None:
+        Consents(manager.home).give(target.path)  # what is gone does not wait any more
+        aside = str(move_aside(manager.home, target.path))
+        manager.lock.remove(f"plugins/{target.path.name}")
+    else:
+        if normal(target.name) in installed_packages():
+            manager.installer.uninstall(target.name)
+        manager.lock.remove(target.name)
+    memory = GateMemory(manager.home)
+    for plugin in target.plugins:
+        memory.forget(plugin)
+        forget(manager.home, plugin)
+    memory.save()
+    return Removed(target.name, target.plugins, aside)

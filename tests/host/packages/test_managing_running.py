@@ -13,8 +13,7 @@ from moryflow import open_host
 from moryflow.config import load_config
 from moryflow.hooks.ledger import Quarantine
 from moryflow.hooks.plugin_set import PluginSettings
-from moryflow.packages.hook_stats import hook_stats, quarantined_of
-from moryflow.packages.inventory import rows
+from moryflow.packages.inventory import hook_stats, quarantined_of, rows
 from moryflow.plugins.last_seen import Releases, release
 from moryflow.store import HookCallRow
 

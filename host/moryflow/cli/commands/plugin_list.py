@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from moryflow.hooks.plugin_set import LoadRecord
-    from moryflow.packages.hook_stats import HookStats
-    from moryflow.packages.inventory import Row
+    from moryflow.packages.inventory import HookStats, Row
 
 
 @click.command("list")
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def list_plugins(ctx: click.Context) -> int:
     """List every plugin that was found and the result of its last load. Loads none."""
-    from moryflow.packages.hook_stats import all_quarantined
+    from moryflow.packages.inventory import all_quarantined
 
     desk = Desk(ctx)
     rows, out = desk.rows(), all_quarantined(desk.home)
@@ -127,7 +126,7 @@ def _figures(item: HookStats) -> str:
 def _ledger(desk: Desk, name: str) -> tuple[list[HookStats], list[str]]:
     """Return what the ledger says of a plugin, and the hooks that were quarantined and not brought back."""
     from moryflow.cli.terminal.signals import run_on_loop
-    from moryflow.packages.hook_stats import hook_stats_of, quarantined_of, store_of
+    from moryflow.packages.inventory import hook_stats_of, quarantined_of, store_of
 
     store = store_of(desk.home)
     if store is None:

@@ -97,7 +97,7 @@ def _lock(desk: Desk, row: Row) -> list[str]:
 
 def _bring_back(desk: Desk, name: str) -> list[str]:
     """Release what sessions have quarantined."""
-    from moryflow.packages.hook_stats import quarantined_now
+    from moryflow.packages.inventory import quarantined_now
     from moryflow.plugins.last_seen import release
 
     hooks = quarantined_now(desk.home, name)
@@ -113,7 +113,7 @@ def _bring_back(desk: Desk, name: str) -> list[str]:
 @click.pass_context
 def uninstall(ctx: click.Context, name: str) -> None:
     """Remove a plugin: uninstall its package, or move its file aside. Its settings and data stay."""
-    from moryflow.packages.uninstall import remove, target_of
+    from moryflow.packages.manager import remove, target_of
 
     desk = Desk(ctx)
     rows = desk.rows()
