@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 from moryflow_sdk import Rule
 from moryflow_sdk.support.secrets import know, know_environment, secret_values
 
-from .files import good_copy, keep
-from .layers import MISSING, Layer, Origin, Problem, merged
-from .load import environment_layer, flag_layer, inline_layer, secrets_layer, user_layers
-from .rules import RULES, holds_deny, lost_rules, read_rules
+from .layers import MISSING, RULES, Layer, Origin, Problem, holds_deny, lost_rules, merged, read_rules
+from .load import environment_layer, flag_layer, good_copy, inline_layer, keep, secrets_layer, user_layers
 
 if TYPE_CHECKING:
     from .schema import Known

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 from moryflow_sdk.support.secrets import hidden, masked
 from moryflow_sdk.support.settings import from_json, not_valid
 
-from .layers import MISSING, MOST, Layer, Place, Problem, dotted, merged, nested, step_into
-from .rules import RULES, holds_deny
+from .layers import MISSING, MOST, RULES, Layer, Place, Problem, dotted, holds_deny, merged, nested, step_into
 from .schema import Known, ServerSettings
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from moryflow_sdk.support.own_files import LOST_HINT, leads_nowhere
 
 from moryflow.base.atomic_write import locked, write_atomically
 
-from .files import Unreadable, read_source
 from .jsonc import JsoncError, JsoncNode, parse, position, tree
+from .load import Unreadable, read_source
 
 RULES = ("agents", "runtime", "permission", "rules")
 Change = Callable[[str, Any], tuple[str, Any] | None]

@@ -12,8 +12,7 @@ from typing import Any
 from moryflow_sdk import DOMAINS
 
 from .jsonc import JsoncError, blank, position
-from .layers import MISSING, Layer, merged, nested
-from .rules import RULES, lost_rules
+from .layers import MISSING, RULES, Layer, lost_rules, merged, nested
 
 Lines = dict[tuple[str | int, ...], int]
 Fits = Callable[[Any], bool]

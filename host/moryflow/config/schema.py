@@ -152,7 +152,7 @@ class ServersSettings(Settings):
 
 COMPACTION_PATH = "agents.runtime.compaction"
 RULES_PATH = "agents.runtime.permission.rules"
-"""Read rule by rule (see :mod:`.rules`), so that one bad rule does not take the others with it."""
+"""Read rule by rule (see :func:`.layers.read_rules`), so that one bad rule does not take the others with it."""
 
 
 def host_models() -> tuple[Known, ...]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from .checks import TIGHTENING
-from .layers import MOST, Layer, Problem, dotted, merged, nested
-from .rules import holds_deny
+from .layers import MOST, Layer, Problem, dotted, holds_deny, merged, nested
 from .schema import RULES_PATH, Known
 
 ELSEWHERE = {

@@ -182,9 +182,14 @@ class Distribution:
         url = urlparse(str(self.direct.get("url", "")))
         return Path(unquote(url.path)) if url.scheme == "file" else None
 
+    @property
+    def metadata(self) -> tuple[str, str, tuple[str, ...]]:
+        """Return name, version and requirements."""
+        return metadata_of(self._text("METADATA") or self._text("PKG-INFO"))
+
     def package(self) -> PluginPackage:
         """Return what is installed, with the hash of its files; an editable one has none, for it changes as it is edited."""
-        name, version, requires = metadata_of(self._text("METADATA") or self._text("PKG-INFO"))
+        name, version, requires = self.metadata
         digest = "" if self.editable else _digest((name, self.read) for name in self.names())
         more = {"digest": digest, "start_files": tuple(self.start_files())}
         return package_of(name, version, requires, self._text("entry_points.txt"), self, **more)

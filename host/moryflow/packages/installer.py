@@ -8,18 +8,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from moryflow.plugins.entry_points import normal
 
 from . import InstallError
-from .distributions import Distribution, installed_packages
+from .distributions import installed_packages
 from .lock import Locked, PackageOrigin
-from .manifest_summary import PluginPackage, metadata_of
+from .manifest_summary import PluginPackage
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 _GIT = {
     "core.fsmonitor": "false",
@@ -238,14 +241,12 @@ BAD_RELEASES: Mapping[str, tuple[str, ...]] = {"litellm": ("1.82.7", "1.82.8")}
 """Releases that are never installed: these two were malicious."""
 
 
-def host_pins(installed: Mapping[str, Distribution] | None = None) -> dict[str, str]:
+def host_pins() -> dict[str, str]:
     """Return name and version of the host and of all it needs, as they are installed now.
 
     What an extra would add is pinned too when it is there: the host uses what it finds.
     """
-    from packaging.requirements import Requirement
-
-    known = installed_packages() if installed is None else installed
+    known = installed_packages()
     pins: dict[str, str] = {}
     waiting: list[tuple[str, frozenset[str]]] = [(HOST, frozenset({"re2", "search", "sandbox"}))]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -254,13 +255,10 @@ def host_pins(installed: Mapping[str, Distribution] | None = None) -> dict[str, 
         if item in seen or name not in known:
             continue
         seen.add(item)
-        _, version, requires = metadata_of(_metadata(known[name]))
+        _, version, requires = known[name].metadata
         if version:
             pins[name] = version
-        for text in requires:
-            wanted = Requirement(text)
-            if _applies(wanted, extras):
-                waiting.append((normal(wanted.name), frozenset(wanted.extras)))
+        waiting += [(normal(wanted.name), frozenset(wanted.extras)) for wanted in _needs(requires, extras)]
     return pins
 
 
@@ -276,53 +274,38 @@ def refuse_conflicts(package: PluginPackage, pins: Mapping[str, str]) -> None:
 
     :raises InstallError: naming who wants what, and what is here.
     """
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    for text in package.requires:
-        try:
-            wanted = Requirement(text)
-        except InvalidRequirement:
-            continue
+    for wanted in _needs(package.requires):
         here = pins.get(normal(wanted.name))
-        if here is None or not _applies(wanted, frozenset()) or wanted.specifier.contains(here, prereleases=True):
-            continue
-        who = f"{package.name} {package.version}".rstrip()
-        needs = f"{wanted.name}{wanted.specifier}"
-        raise InstallError(
-            f"{who} wants {needs}, but Moryflow runs on {wanted.name} {here}, which a plugin may not change",
-            next_step=f"ask for a version of {package.name} that works with {wanted.name} {here}",
-        )
+        if here is not None and not wanted.specifier.contains(here, prereleases=True):
+            who = f"{package.name} {package.version}".rstrip()
+            needs = f"{wanted.name}{wanted.specifier}"
+            raise InstallError(
+                f"{who} wants {needs}, but Moryflow runs on {wanted.name} {here}, which a plugin may not change",
+                next_step=f"ask for a version of {package.name} that works with {wanted.name} {here}",
+            )
 
 
-def refuse_breaking(items: Iterable[tuple[str, str]], installed: Mapping[str, Distribution] | None = None) -> None:
-    """Refuse a plan that takes from a plugin that is there something that it, or what it uses, needs.
+def refuse_breaking(items: Iterable[tuple[str, str]]) -> None:
+    """Refuse a plan that takes from an installed plugin something that it, or what it uses, needs.
 
     An installer looks at what it installs and not at what is there, which it would leave broken.
 
     :param items: name and version of all that would be installed.
     :raises InstallError: naming who needs what.
     """
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    known = installed_packages() if installed is None else installed
+    known = installed_packages()
     coming = {normal(name): version for name, version in items}
-    waiting = [(name, name) for name, item in known.items() if item.package().cards and name not in coming]
-    seen: set[str] = set()
+    waiting = [(name, name) for name, item in known.items() if item.package().cards]
+    seen: set[str] = set(coming)
     while waiting:
         plugin, name = waiting.pop()
-        if name in seen or name not in known or name in coming:
+        if name in seen or name not in known:
             continue
         seen.add(name)
-        own, version, requires = metadata_of(_metadata(known[name]))
-        for text in requires:
-            try:
-                wanted = Requirement(text)
-            except InvalidRequirement:
-                continue
-            if not _applies(wanted, frozenset()):
-                continue
+        own, version, requires = known[name].metadata
+        for wanted in _needs(requires):
             needed = normal(wanted.name)
-            there = metadata_of(_metadata(known[needed]))[1] if needed in known else ""
+            there = known[needed].metadata[1] if needed in known else ""
             fits = there and wanted.specifier.contains(there, prereleases=True)  # what is broken already is not kept whole
             if fits and needed in coming and not wanted.specifier.contains(coming[needed], prereleases=True):
                 who = f"{own} {version}" if name == plugin else f"{own} {version} (of the plugin {plugin})"
@@ -334,31 +317,27 @@ def refuse_breaking(items: Iterable[tuple[str, str]], installed: Mapping[str, Di
             waiting.append((plugin, needed))
 
 
-def bad_release(name: str, version: str) -> bool:
-    """Whether this release is known to be malicious."""
-    return version in BAD_RELEASES.get(normal(name), ())
-
-
 def refuse_bad(items: Iterable[tuple[str, str]]) -> None:
     """Refuse a plan that holds a release known to be malicious.
 
     :raises InstallError: naming it.
     """
     for name, version in items:
-        if bad_release(name, version):
+        if version in BAD_RELEASES.get(normal(name), ()):
             raise InstallError(f"{name} {version} is known to be malicious and is not installed")
 
 
-def _applies(wanted: object, extras: frozenset[str]) -> bool:
-    marker = getattr(wanted, "marker", None)
-    return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
+def _needs(requires: Iterable[str], extras: frozenset[str] = frozenset()) -> Iterator[Requirement]:
+    """Yield what is required here; a requirement that cannot be read is left to the installer."""
+    from packaging.requirements import InvalidRequirement, Requirement
 
-
-def _metadata(item: Distribution) -> str:
-    try:
-        return (item.info / "METADATA").read_text("utf-8", "replace")
-    except OSError:
-        return ""
+    for text in requires:
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield wanted
 
 
 class Older(NamedTuple):
@@ -381,7 +360,7 @@ def older(items: Iterable[tuple[str, str]], known: Mapping[str, Locked]) -> list
     found: list[Older] = []
     for name, version in items:
         item, entry = there.get(normal(name)), known.get(normal(name))
-        now = item.package().version if item is not None else entry.version if entry is not None else ""
+        now = item.metadata[1] if item is not None else entry.version if entry is not None else ""
         if now and version and _is_older(version, now):
             found.append(Older(name, now, version))
     return found

@@ -31,8 +31,7 @@ from .discovery import Candidate, NameReserved, NotWanted, PluginChoice, discove
 from .importer import Imported, hidden, import_named, import_sources, source_file
 from .last_seen import GateMemory, looks_like_gate
 from .load_failures import failed_record, failure_line, identity, problem_record, replace_place, with_place
-from .manifest import Manifest, declared, did_you_mean, read_manifest
-from .plugin_settings import settings_of
+from .manifest import Manifest, declared, did_you_mean, read_manifest, settings_of
 from .registration import Registry
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from moryflow_sdk import Agent, NodeView, PluginError, Rule, SessionView, SpawnResult, StoredCall, thaw
 
-from moryflow.config.rules import UNUSABLE
+from moryflow.config.layers import UNUSABLE
 from moryflow.kernel.turn_context import SpawnRequest
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from moryflow.cli.terminal.text import plain
 from moryflow.cli.unknown_names import unknown_names
 from moryflow.config import Config
 from moryflow.config.checks import drop_bad_values
-from moryflow.config.layers import MOST, Layer, Problem, merged, nested
-from moryflow.config.rules import RULES, read_rules
+from moryflow.config.layers import MOST, RULES, Layer, Problem, merged, nested, read_rules
 from moryflow.config.schema import Known, defaults, host_models
 from moryflow.config.unknown import unknown_keys
 
