@@ -9,8 +9,8 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -64,7 +64,7 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
     importlib.invalidate_caches()
     leave_as_it_is()
     atexit._clear()  # of the helper, which this fork never ends as
-    atexit.register(_nothing)
+    atexit.register(_stand_in)
     forked: list[bool] = []
     os.register_at_fork(before=lambda: forked.append(True))
     before = take()
@@ -72,11 +72,11 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
     mark("import")
     raised = False
     try:
-        found = _file(Path(request["file"])) if "file" in request else _plugin(request, mark)
+        found = _import_file(Path(request["file"])) if "file" in request else _load_plugin(request, mark)
     except BaseException as error:  # the isolation boundary of the probe, where nobody can press Ctrl-C
         raised = True
-        found = _raised(error, str(request.get("root") or request.get("file")))
-    harmed = _harmed(before, shared)  # also of one that failed: the host would import it once more to say how
+        found = _error_report(error, str(request.get("root") or request.get("file")))
+    harmed = _find_harm(before, shared)  # also of one that failed: the host would import it once more to say how
     harmed += ["what runs: it forks this process"] if forked else []
     if found["ok"] or raised:
         with suppress(BaseException):  # what it is told with may be broken by now
@@ -94,7 +94,7 @@ def examine(request: Mapping[str, Any], shared: SharedCode, mark: Mark) -> dict[
     return found
 
 
-def _raised(error: BaseException, root: str) -> dict[str, Any]:
+def _error_report(error: BaseException, root: str) -> dict[str, Any]:
     """Say what was raised, and where, unless what says so is broken by now."""
     found = {"ok": False, "stage": "import", "error": type(error).__name__, "file": root, "fatal": _is_fatal(error)}
     with suppress(BaseException):
@@ -103,7 +103,7 @@ def _raised(error: BaseException, root: str) -> dict[str, Any]:
     return found
 
 
-def _harmed(before: ProcessState, shared: SharedCode) -> list[str]:
+def _find_harm(before: ProcessState, shared: SharedCode) -> list[str]:
     """Return what was changed that others rely on; that the comparison itself cannot go on is one such change."""
     found: list[str] = []
     try:
@@ -116,7 +116,7 @@ def _harmed(before: ProcessState, shared: SharedCode) -> list[str]:
     return found
 
 
-def _nothing() -> None:
+def _stand_in() -> None:
     """Stand for what the host has registered to run at its end."""
 
 
@@ -136,17 +136,17 @@ _HARM_HINT = "do it in plugin_start and undo it in what that returns, or not at 
 _HARM_IN_TOOLS = "do it in the function of the tool and undo it there, or not at all"
 
 
-def _file(path: Path) -> dict[str, Any]:
+def _import_file(path: Path) -> dict[str, Any]:
     """Import a file that is no plugin: one with tools."""
     try:
         import_sources(Candidate(path.stem, "user", str(path), str(path), file=str(path)), None)
     except LoadFailure as failure:
         record = LoadRecord(path.stem, "", "user", "failed", str(path), failure.stage, failure.message)
-        return _failed(record._replace(file=failure.file or str(path), line=failure.line, hint=failure.hint), failure)
+        return _failure_report(record._replace(file=failure.file or str(path), line=failure.line, hint=failure.hint), failure)
     return {"ok": True, "stage": "import", "file": str(path)}
 
 
-def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+def _load_plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     home = Path(request["home"])
     candidate = Candidate(**request["candidate"])
     failures: list[LoadFailure] = []
@@ -154,7 +154,7 @@ def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     record = plugin_set.records[0]
     if record.status == "failed":
         if record.stage != "config":
-            return _failed(record, *failures)
+            return _failure_report(record, *failures)
         # Settings are not part of the code: the host holds them against the plugin itself.
         return {"ok": True, "stage": "register", "file": record.file, "notes": [failure_line(record)]}
     if not plugin_set.plugins:
@@ -162,16 +162,16 @@ def _plugin(request: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     remarks = [failure_line(record)] if record.error else []
     mark("contribute")
     raised: list[BaseException] = []
-    record = asyncio.run(_contributed(_noting(plugin_set, raised), plain_context(home)))
+    record = asyncio.run(_contribute(_with_notes(plugin_set, raised), plain_context(home)))
     notes = [*remarks, *record.notes]
     if fatal := [error for error in raised if _is_fatal(error)]:
         error, file, line = describe(fatal[0], root_of(record.file))
-        return _failed(record._replace(stage="contribute", error=error, file=file or record.file, line=line), *fatal)
+        return _failure_report(record._replace(stage="contribute", error=error, file=file or record.file, line=line), *fatal)
     file = {"file": record.file, "hooks": record.hooks, "tools": record.tools, "notes": notes}
     return {"ok": True, "stage": "contribute", "failed_hooks": record.failed_hooks, **file}
 
 
-async def _contributed(plugin_set: PluginSet, contexts: Callable[[Any], PluginContext]) -> LoadRecord:
+async def _contribute(plugin_set: PluginSet, contexts: Callable[[Any], PluginContext]) -> LoadRecord:
     """Call the contribute hooks. What they raise is no failure of the plugin; what they do to the process is.
 
     ``plugin_start`` is not called: it is where a plugin does what has effects.
@@ -181,36 +181,33 @@ async def _contributed(plugin_set: PluginSet, contexts: Callable[[Any], PluginCo
     return (await start(plugin_set, contexts)).records[0]
 
 
-def _noting(plugin_set: PluginSet, raised: list[BaseException]) -> PluginSet:
+def _with_notes(plugin_set: PluginSet, raised: list[BaseException]) -> PluginSet:
     """Return the set with hooks that say what they raise."""
     hooks = {
-        hook: tuple(replace(item, function=_told(item.function, raised)) for item in items)
+        hook: tuple(replace(item, function=_note_errors(item.function, raised)) for item in items)
         for hook, items in plugin_set.hooks.items()
     }
     return replace(plugin_set, hooks=hooks)
 
 
-def _told(function: Callable[..., Any], raised: list[BaseException]) -> Callable[..., Any]:
-    @wraps(function)
-    def plain(*arguments: Any) -> Any:
+def _note_errors(function: Callable[..., Any], raised: list[BaseException]) -> Callable[..., Any]:
+    @contextmanager
+    def noting() -> Iterator[None]:
         try:
-            return function(*arguments)
+            yield
         except BaseException as error:
             raised.append(error)
             raise
 
-    @wraps(function)
     async def later(*arguments: Any) -> Any:
-        try:
+        with noting():
             return await function(*arguments)
-        except BaseException as error:
-            raised.append(error)
-            raise
 
-    return later if inspect.iscoroutinefunction(function) else plain
+    wrapped = later if inspect.iscoroutinefunction(function) else noting()(function)
+    return wraps(function)(wrapped)
 
 
-def _failed(record: LoadRecord, *raised: BaseException) -> dict[str, Any]:
+def _failure_report(record: LoadRecord, *raised: BaseException) -> dict[str, Any]:
     said = {"stage": record.stage, "error": record.error, "file": record.file, "line": record.line, "hint": record.hint}
     return {"ok": False, "fatal": any(map(_is_fatal, raised)), **said}
 
@@ -257,11 +254,11 @@ def limit(seconds: float) -> None:
             resource.setrlimit(kind, (wanted, most))
 
 
-def filled(pid: int) -> int:
+def memory_of(pid: int) -> int:
     """Return the bytes that a process and those that it began have filled by now; 0 where the system does not say."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
     except OSError:
         return 0
     own = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
-    return own + sum(filled(child) for child in children(pid))
+    return own + sum(memory_of(child) for child in children(pid))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from moryflow_sdk.support.processes import adopt_orphans, children
 
-from .child import examine, filled, limit, machine_memory, silence
+from .child import examine, limit, machine_memory, memory_of, silence
 
 if TYPE_CHECKING:
     from .shared_state import SharedCode
@@ -132,9 +132,9 @@ class Helper:
 
     def serve(self) -> None:
         """Answer until the source ends."""
-        _say(self.sink, b"{}")  # callers measure their wait from here
+        _write_line(self.sink, b"{}")  # callers measure their wait from here
         while self._step():
-            for each in [each for each in self.running if _settled(each, self.sink)]:
+            for each in [each for each in self.running if _answer_if_done(each, self.sink)]:
                 self.running.remove(each)
             self._let_others_pass()
             _end_strays(self.running)
@@ -150,7 +150,7 @@ class Helper:
         readable, _, _ = select.select([self.source, *pipes], (), (), _patience(self.running))
         for pipe in readable:
             if pipe in pipes:
-                _hear(pipes[pipe], pipe)
+                _read_pipe(pipes[pipe], pipe)
         if self.source not in readable:
             return True
         data = os.read(self.source, 1 << 16)
@@ -179,7 +179,7 @@ class Helper:
                 self.running.remove(each)
                 _kill(each)
                 self.waiting.append({**each.request, "whole": True})
-                _say(self.sink, json.dumps({"id": each.request["id"], "slow": True}).encode())
+                _write_line(self.sink, json.dumps({"id": each.request["id"], "slow": True}).encode())
 
     def _fork(self, request: dict[str, Any]) -> RunningProbe:
         hear, report = os.pipe()
@@ -218,10 +218,10 @@ def _be_child(request: dict[str, Any], shared: SharedCode, report: int, trace: i
     faulthandler.enable(trace, all_threads=False)
     faulthandler.dump_traceback_later(seconds * 0.9, file=trace)
     try:
-        found = examine(request, shared, lambda stage: _say(report, stage.encode()))
+        found = examine(request, shared, lambda stage: _write_line(report, stage.encode()))
         with suppress(BaseException):
             sys.stdout.flush()
-        _say(report, _VERDICT + _packed(found).hex().encode())
+        _write_line(report, _VERDICT + _packed(found).hex().encode())
         _leave(0)
     finally:
         _leave(70)
@@ -240,25 +240,25 @@ def _leave_traced(status: int) -> NoReturn:
     _leave(status)
 
 
-def _say(report: int, line: bytes) -> None:
+def _write_line(report: int, line: bytes) -> None:
     data = line + b"\n"
     while data:
         data = data[_write(report, data) :]
 
 
-def _hear(child: RunningProbe, pipe: int) -> None:
+def _read_pipe(child: RunningProbe, pipe: int) -> None:
     """Take what a child has written; at its end close our side."""
     data = os.read(pipe, 1 << 16)
     if pipe == child.report:
         child.said += data
-        child.report = child.report if data else _closed(pipe)
+        child.report = child.report if data else _close(pipe)
     elif pipe == child.trace:
         child.traced = (child.traced + data)[-(1 << 16) :]
-        child.trace = child.trace if data else _closed(pipe)
+        child.trace = child.trace if data else _close(pipe)
     else:
         child.printed = (child.printed + data)[:_PRINTED]
         child.length += len(data)
-        child.output = child.output if data else _closed(pipe)
+        child.output = child.output if data else _close(pipe)
 
 
 def _drain(child: RunningProbe, pipe: int) -> None:
@@ -266,19 +266,19 @@ def _drain(child: RunningProbe, pipe: int) -> None:
     for _ in range(_MOST_READS):
         if pipe not in child.pipes or not select.select([pipe], (), (), 0)[0]:
             return
-        _hear(child, pipe)
+        _read_pipe(child, pipe)
 
 
-def _closed(pipe: int) -> int:
+def _close(pipe: int) -> int:
     os.close(pipe)
     return -1
 
 
-def _settled(child: RunningProbe, sink: int) -> bool:
+def _answer_if_done(child: RunningProbe, sink: int) -> bool:
     """Whether a child is done, in one way or another; then its verdict is written."""
     verdict = child.verdict
     if verdict is None:
-        verdict = _overfull(child) or _overdue(child) or _gone(child)
+        verdict = _memory_verdict(child) or _timeout_verdict(child) or _exit_verdict(child)
         if verdict is None:
             return False
     _drain(child, child.output)
@@ -289,7 +289,7 @@ def _settled(child: RunningProbe, sink: int) -> bool:
         line = child.printed.strip().splitlines()[0].decode("utf-8", "replace")
         verdict["changed"] = [*verdict.get("changed", ()), f"standard output: it prints {line!r}"]
     verdict = {"ms": round((time.monotonic() - child.started) * 1000, 1), **verdict}
-    _say(sink, json.dumps({"id": child.request["id"], "verdict": verdict}).encode())
+    _write_line(sink, json.dumps({"id": child.request["id"], "verdict": verdict}).encode())
     return True
 
 
@@ -297,27 +297,27 @@ _TOO_FULL = f"it fills more than {_MEMORY >> 20} MB of memory"
 _LESS = "load large data inside the functions that need it"
 
 
-def _overfull(child: RunningProbe) -> dict[str, Any] | None:
-    if not child.pid or filled(child.pid) <= _MEMORY:
+def _memory_verdict(child: RunningProbe) -> dict[str, Any] | None:
+    if not child.pid or memory_of(child.pid) <= _MEMORY:
         return None
     with suppress(OSError):
         os.kill(child.pid, signal.SIGABRT)  # at which it says where it stands
     if child.trace in select.select([child.trace], (), (), _FOR_A_TRACE)[0]:
         _drain(child, child.trace)
-    return _fatal(child, _TOO_FULL) | {"hint": _LESS}
+    return _fatal_verdict(child, _TOO_FULL) | {"hint": _LESS}
 
 
-def _overdue(child: RunningProbe) -> dict[str, Any] | None:
+def _timeout_verdict(child: RunningProbe) -> dict[str, Any] | None:
     if time.monotonic() < child.deadline:
         return None
     seconds = f"{float(child.request['seconds']):g}"
     hint = "import heavy libraries inside the functions that need them"
     if float(child.request["seconds"]) <= _USUAL and "file" not in child.request:  # a file with tools is no plugin
         hint += "; moryflow plugin check gives it more time"
-    return _fatal(child, f"it did not finish in {seconds} s") | {"timeout": True, "hint": hint}
+    return _fatal_verdict(child, f"it did not finish in {seconds} s") | {"timeout": True, "hint": hint}
 
 
-def _gone(child: RunningProbe) -> dict[str, Any] | None:
+def _exit_verdict(child: RunningProbe) -> dict[str, Any] | None:
     """Say how a child ended without a verdict, ``None`` while it runs."""
     pid, status = os.waitpid(child.pid, os.WNOHANG)
     if pid == 0:
@@ -329,14 +329,14 @@ def _gone(child: RunningProbe) -> dict[str, Any] | None:
         return child.verdict
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
-        return _fatal(child, f"it ended the process without a word (exit code {code})")
+        return _fatal_verdict(child, f"it ended the process without a word (exit code {code})")
     name = signal.Signals(-code).name
     if name == "SIGXCPU":
-        return _fatal(child, "it used up its processor time") | {"timeout": True}
-    return _fatal(child, f"it crashed the process ({name})")
+        return _fatal_verdict(child, "it used up its processor time") | {"timeout": True}
+    return _fatal_verdict(child, f"it crashed the process ({name})")
 
 
-def _fatal(child: RunningProbe, error: str) -> dict[str, Any]:
+def _fatal_verdict(child: RunningProbe, error: str) -> dict[str, Any]:
     """Return the verdict on a child that did not give one itself, with the line it stood at if that is known."""
     stages = [line.decode("utf-8", "replace") for line in child.lines]
     root = str(child.request.get("root") or child.request.get("file") or "")
