@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +57,7 @@ def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
     """
     if origin.kind == "file":
         return install_file(origin.path, manager)
-    with _folder(origin) as folder:
+    with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
         ready = read(origin, Path(folder), manager)
         known = manager.lock.read()
         before = plugin_named(known, ready.package.name)
@@ -70,7 +69,8 @@ def install(origin: PackageOrigin, manager: Manager) -> InstallResult:
         _tell_notes(manager, ready.package, changes)
         changes += refuse_older(manager, ready.package, also)
         manager.ask(f"Install {ready.package.name}?")
-        return finish(origin, ready, manager, also=tuple(also), changes=changes, action="installed")
+        entry = manager.put(ready.origin, ready.package, origin, also, ready.commit)
+        return InstallResult("installed", entry, tuple(also), changes)
 
 
 def read(origin: PackageOrigin, folder: Path, manager: Manager) -> Ready:
@@ -88,23 +88,6 @@ def read(origin: PackageOrigin, folder: Path, manager: Manager) -> Ready:
     package = package_in_wheel(fetched.wheel)
     manager.refuse(package)
     return Ready(package, PackageOrigin("archive", str(fetched.wheel)), fetched.commit)
-
-
-def finish(
-    origin: PackageOrigin,
-    ready: Ready,
-    manager: Manager,
-    *,
-    action: str,
-    also: tuple[tuple[str, str], ...] = (),
-    changes: tuple[str, ...] = (),
-) -> InstallResult:
-    """Install what was agreed to, try it, and write it into the lock.
-
-    :raises DoesNotLoad: what was there before is there still.
-    """
-    entry = manager.put(ready.origin, ready.package, origin, also, ready.commit)
-    return InstallResult(action, entry, also, changes)
 
 
 def refuse_older(manager: Manager, package: PluginPackage, also: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -180,10 +163,6 @@ def _tell_notes(manager: Manager, package: PluginPackage, changes: tuple[str, ..
             manager.tell(f"  NOTE: the name {other.name} is taken by a plugin of the tier {other.tier}: {other.source}")
 
 
-def _folder(origin: PackageOrigin) -> AbstractContextManager[str]:
-    return nullcontext("") if origin.kind == "editable" else tempfile.TemporaryDirectory(prefix="moryflow-")
-
-
 def update(entry: Locked, manager: Manager) -> InstallResult:
     """Bring one installation up to date with where it came from.
 
@@ -211,7 +190,8 @@ def update(entry: Locked, manager: Manager) -> InstallResult:
             manager.ask(
                 f"It asks for more than you agreed to. Update {entry.name}?" if change.grew else f"Update {entry.name}?"
             )
-        return finish(entry.source, ready, manager, also=tuple(also), changes=lines, action="updated")
+        entry = manager.put(ready.origin, ready.package, entry.source, also, ready.commit)
+        return InstallResult("updated", entry, tuple(also), lines)
 
 
 def _update_file(entry: Locked, manager: Manager) -> InstallResult:
@@ -291,23 +271,23 @@ def _restore(entry: Locked, manager: Manager) -> None:
     """
     if entry.is_file:
         data = content_of(Path(entry.origin))
-        _agreed(entry, file_digest(data), plugin_name(Path(entry.name)))
+        _check_agreed(entry, file_digest(data), plugin_name(Path(entry.name)))
         put_file(manager.home, plugin_name(Path(entry.name)), data)
         return
     with tempfile.TemporaryDirectory(prefix="moryflow-") as folder:
-        ready = read(_pinned(entry), Path(folder), manager)
-        _agreed(entry, ready.package.digest, entry.name)
+        ready = read(_pinned_origin(entry), Path(folder), manager)
+        _check_agreed(entry, ready.package.digest, entry.name)
         also = manager.plan(ready.origin, ready.package)
-        finish(entry.source, Ready(ready.package, ready.origin, entry.commit), manager, also=tuple(also), action="installed")
+        manager.put(ready.origin, ready.package, entry.source, also, entry.commit)
 
 
-def _agreed(entry: Locked, digest: str, name: str) -> None:
+def _check_agreed(entry: Locked, digest: str, name: str) -> None:
     if digest != entry.hash:
         problem = f"what {entry.origin} gives now is not what was agreed to"
         raise InstallError(problem, where=FILE, next_step=f"moryflow plugin update {name}")
 
 
-def _pinned(entry: Locked) -> PackageOrigin:
+def _pinned_origin(entry: Locked) -> PackageOrigin:
     """Return the origin with the version or commit that was agreed to."""
     if entry.kind == "index":
         return PackageOrigin("index", f"{entry.name}=={entry.version}")

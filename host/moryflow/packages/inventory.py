@@ -91,7 +91,7 @@ class _RowReader:
 
     def _state(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
         if isinstance(candidate.problem, NameReserved):
-            return _refused(base, candidate.problem)
+            return _refused_record(base, candidate.problem)
         try:
             self._wanted.check(candidate, base.name)
         except NotWanted as reason:
@@ -99,23 +99,23 @@ class _RowReader:
         except LoadFailure as taken:
             return base._replace(status="failed", stage=taken.stage, error=taken.message, hint=taken.hint)
         if candidate.problem is not None:
-            return _refused(base, candidate.problem)
-        return base if candidate.tier == "builtin" else self._third(base, candidate, before)
+            return _refused_record(base, candidate.problem)
+        return base if candidate.tier == "builtin" else self._third_party_state(base, candidate, before)
 
-    def _third(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
+    def _third_party_state(self, base: LoadRecord, candidate: Candidate, before: LastLoad | None) -> LoadRecord:
         if candidate.tier == "user" and self._consents.is_waiting(candidate.target):
-            return _pending(base, WAITING)
+            return _pending_record(base, WAITING)
         if before is None:
-            return _pending(base, NEVER)
-        return _pending(base, CHANGED) if before.changed(self._home) else base
+            return _pending_record(base, NEVER)
+        return _pending_record(base, CHANGED) if before.changed(self._home) else base
 
 
-def _refused(base: LoadRecord, problem: LoadFailure) -> LoadRecord:
+def _refused_record(base: LoadRecord, problem: LoadFailure) -> LoadRecord:
     place = {"file": problem.file or base.file, "line": problem.line, "hint": problem.hint}
     return base._replace(status="failed", stage="discover", error=problem.message, **place)
 
 
-def _pending(base: LoadRecord, reason: str) -> LoadRecord:
+def _pending_record(base: LoadRecord, reason: str) -> LoadRecord:
     return base._replace(status="pending", reason=reason.format(name=base.name), error="", stage="", hint="")
 
 
@@ -170,11 +170,6 @@ class HookStats:
     failures: dict[str, int]
 
 
-async def hook_stats_of(store: Store, plugin: str) -> list[HookStats]:
-    """Return the figures of a plugin over all sessions, its newest calls first."""
-    return hook_stats(await store.hook_calls(None, plugin=plugin, newest=RECENT))
-
-
 async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
     """Return the hooks that are in quarantine in a session."""
     from datetime import datetime
@@ -193,7 +188,7 @@ async def quarantined_of(store: Store, home: Path, plugin: str) -> list[str]:
 
 def all_quarantined(home: Path) -> dict[str, list[str]]:
     """Return, by plugin, the hooks that are in quarantine in a session."""
-    store = store_of(home)
+    store = existing_store(home)
     if store is None:
         return {}
 
@@ -207,15 +202,9 @@ def all_quarantined(home: Path) -> dict[str, list[str]]:
         store.close()
 
 
-def quarantined_now(home: Path, plugin: str) -> list[str]:
-    """Do as :func:`quarantined_of`, with a store of its own."""
-    store = store_of(home)
-    if store is None:
-        return []
-    try:
-        return asyncio.run(quarantined_of(store, home, plugin))
-    finally:
-        store.close()
+async def hook_stats_of(store: Store, plugin: str) -> list[HookStats]:
+    """Return the figures of a plugin over all sessions."""
+    return hook_stats(await store.hook_calls(None, plugin=plugin, newest=RECENT))
 
 
 def hook_stats(rows: Iterable[HookCallRow]) -> list[HookStats]:
@@ -223,10 +212,10 @@ def hook_stats(rows: Iterable[HookCallRow]) -> list[HookStats]:
     by_hook: dict[str, list[HookCallRow]] = {}
     for row in rows:
         by_hook.setdefault(row.hook, []).append(row)
-    return [_of(hook, found) for hook, found in sorted(by_hook.items())]
+    return [_stats_of(hook, found) for hook, found in sorted(by_hook.items())]
 
 
-def _of(hook: str, rows: list[HookCallRow]) -> HookStats:
+def _stats_of(hook: str, rows: list[HookCallRow]) -> HookStats:
     ran = sorted((row.us // max(row.count, 1), row.count) for row in rows if row.outcome in _GOOD)
     failures: dict[str, int] = {}
     for row in rows:
@@ -243,8 +232,3 @@ def _percentile(ran: list[tuple[int, int]], share: float) -> int:
         if seen >= total * share:
             return us
     return 0
-
-
-def store_of(home: Path) -> Store | None:
-    """Open the session store, ``None`` when there is none yet."""
-    return existing_store(home)

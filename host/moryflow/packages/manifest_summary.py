@@ -219,13 +219,13 @@ def consent_diff(before: Mapping[str, Mapping[str, Any]], after: Iterable[Card])
             lines.append(f"{name}: {'new plugin' if old is None else 'is no longer there'}")
             grew = grew or old is None
             continue
-        found, more = _compared(old, new)
+        found, more = _compare_asks(old, new)
         lines += [f"{name}: {line}" for line in found]
         grew = grew or more
     return ConsentDiff(tuple(lines), grew)
 
 
-def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], bool]:
+def _compare_asks(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], bool]:
     lines: list[str] = []
     grew = False
     if old.get("manifest") and not new["manifest"]:
@@ -238,11 +238,11 @@ def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str]
     was, now = old.get("capabilities", {}), new["capabilities"]
     for name in dict.fromkeys([*was, *now]):
         if was.get(name) != now.get(name):
-            lines.append(f"capabilities: {name} {_said(was.get(name))} -> {_said(now.get(name))}")
+            lines.append(f"capabilities: {name} {_capability_value(was.get(name))} -> {_capability_value(now.get(name))}")
             grew = grew or now.get(name) not in (None, False, "none", "")
     return lines, grew
 
 
-def _said(value: Any) -> str:
+def _capability_value(value: Any) -> str:
     words = {True: "yes", False: "no", None: "not declared"}
     return words[value] if isinstance(value, bool | None) else repr(value)

@@ -62,8 +62,8 @@ class Rollback:
         try:
             shutil.rmtree(self._folder, ignore_errors=True)
             make_folder(self._folder)
-            there = [path for item in _of(self._names) for path in _files(item)]
-            kept = [_copied(path, self._folder / str(number)) for number, path in enumerate(dict.fromkeys([*there, *fresh]))]
+            there = [path for item in _distributions(self._names) for path in _files(item)]
+            kept = [_copy_file(path, self._folder / str(number)) for number, path in enumerate(dict.fromkeys([*there, *fresh]))]
             note = {
                 "names": sorted(self._names),
                 "sites": [str(folder) for folder in _sites()],
@@ -176,10 +176,10 @@ def _remove_new(note: dict[str, Any], also: Iterable[str]) -> None:
     """Remove the files of what is there now under these names, whole or half, and what an installer put aside."""
     sites = [Path(folder) for folder in note["sites"]]
     names = {*note["names"], *also}
-    found = [path for item in _of(names, sites) for path in _files(item)]
+    found = [path for item in _distributions(names, sites) for path in _files(item)]
     for path in dict.fromkeys([*found, *map(Path, note["fresh"])]):
         _remove(path, sites)
-    for item in _of(names, sites):
+    for item in _distributions(names, sites):
         shutil.rmtree(item.info, ignore_errors=True)
     before = set(note["left"])
     for path in _leftovers(sites):
@@ -207,7 +207,7 @@ def _put_back(copy: Path, place: Path) -> None:
     fresh.replace(place)
 
 
-def _copied(path: Path, copy: Path) -> _Kept | None:
+def _copy_file(path: Path, copy: Path) -> _Kept | None:
     """Keep a copy of a file; links are kept as links."""
     try:
         if stat.S_ISDIR(path.lstat().st_mode):
@@ -237,7 +237,7 @@ def _inside(path: Path) -> Path | None:
     return plain if any(plain.is_relative_to(root) for root in roots) else None
 
 
-def _of(names: Iterable[str], sites: Iterable[Path] | None = None) -> Iterator[Distribution]:
+def _distributions(names: Iterable[str], sites: Iterable[Path] | None = None) -> Iterator[Distribution]:
     """Yield what is installed under these names; of a killed installation there may be two versions."""
     wanted = set(names)
     for folder in _sites() if sites is None else sites:

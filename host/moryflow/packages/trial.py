@@ -63,11 +63,15 @@ class Trial:
         found = {
             each.name: verdict for each, verdict in zip(wanted, probe_candidates(wanted, self._home, self._config), strict=True)
         }
-        bad = {name: verdict for name, verdict in found.items() if not _loads(verdict, updated=name in before)}
+        bad = {name: verdict for name, verdict in found.items() if not _would_load(verdict, updated=name in before)}
         lost = [each for each in bad if each not in before or not self._failed_before(each)]
         if bad and (lost or len(bad) == len(found)):
-            hint = _one_of_several(bad, found) or _first_hint(bad) or "ask its author for a version that loads"
-            raise DoesNotLoad(f"{f'{name} {version}'.rstrip()} does not load:\n{_told(bad)}", found=bad, next_step=hint)
+            hint = (
+                _one_of_several(bad, found)
+                or next((verdict.hint for verdict in bad.values() if verdict.hint), "")
+                or "ask its author for a version that loads"
+            )
+            raise DoesNotLoad(f"{f'{name} {version}'.rstrip()} does not load:\n{_failures(bad)}", found=bad, next_step=hint)
         notes = [f"{each} does not load, as before: {verdict.error}" for each, verdict in bad.items()]
         notes += [f"{each}: {note}" for each, verdict in found.items() if verdict.ok for note in verdict.notes]
         return notes + [f"{each.name} is disabled, so it was not tried" for each in mine if each not in wanted]
@@ -80,9 +84,9 @@ class Trial:
         if name in self._disabled:
             return
         [verdict] = probe_candidates([Candidate(name, "user", str(path), str(path), file=str(path))], self._home, self._config)
-        if not _loads(verdict, updated=False):
+        if not _would_load(verdict, updated=False):
             hint = verdict.hint or "mend it, then install it again"
-            raise DoesNotLoad(f"{name} does not load:\n{_told({name: verdict})}", found={name: verdict}, next_step=hint)
+            raise DoesNotLoad(f"{name} does not load:\n{_failures({name: verdict})}", found={name: verdict}, next_step=hint)
 
     def _failed_before(self, name: str) -> bool:
         last = [known.record for known in recall(self._home).values() if known.record.name == name]
@@ -105,13 +109,13 @@ def probe_candidates(candidates: Sequence[Candidate], home: Path, config: Mappin
     return [found[candidate] for candidate in candidates]
 
 
-def _loads(verdict: ProbeVerdict, *, updated: bool) -> bool:
+def _would_load(verdict: ProbeVerdict, *, updated: bool) -> bool:
     """Whether a host would load all of it. Of a new plugin settings may be missing: they are given once it is there."""
     unset = verdict.ok and verdict.stage == "register" and bool(verdict.notes)
     return verdict.ok and not verdict.failed_hooks and not (updated and unset)
 
 
-def _told(bad: Mapping[str, ProbeVerdict]) -> str:
+def _failures(bad: Mapping[str, ProbeVerdict]) -> str:
     return "\n".join(f"  {name} failed ({verdict.stage}): {_place(verdict)}{_error(verdict)}" for name, verdict in bad.items())
 
 
@@ -134,7 +138,3 @@ def _one_of_several(bad: Mapping[str, ProbeVerdict], found: Mapping[str, ProbeVe
 
     names = json.dumps(list(bad))
     return f"moryflow config set disabledPlugins '{names}' (with those that are in it already) installs the others alone"
-
-
-def _first_hint(bad: Mapping[str, ProbeVerdict]) -> str:
-    return next((verdict.hint for verdict in bad.values() if verdict.hint), "")

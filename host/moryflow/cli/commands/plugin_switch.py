@@ -97,10 +97,10 @@ def _lock(desk: Desk, row: Row) -> list[str]:
 
 def _bring_back(desk: Desk, name: str) -> list[str]:
     """Release what sessions have quarantined."""
-    from moryflow.packages.inventory import quarantined_now
+    from moryflow.packages.inventory import all_quarantined
     from moryflow.plugins.last_seen import release
 
-    hooks = quarantined_now(desk.home, name)
+    hooks = all_quarantined(desk.home).get(name, [])
     if not hooks:
         return []
     release(desk.home, name)
