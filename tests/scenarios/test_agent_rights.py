@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moryflow import RunOptions
-from moryflow.agents.narrow import narrow_agent
+from moryflow.agents import narrow_agent
 from moryflow.kernel.decisions import combine, default_verdicts
 from moryflow.kernel.outcome import SessionPermissions
 from moryflow.kernel.tool_prepare import call_as_judged

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moryflow_sdk import Agent, ConfigError, MoryflowError, Spawned, SpawnResult, ToolError, ToolRequest, freeze
 
-from moryflow.agents.narrow import narrow_agent
+from moryflow.agents import narrow_agent
 from moryflow.kernel.outcome import ChildUsage, RunOptions, error_json
 from moryflow.kernel.turn_context import ParentTurn
 from moryflow.store.messages import with_files
