@@ -10,7 +10,8 @@ import click
 from moryflow import __version__
 from moryflow.base.builtins import CONTRIBUTED
 
-from .noun_group import REACHED, nearest
+from .lookup import nearest
+from .noun_group import REACHED
 from .options import FOLLOWING, asking_options, behind_the_verb
 
 if TYPE_CHECKING:

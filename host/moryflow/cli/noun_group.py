@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from .lookup import nearest
+
 VERB_ALIASES = {"ls": ("list",), "rm": ("delete", "uninstall", "remove")}
 REACHED = "moryflow.reached"
 """Where ``ctx.meta`` keeps the context of the command whose flags are read."""
@@ -38,10 +40,3 @@ class NounGroup(click.Group):
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[REACHED] = click.Context(command, ctx, name) if command else None
         return name, command, rest
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """Return what was probably meant, or nothing."""
-    import difflib
-
-    return next(iter(difflib.get_close_matches(name, known, n=1)), "")

@@ -6,11 +6,12 @@ Only a host knows which there are. A name that is not known is a warning and not
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from moryflow.config.layers import Problem
+
+from .lookup import did_you_mean
 
 if TYPE_CHECKING:
     from moryflow.runtime.host import Host
@@ -101,5 +102,4 @@ def _arguments(host: Host, tools: list[str], given: object) -> Iterator[tuple[st
 
 
 def _meant(name: str, names: Iterable[str]) -> str:
-    near = get_close_matches(name, list(names), n=1)
-    return f"did you mean {near[0]!r}?" if near else ""
+    return did_you_mean(name, names).removeprefix("; ")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from moryflow.cli.commands.session_branches import BranchCommands
-from moryflow.cli.lookup import titled
+from moryflow.cli.lookup import did_you_mean, titled
 from moryflow.cli.terminal.text import columns, terminal_width
 
 from .agent_commands import FamilyCommands
@@ -70,8 +69,7 @@ class Slash:
             return await self._of_plugin(*self._plugins()[name], rest.strip())
         if name in self._family.agents():
             return await self._family.switch(name, rest.strip())
-        near = difflib.get_close_matches(name, self.names, n=1)
-        hint = f"; did you mean /{near[0]}?" if near else "; /help lists them"
+        hint = did_you_mean(name, self.names, "/") or "; /help lists them"
         self._talk.say(f"there is no /{name}{hint}")
         return ""
 

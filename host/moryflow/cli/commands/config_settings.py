@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 from moryflow_sdk import ConfigError, Rule
 from moryflow_sdk.support.secrets import masked
 
+from moryflow.cli.lookup import did_you_mean
 from moryflow.cli.open_host import settings_of_plugins, with_host
 from moryflow.cli.terminal.text import plain
 from moryflow.cli.unknown_names import unknown_names
@@ -141,9 +141,9 @@ def value_of(config: Config, known: Sequence[Known], key: str) -> Any:
     found = _at(tree, key)
     if found is _NOTHING:
         names = [name for name, _ in leaves(tree)]
-        near = difflib.get_close_matches(key, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{key!r} is not set and has no default{hint}", next_step="moryflow config show --all")
+        raise ConfigError(
+            f"{key!r} is not set and has no default{did_you_mean(key, names)}", next_step="moryflow config show --all"
+        )
     return found
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from moryflow.cli.lookup import did_you_mean
 from moryflow.cli.options import Flags, flags_of
 from moryflow.cli.terminal.text import plain
 
@@ -64,9 +64,7 @@ class Desk:
         """Return the error for a name that nothing has."""
         from moryflow_sdk import ConfigError
 
-        near = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        return ConfigError(f"there is no plugin {name!r}{hint}", next_step="moryflow plugin list")
+        return ConfigError(f"there is no plugin {name!r}{did_you_mean(name, known)}", next_step="moryflow plugin list")
 
     def manager(self, *, building: bool = False, downgrading: bool = False) -> Manager:
         """Return what installs, telling and asking on standard error."""

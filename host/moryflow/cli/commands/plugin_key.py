@@ -124,11 +124,10 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
 
     :raises ConfigError: there is no such plugin, or its settings are not below ``plugins``.
     """
-    from difflib import get_close_matches
-
     from moryflow_sdk import ConfigError
     from moryflow_sdk.support.secrets import is_secret_type, names_secret
 
+    from moryflow.cli.lookup import did_you_mean
     from moryflow.cli.open_host import settings_of_plugins, with_host
 
     from .config_settings import host_models
@@ -139,8 +138,7 @@ def _settings_of(ctx: click.Context, name: str) -> tuple[Config, tuple[Known, ..
     config, known, records = with_host(ctx, work, quiet=True)
     record = next((record for record in records if record.name == name), None)
     if record is None:
-        near = get_close_matches(name, [record.name for record in records], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, [record.name for record in records])
         raise ConfigError(f"there is no plugin {name!r}{hint}", next_step="moryflow plugin list")
     if record.tier == "builtin":
         problem = f"{name} is built in, and its settings are not below plugins.{name}"

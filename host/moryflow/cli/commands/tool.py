@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from moryflow_sdk import ConfigError, Tool
 
+from moryflow.cli.lookup import did_you_mean
 from moryflow.cli.noun_group import NounGroup
 from moryflow.cli.options import document_options, flags_of, host_options
 from moryflow.cli.terminal.text import as_json, columns, first_line, plain, show
@@ -90,16 +90,13 @@ def _described(document: dict[str, Any]) -> str:
 def _find(host: Host, name: str) -> RegisteredTool:
     if name in host.tools:
         return host.tools[name]
-    from difflib import get_close_matches
-
     from moryflow_sdk import ConfigError
 
     from .tool_files import absent_owner, switch_hint
 
     owner, switch = absent_owner(host, name), switch_hint(host, name)
     later = "" if owner or switch else host.plugin_set.perhaps_later()
-    near = get_close_matches(name, host.tools, n=1)
-    hint = owner or later or (f"; did you mean {near[0]!r}?" if near else "")
+    hint = owner or later or did_you_mean(name, host.tools)
     step = "moryflow plugin check" if later else "moryflow tool list"
     raise ConfigError(f"there is no tool {name!r}{hint}", next_step=switch or step)
 
@@ -262,9 +259,7 @@ def _next(tool: Tool, properties: Mapping[str, Any], words: list[str]) -> tuple[
     if key not in properties and key.startswith("no_") and _kind(properties.get(key[3:])) == "boolean":
         return key[3:], properties[key[3:]], False
     if key not in properties:
-        near = difflib.get_close_matches(key, properties, n=1)
-        hint = f"; did you mean --{near[0]}?" if near else ""
-        raise ConfigError(f"{tool.name} takes no --{name}{hint}", next_step=_usage(tool))
+        raise ConfigError(f"{tool.name} takes no --{name}{did_you_mean(key, properties, '--')}", next_step=_usage(tool))
     schema = properties[key]
     if not equals:
         if _kind(schema) == "boolean" and (not words or words[0].casefold() not in ("true", "false")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -93,8 +92,9 @@ def file_called(home: Path, name: str) -> Path:
             return path.absolute()
     from moryflow_sdk import ConfigError
 
-    near = difflib.get_close_matches(name, [path.name for path in folder.glob("*.py")], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    from moryflow.cli.lookup import did_you_mean
+
+    hint = did_you_mean(name, [path.name for path in folder.glob("*.py")])
     raise ConfigError(f"there is no file {name!r} here or in {folder}{hint}", next_step=f"ls {folder}")
 
 

@@ -62,12 +62,11 @@ async def last_turn(host: Host, session: str) -> str:
 def _check_known(host: Host, found: Trace, plugin: str | None) -> None:
     if plugin is None or plugin in host.plugin_set.plugins or any(bill.calls for bill in found.plugins):
         return
-    from difflib import get_close_matches
-
     from moryflow_sdk import ConfigError
 
-    near = get_close_matches(plugin, list(host.plugin_set.plugins), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    from moryflow.cli.lookup import did_you_mean
+
+    hint = did_you_mean(plugin, host.plugin_set.plugins)
     raise ConfigError(f"no plugin {plugin!r} was called in this session{hint}", next_step=f"moryflow trace {found.session}")
 
 
